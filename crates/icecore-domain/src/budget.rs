@@ -1,7 +1,8 @@
 //! How much room there is, and what fits into it.
 //!
-//! Bytes are exact. Tokens are estimated the same way on every machine, with no vocabulary at hand: four bytes of ASCII to a
-//! token, and a token for every other character, which is on the safe side for the scripts that cost more.
+//! Bytes are exact. Tokens are estimated the same way on every machine, with no vocabulary at hand:
+//! four bytes of ASCII to a token, and a token for every other character, which is on the safe side
+//! for the scripts that cost more.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,8 @@ pub fn tokens(text: &str) -> usize {
     ascii.div_ceil(4) + other
 }
 
-/// How many tokens a model makes of this text at most, whichever it is: ids, dates and code cost more than prose.
+/// How many tokens a model makes of this text at most, whichever it is: ids, dates and code cost
+/// more than prose.
 pub fn tokens_at_most(text: &str) -> usize {
     let (mut letters, mut others, mut foreign) = (0_usize, 0_usize, 0_usize);
     for c in text.chars() {
@@ -53,7 +55,8 @@ pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
     if fits(text) {
         return (text, 0);
     }
-    // The longest prefix of whole lines that fits; prefixes only grow, so it can be found by halving.
+    // The longest prefix of whole lines that fits; prefixes only grow, so it can be found by
+    // halving.
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
     let (mut low, mut high) = (0, ends.len());
     while low < high {
@@ -68,7 +71,8 @@ pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
     (&text[..end], text[end..].lines().filter(|line| !line.trim().is_empty()).count())
 }
 
-/// The text cut at a word so that it has at most `bytes` bytes, with `...` where something is missing.
+/// The text cut at a word so that it has at most `bytes` bytes, with `...` where something is
+/// missing.
 pub fn shortened(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -84,8 +88,9 @@ pub fn shortened(text: &str, bytes: usize) -> String {
     if bytes < 3 { kept.to_owned() } else { format!("{kept}...") }
 }
 
-/// JSON with at most `bytes` bytes: long texts in it are cut, and each says how much of it is missing. If that is not enough, a
-/// text stands for all of it and says so. The form of everything else stays as it is.
+/// JSON with at most `bytes` bytes: long texts in it are cut, and each says how much of it is
+/// missing. If that is not enough, a text stands for all of it and says so. The form of everything
+/// else stays as it is.
 pub fn json_within(raw: &str, bytes: usize) -> Cow<'_, str> {
     if raw.len() <= bytes {
         return Cow::Borrowed(raw);
@@ -111,7 +116,8 @@ fn with_short_texts(raw: &str, most: usize) -> String {
         while let Some(byte) = raw.as_bytes().get(end).filter(|byte| **byte != b'"') {
             let length = match (byte, raw.as_bytes().get(end + 1)) {
                 (b'\\', Some(b'u')) => {
-                    let is_first_half = raw.as_bytes().get(end + 2..end + 4).is_some_and(is_high_surrogate);
+                    let is_first_half =
+                        raw.as_bytes().get(end + 2..end + 4).is_some_and(is_high_surrogate);
                     if is_first_half { 12 } else { 6 }
                 }
                 (b'\\', _) => 2,
@@ -168,11 +174,18 @@ mod tests {
     #[test]
     fn json_that_is_too_long_loses_only_the_ends_of_its_long_texts() {
         let long = "é\\n\\ud83d\\ude00".repeat(40);
-        let raw = format!("{{\"id\": \"call_1\" , \"n\":12345678901234567890123,\"list\":[\"{long}\",\"short \\\"q\\\"\"]}}");
+        let raw = format!(
+            "{{\"id\": \"call_1\" , \"n\":12345678901234567890123,\"list\":[\"{long}\",\"short \\\"q\\\"\"]}}"
+        );
         assert_eq!(json_within(&raw, raw.len()), raw);
         let cut = json_within(&raw, 300);
         let read: serde_json::Value = serde_json::from_str(&cut).unwrap();
-        assert!(cut.len() <= 300 && cut.contains("\"n\":12345678901234567890123") && cut.starts_with("{\"id\": \"call_1\" ,"), "{cut}");
+        assert!(
+            cut.len() <= 300
+                && cut.contains("\"n\":12345678901234567890123")
+                && cut.starts_with("{\"id\": \"call_1\" ,"),
+            "{cut}"
+        );
         assert_eq!((&read["id"], &read["list"][1]), (&"call_1".into(), &"short \"q\"".into()));
         assert!(read["list"][0].as_str().unwrap().contains(" more bytes left out]"), "{cut}");
         let numbers = format!("[{}1]", "1,".repeat(400));

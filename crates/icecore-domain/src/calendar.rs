@@ -1,7 +1,9 @@
-//! Days, weeks, months and moments. Zones and "now" are arguments; nothing here asks what time it is.
+//! Days, weeks, months and moments. Zones and "now" are arguments; nothing here asks what time it
+//! is.
 //!
-//! Every day lies in exactly one week and every week in exactly one month, so that nothing is told twice or not
-//! at all. At the ends of the calendar (the years -9999 and 9999) things stop at the last day there is.
+//! Every day lies in exactly one week and every week in exactly one month, so that nothing is told
+//! twice or not at all. At the ends of the calendar (the years -9999 and 9999) things stop at the
+//! last day there is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -98,12 +100,15 @@ impl Moment {
             return None;
         }
         let number = |from: usize, digits: usize| {
-            text[from..from + digits].iter().try_fold(0_i16, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i16::from(byte - b'0')))
+            text[from..from + digits].iter().try_fold(0_i16, |sum, byte| {
+                byte.is_ascii_digit().then(|| sum * 10 + i16::from(byte - b'0'))
+            })
         };
         let small = |from| number(from, 2).and_then(|number| i8::try_from(number).ok());
         let date = Date::new(number(0, 4)?, small(5)?, small(8)?).ok()?;
         let time = Time::new(small(11)?, small(14)?, small(17)?, 0).ok()?;
-        let seconds = i32::from(small(20)?) * 3_600 + i32::from(small(23).filter(|minutes| *minutes < 60)?) * 60;
+        let seconds = i32::from(small(20)?) * 3_600
+            + i32::from(small(23).filter(|minutes| *minutes < 60)?) * 60;
         let offset = match text[19] {
             b'+' => Offset::from_seconds(seconds),
             b'-' => Offset::from_seconds(-seconds),
@@ -187,22 +192,27 @@ impl Zone {
 
     /// The first instant of the local day, also where clocks are put forward at midnight.
     ///
-    /// A day that the zone left out (Apia had no 2011-12-30) starts where the next one does: it is empty.
+    /// A day that the zone left out (Apia had no 2011-12-30) starts where the next one does: it is
+    /// empty.
     pub fn start_of(&self, day: Date) -> Timestamp {
         let midnight = self.0.to_ambiguous_timestamp(day.to_datetime(Time::midnight()));
         let AmbiguousOffset::Gap { after, .. } = midnight.offset() else {
             return midnight.compatible().unwrap_or_else(|_| nearest(day));
         };
-        // The gap may have begun before midnight, so the day starts where it ends and not an hour after 00:00.
+        // The gap may have begun before midnight, so the day starts where it ends and not an hour
+        // after 00:00.
         let Ok(before_gap) = midnight.earlier() else { return nearest(day) };
         let change = self.0.following(before_gap).find(|change| change.offset() == after);
         change.map_or(before_gap, |change| change.timestamp())
     }
 
-    /// The instant at which the local clocks show `time` on `day`: the first of two, and as much later as the
-    /// clocks were put forward where they never show it.
+    /// The instant at which the local clocks show `time` on `day`: the first of two, and as much
+    /// later as the clocks were put forward where they never show it.
     pub fn at(&self, day: Date, time: Time) -> Timestamp {
-        self.0.to_ambiguous_timestamp(day.to_datetime(time)).compatible().unwrap_or_else(|_| nearest(day))
+        self.0
+            .to_ambiguous_timestamp(day.to_datetime(time))
+            .compatible()
+            .unwrap_or_else(|_| nearest(day))
     }
 }
 
@@ -290,7 +300,9 @@ impl FromStr for Week {
     type Err = NotAWeek;
 
     fn from_str(text: &str) -> Result<Self, NotAWeek> {
-        let parts = text.split_once("-W").and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+        let parts = text
+            .split_once("-W")
+            .and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
         let week = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
         week.ok_or_else(|| NotAWeek(quoted(text)))
     }
@@ -362,13 +374,15 @@ impl Month {
 
     /// The weeks that belong to it: those whose Thursday lies in it.
     pub fn weeks(self) -> Vec<Week> {
-        let mut weeks: Vec<Week> = self.days().iter().step_by(7).chain([self.last()]).map(Week::of).collect();
+        let mut weeks: Vec<Week> =
+            self.days().iter().step_by(7).chain([self.last()]).map(Week::of).collect();
         weeks.dedup();
         weeks.retain(|week| week.month() == self);
         weeks
     }
 
-    /// The days its weeks cover, which is what a summary of it tells: Monday of the first to Sunday of the last.
+    /// The days its weeks cover, which is what a summary of it tells: Monday of the first to Sunday
+    /// of the last.
     pub fn span_of_weeks(self) -> Days {
         let weeks = self.weeks();
         let first = weeks.first().map_or(self.first(), |week| week.monday());
@@ -387,7 +401,9 @@ impl FromStr for Month {
     type Err = NotAMonth;
 
     fn from_str(text: &str) -> Result<Self, NotAMonth> {
-        let parts = text.split_once('-').and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+        let parts = text
+            .split_once('-')
+            .and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
         let month = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
         month.ok_or_else(|| NotAMonth(quoted(text)))
     }
@@ -401,7 +417,9 @@ impl Serialize for Month {
 
 /// A number written with exactly so many digits.
 fn digits(text: &str, count: usize) -> Option<i16> {
-    (text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()
+    (text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| text.parse().ok())
+        .flatten()
 }
 
 /// A stranger's text as an error can show it.
@@ -436,7 +454,8 @@ impl Days {
 
     /// Each of them, in order.
     pub fn iter(self) -> impl Iterator<Item = Date> {
-        std::iter::successors(Some(self.first), |day| day.tomorrow().ok()).take_while(move |day| *day <= self.last)
+        std::iter::successors(Some(self.first), |day| day.tomorrow().ok())
+            .take_while(move |day| *day <= self.last)
     }
 }
 
@@ -464,8 +483,8 @@ pub fn days_between(earlier: Date, later: Date) -> i64 {
     earlier.until(later).map_or(0, |span: Span| i64::from(span.get_days()))
 }
 
-/// Reads a day the way a person gives one: `2026-02-13`, `today`, `tomorrow`, `yesterday`, `friday` (the next
-/// one after today), `+3d`, `-2w`.
+/// Reads a day the way a person gives one: `2026-02-13`, `today`, `tomorrow`, `yesterday`, `friday`
+/// (the next one after today), `+3d`, `-2w`.
 pub fn read_day(text: &str, today: Date) -> Option<Date> {
     let text = text.trim().to_ascii_lowercase();
     match text.as_str() {
@@ -501,7 +520,11 @@ mod tests {
     use jiff::civil::date;
 
     fn check(text: &str, written: Option<&str>) {
-        assert_eq!(Moment::read(text).map(|read| read.moment.to_string()).as_deref(), written, "{text}");
+        assert_eq!(
+            Moment::read(text).map(|read| read.moment.to_string()).as_deref(),
+            written,
+            "{text}"
+        );
     }
 
     // L2
@@ -516,7 +539,14 @@ mod tests {
         check("2016-12-31T23:59:60Z", Some("2016-12-31T23:59:59+00:00"));
         check("1890-01-01T00:00:00+00:53:28", Some("1889-12-31T23:06:32+00:00"));
         check("2026-01-28", Some("2026-01-28T00:00:00+00:00"));
-        for bad in ["", "yesterday", "2026-13-01T00:00:00Z", "2026-01-28T25:00:00Z", "\u{0}", "99999-01-01T00:00:00Z"] {
+        for bad in [
+            "",
+            "yesterday",
+            "2026-13-01T00:00:00Z",
+            "2026-01-28T25:00:00Z",
+            "\u{0}",
+            "99999-01-01T00:00:00Z",
+        ] {
             check(bad, None);
         }
         assert!(Moment::read("2026-01-28T14:03:11").is_some_and(|read| read.offset_assumed));
@@ -535,7 +565,8 @@ mod tests {
     /// ISO 8601 by its definition, not by the library under test: a week belongs to the year of its
     /// Thursday and is numbered by how many Thursdays that year has had.
     fn reference_week(day: Date) -> String {
-        let thursday = day.checked_add((4 - i32::from(day.weekday().to_monday_one_offset())).days()).unwrap();
+        let thursday =
+            day.checked_add((4 - i32::from(day.weekday().to_monday_one_offset())).days()).unwrap();
         format!("{:04}-W{:02}", thursday.year(), (thursday.day_of_year() - 1) / 7 + 1)
     }
 
@@ -583,9 +614,16 @@ mod tests {
         for day in century.iter() {
             let week = Week::of(day);
             assert!(week.days().contains(day) && week.days().len() == 7, "{day}");
-            assert!(!week.next().days().contains(day) && !week.previous().days().contains(day), "{day}");
+            assert!(
+                !week.next().days().contains(day) && !week.previous().days().contains(day),
+                "{day}"
+            );
             assert_eq!((week.next().previous(), week.to_string().parse()), (week, Ok(week)));
-            assert_eq!(week.month().weeks().iter().filter(|other| **other == week).count(), 1, "{week}");
+            assert_eq!(
+                week.month().weeks().iter().filter(|other| **other == week).count(),
+                1,
+                "{week}"
+            );
         }
         let mut month = Month::of(century.first);
         let mut week = Week::of(century.first).next();
@@ -607,7 +645,10 @@ mod tests {
             month = month.next();
         }
         let newyear = Week::of(date(2027, 1, 1));
-        assert_eq!((newyear.to_string(), newyear.month().to_string()), ("2026-W53".into(), "2026-12".into()));
+        assert_eq!(
+            (newyear.to_string(), newyear.month().to_string()),
+            ("2026-W53".into(), "2026-12".into())
+        );
     }
 
     #[test]
@@ -615,9 +656,20 @@ mod tests {
         for text in ["2026-W53", "2020-W53", "2026-W01", "9999-W52", "0000-W01"] {
             assert_eq!(text.parse::<Week>().unwrap().to_string(), text);
         }
-        for text in
-            ["2025-W53", "2026-W00", "2026-W54", "2026-W7", "26-W07", "2026-w07", "2026W07", " 2026-W07", "+026-W07", "2026-W+7", "é", ""]
-        {
+        for text in [
+            "2025-W53",
+            "2026-W00",
+            "2026-W54",
+            "2026-W7",
+            "26-W07",
+            "2026-w07",
+            "2026W07",
+            " 2026-W07",
+            "+026-W07",
+            "2026-W+7",
+            "é",
+            "",
+        ] {
             assert!(text.parse::<Week>().is_err(), "{text}");
         }
         for text in ["2026-02", "0000-01", "9999-12"] {
@@ -633,14 +685,23 @@ mod tests {
         for day in [Date::MIN, Date::MAX] {
             let (week, month) = (Week::of(day), Month::of(day));
             assert!(week.days().contains(day) && month.days().contains(day));
-            assert!(week.next() >= week && week.previous() <= week && month.next() >= month && month.previous() <= month);
+            assert!(
+                week.next() >= week
+                    && week.previous() <= week
+                    && month.next() >= month
+                    && month.previous() <= month
+            );
             assert!(!month.weeks().is_empty());
             assert_eq!(Days { first: day, last: day }.iter().count(), 1);
             let zone = Zone::named("Europe/Berlin").unwrap();
             assert!(zone.start_of(day) <= zone.at(day, Time::MAX));
         }
         let none = Days { first: Date::MAX, last: Date::MIN };
-        assert!((none.is_empty(), none.len()) == (true, 0) && none.iter().next().is_none() && !none.contains(Date::ZERO));
+        assert!(
+            (none.is_empty(), none.len()) == (true, 0)
+                && none.iter().next().is_none()
+                && !none.contains(Date::ZERO)
+        );
     }
 
     fn check_start(zone: &str, day: Date, start: &str) {
@@ -667,7 +728,10 @@ mod tests {
             ("UTC", None),
         ] {
             let zone = Zone::named(name).unwrap();
-            for day in (Days { first: date(2005, 1, 1), last: date(2028, 12, 31) }).iter().filter(|day| Some(*day) != missing) {
+            for day in (Days { first: date(2005, 1, 1), last: date(2028, 12, 31) })
+                .iter()
+                .filter(|day| Some(*day) != missing)
+            {
                 let start = zone.start_of(day);
                 assert_eq!(zone.day_of(start), day, "{name}");
                 assert!(zone.day_of(start - 1.second()) < day, "{name} {day}");
@@ -685,7 +749,10 @@ mod tests {
             ("Pacific/Apia", date(2011, 12, 30), 3, 0, "2011-12-31T03:00:00+14:00"),
         ] {
             let zone = Zone::named(name).unwrap();
-            assert_eq!(zone.moment(zone.at(day, Time::new(hour, minute, 0, 0).unwrap())).to_string(), at);
+            assert_eq!(
+                zone.moment(zone.at(day, Time::new(hour, minute, 0, 0).unwrap())).to_string(),
+                at
+            );
         }
     }
 }

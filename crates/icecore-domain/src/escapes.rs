@@ -1,9 +1,13 @@
-//! How characters are written so that something else can carry them: `\u00e9` in JSON, `&nbsp;` in HTML, `%20` in an address.
-//! Whoever looks for words in what came from elsewhere reads them as what they stand for.
+//! How characters are written so that something else can carry them: `\u00e9` in JSON, `&nbsp;` in
+//! HTML, `%20` in an address. Whoever looks for words in what came from elsewhere reads them as
+//! what they stand for.
 
-/// The character that `uXXXX` at the start of `text` stands for, a pair of surrogates included, and the length of that.
+/// The character that `uXXXX` at the start of `text` stands for, a pair of surrogates included, and
+/// the length of that.
 pub fn unicode(text: &str) -> Option<(char, usize)> {
-    let unit = |text: &str| text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok());
+    let unit = |text: &str| {
+        text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok())
+    };
     let first = unit(text)?;
     if let Some(c) = char::from_u32(u32::from(first)) {
         return Some((c, 5));
@@ -53,7 +57,8 @@ pub fn entity(text: &str) -> Option<(char, usize)> {
     Some((c, length + 2))
 }
 
-/// The character that `%XX`, or several of them, at the start of `text` stand for, and the length of that.
+/// The character that `%XX`, or several of them, at the start of `text` stand for, and the length
+/// of that.
 pub fn percent(text: &str) -> Option<(char, usize)> {
     let bytes = text.as_bytes();
     let unit = |at: usize| {
@@ -77,7 +82,8 @@ pub fn percent(text: &str) -> Option<(char, usize)> {
     Some((c, 3 * many))
 }
 
-/// What cannot be seen between two letters: soft hyphens, joiners, marks of direction, selectors of forms.
+/// What cannot be seen between two letters: soft hyphens, joiners, marks of direction, selectors of
+/// forms.
 pub fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e01ef}')
 }

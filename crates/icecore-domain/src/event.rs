@@ -14,7 +14,8 @@ use crate::plain;
 pub use crate::words::NotAWord;
 use crate::words::words;
 
-/// The longest content of an event, in bytes. An event is a sentence or a paragraph; longer things are logs.
+/// The longest content of an event, in bytes. An event is a sentence or a paragraph; longer things
+/// are logs.
 pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// The longest of the short fields (entity, tag, source, session, …), in bytes.
 pub const MAX_FIELD_BYTES: usize = 1024;
@@ -153,7 +154,11 @@ impl FromStr for Scope {
             None if text.trim() == "everywhere" => Ok(Self::Everywhere),
             Some(("project", name)) if !name.is_empty() => Ok(Self::Project(name.into())),
             Some(("conversation", id)) if !id.is_empty() => Ok(Self::Conversation(id.into())),
-            _ => Err(NotAWord { what: "a scope", text: text.into(), choices: "everywhere, project:NAME, conversation:ID".into() }),
+            _ => Err(NotAWord {
+                what: "a scope",
+                text: text.into(),
+                choices: "everywhere, project:NAME, conversation:ID".into(),
+            }),
         }
     }
 }
@@ -206,7 +211,9 @@ pub enum Unfit {
     #[error("the text is empty; say in a sentence what is to be remembered")]
     Empty,
     /// The text is no event any more.
-    #[error("the text has {bytes} bytes, an event at most {MAX_CONTENT_BYTES}; remember its gist and keep the whole in the log")]
+    #[error(
+        "the text has {bytes} bytes, an event at most {MAX_CONTENT_BYTES}; remember its gist and keep the whole in the log"
+    )]
     TooLong {
         /// How long it is.
         bytes: usize,
@@ -218,7 +225,9 @@ pub enum Unfit {
         name: String,
     },
     /// Only promises are due.
-    #[error("only a commitment is due or waits for somebody; this is a {kind}. Leave --type out, or make it a commitment")]
+    #[error(
+        "only a commitment is due or waits for somebody; this is a {kind}. Leave --type out, or make it a commitment"
+    )]
     NotOwed {
         /// Its type.
         kind: Kind,
@@ -304,11 +313,18 @@ impl Draft {
         if let Some(name) = self.entity.take().filter(|name| !name.trim().is_empty()) {
             let key = plain::entity_key(&name);
             if key.is_empty() {
-                return Err(Unfit::NotAName { name: plain::one_line(&name).chars().take(60).collect() });
+                return Err(Unfit::NotAName {
+                    name: plain::one_line(&name).chars().take(60).collect(),
+                });
             }
             self.entity = Some(key);
         }
-        self.tags = self.tags.iter().map(|tag| tidy(tag).replace(['\n', '\t'], " ").to_lowercase()).filter(|tag| !tag.is_empty()).collect();
+        self.tags = self
+            .tags
+            .iter()
+            .map(|tag| tidy(tag).replace(['\n', '\t'], " ").to_lowercase())
+            .filter(|tag| !tag.is_empty())
+            .collect();
         self.tags.sort();
         self.tags.dedup();
         if self.content.is_empty() {
@@ -328,13 +344,19 @@ impl Draft {
             ("waiting-on", self.waiting_on.as_deref()),
             ("the scope", Some(scope.as_str())),
         ];
-        for (field, text) in short.into_iter().chain(self.tags.iter().map(|tag| ("a tag", Some(tag.as_str())))) {
+        for (field, text) in
+            short.into_iter().chain(self.tags.iter().map(|tag| ("a tag", Some(tag.as_str()))))
+        {
             let bytes = text.map_or(0, str::len);
             if bytes > MAX_FIELD_BYTES {
                 return Err(Unfit::FieldTooLong { field, bytes });
             }
         }
-        for (field, count) in [("tags", self.tags.len()), ("related", self.related.len()), ("supersedes", self.supersedes.len())] {
+        for (field, count) in [
+            ("tags", self.tags.len()),
+            ("related", self.related.len()),
+            ("supersedes", self.supersedes.len()),
+        ] {
             if count > MAX_ITEMS {
                 return Err(Unfit::TooMany { field, count });
             }
@@ -366,7 +388,8 @@ impl Draft {
     /// What this event does to others, in order.
     pub fn effects(&self) -> impl Iterator<Item = (EventId, Effect)> + '_ {
         let (targets, effect) = match (self.act, self.status) {
-            // The older form of closing: a commitment with status closed that supersedes the open one.
+            // The older form of closing: a commitment with status closed that supersedes the open
+            // one.
             (Act::Assert, Some(Status::Closed)) => (&self.supersedes, Effect::Close),
             (Act::Assert, _) => (&self.supersedes, Effect::Supersede),
             (Act::Close, _) => (&self.related, Effect::Close),
@@ -403,7 +426,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// What its type is called, for a person; one that a newer version introduced is called unknown.
+    /// What its type is called, for a person; one that a newer version introduced is called
+    /// unknown.
     pub fn type_name(&self) -> String {
         match self.field::<String>("type") {
             Some(unknown) => format!("unknown type `{}`", plain::one_line(&unknown)),
@@ -422,22 +446,77 @@ impl Deref for Event {
 
 /// Guesses the type of a statement from the words that usually mark it; a fact if none does.
 ///
-/// Only a default for what a person did not say: `--type`, or `[P1 decision]` in a log, always wins.
+/// Only a default for what a person did not say: `--type`, or `[P1 decision]` in a log, always
+/// wins.
 pub fn guess_kind(text: &str) -> Kind {
     let key = format!(" {} ", plain::sameness_key(text).replace([',', ';', ':', '.'], " "));
     let has = |words: &[&str]| words.iter().any(|word| key.contains(&format!(" {word} ")));
-    if has(&["never", "must", "must not", "always", "cannot", "can't", "do not", "don't", "only", "at most", "no more than", "not allowed"])
-    {
+    if has(&[
+        "never",
+        "must",
+        "must not",
+        "always",
+        "cannot",
+        "can't",
+        "do not",
+        "don't",
+        "only",
+        "at most",
+        "no more than",
+        "not allowed",
+    ]) {
         Kind::Constraint
-    } else if has(&["decided", "decide", "chose", "agreed", "we will use", "switched to", "settled on", "going with"]) {
+    } else if has(&[
+        "decided",
+        "decide",
+        "chose",
+        "agreed",
+        "we will use",
+        "switched to",
+        "settled on",
+        "going with",
+    ]) {
         Kind::Decision
-    } else if has(&["prefers", "prefer", "likes", "dislikes", "loves", "hates", "favourite", "favorite"]) {
+    } else if has(&[
+        "prefers",
+        "prefer",
+        "likes",
+        "dislikes",
+        "loves",
+        "hates",
+        "favourite",
+        "favorite",
+    ]) {
         Kind::Preference
-    } else if has(&["todo", "follow up", "promised", "i will", "i'll", "owe", "owes", "send", "deliver", "remind", "due", "by tomorrow"]) {
+    } else if has(&[
+        "todo",
+        "follow up",
+        "promised",
+        "i will",
+        "i'll",
+        "owe",
+        "owes",
+        "send",
+        "deliver",
+        "remind",
+        "due",
+        "by tomorrow",
+    ]) {
         Kind::Commitment
-    } else if has(&["to deploy", "to release", "how to", "steps", "first", "procedure"]) && has(&["run", "then", "steps", "procedure"]) {
+    } else if has(&["to deploy", "to release", "how to", "steps", "first", "procedure"])
+        && has(&["run", "then", "steps", "procedure"])
+    {
         Kind::Procedure
-    } else if has(&["works for", "works at", "reports to", "is married to", "is the contact", "contact for", "manager of", "belongs to"]) {
+    } else if has(&[
+        "works for",
+        "works at",
+        "reports to",
+        "is married to",
+        "is the contact",
+        "contact for",
+        "manager of",
+        "belongs to",
+    ]) {
         Kind::Relationship
     } else {
         Kind::Fact
@@ -459,7 +538,10 @@ mod tests {
         assert_eq!(draft(" \n\t").unwrap_err(), Unfit::Empty);
         assert_eq!(draft("\u{0}\u{1b}").unwrap_err(), Unfit::Empty);
         assert_eq!(draft(&"x".repeat(1 << 20)).unwrap_err(), Unfit::TooLong { bytes: 1 << 20 });
-        assert_eq!(draft("a\u{7}b").unwrap(), (Draft::new(moment(), Kind::Fact, Priority::P2, "ab"), 1));
+        assert_eq!(
+            draft("a\u{7}b").unwrap(),
+            (Draft::new(moment(), Kind::Fact, Priority::P2, "ab"), 1)
+        );
     }
 
     // L2

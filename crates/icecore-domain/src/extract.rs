@@ -1,8 +1,8 @@
 //! The daily log: how a line is added to it, and how its `## Priority Extracts` become events (L1).
 //!
-//! People and agents write the log with their own editors, so everything here is worked out from the text
-//! as it is now and the events already taken from it. Nothing is remembered in between: reading the same
-//! text again, after any edit elsewhere in it, takes nothing twice.
+//! People and agents write the log with their own editors, so everything here is worked out from
+//! the text as it is now and the events already taken from it. Nothing is remembered in between:
+//! reading the same text again, after any edit elsewhere in it, takes nothing twice.
 
 use jiff::civil::Date;
 
@@ -100,7 +100,8 @@ pub fn extracts(log: &str) -> Extracts {
         let key = plain::sameness_key(&extract.text);
         let new = !seen.contains(&key);
         if !new {
-            complaints.push((extract.line, "says what a line above says, so it was not taken".into()));
+            complaints
+                .push((extract.line, "says what a line above says, so it was not taken".into()));
         }
         seen.push(key);
         new
@@ -126,7 +127,8 @@ pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// The parts of a log that are neither headings nor extracts, whatever they look like: fenced code and comments.
+/// The parts of a log that are neither headings nor extracts, whatever they look like: fenced code
+/// and comments.
 #[derive(Default)]
 struct Hidden {
     fence: plain::Fence,
@@ -146,8 +148,9 @@ impl Hidden {
     }
 }
 
-/// What is indented belongs to the line above, whatever it looks like: so a text that `log` put there, with its further
-/// lines indented, can be neither bullet nor heading nor the beginning of a fence.
+/// What is indented belongs to the line above, whatever it looks like: so a text that `log` put
+/// there, with its further lines indented, can be neither bullet nor heading nor the beginning of a
+/// fence.
 fn is_indented(line: &str) -> bool {
     line.starts_with("  ") || line.starts_with('\t')
 }
@@ -155,7 +158,8 @@ fn is_indented(line: &str) -> bool {
 fn heading(line: &str) -> Option<(usize, &str)> {
     let level = line.bytes().take_while(|&b| b == b'#').count();
     let rest = &line[level..];
-    ((1..=6).contains(&level) && rest.starts_with([' ', '\t'])).then(|| (level, rest.trim().trim_end_matches('#').trim()))
+    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']))
+        .then(|| (level, rest.trim().trim_end_matches('#').trim()))
 }
 
 fn is_extracts(title: &str) -> bool {
@@ -165,16 +169,18 @@ fn is_extracts(title: &str) -> bool {
 fn bullet(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered = (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
+    let numbered =
+        (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
     let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']))?;
     rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
-/// `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check box before it. Says what is
-/// odd about it, or why it is none.
+/// `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check box
+/// before it. Says what is odd about it, or why it is none.
 fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
     let none = || "has no priority like [P1], so it was not taken".to_owned();
-    let item = ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item);
+    let item =
+        ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item);
     let item = item.trim_start().trim_start_matches("**");
     let (label, text) = match item.strip_prefix('[') {
         Some(rest) => rest.split_once(']'),
@@ -193,11 +199,16 @@ fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
     }
     let said = words.next().map(str::parse::<Kind>);
     let complaint = match &said {
-        Some(Err(error)) => Some(format!("names a type that does not exist, so it was guessed: {error}")),
-        _ if cleaned.removed > 0 => Some(format!("had {} control characters, which were taken out", cleaned.removed)),
+        Some(Err(error)) => {
+            Some(format!("names a type that does not exist, so it was guessed: {error}"))
+        }
+        _ if cleaned.removed > 0 => {
+            Some(format!("had {} control characters, which were taken out", cleaned.removed))
+        }
         _ => None,
     };
-    let (kind, kind_said) = said.and_then(Result::ok).map_or_else(|| (guess_kind(&text), false), |kind| (kind, true));
+    let (kind, kind_said) =
+        said.and_then(Result::ok).map_or_else(|| (guess_kind(&text), false), |kind| (kind, true));
     Ok((Extract { line: 0, priority, kind, kind_said, text }, complaint))
 }
 
@@ -206,31 +217,40 @@ const EDITED: f64 = 0.7;
 /// Likewise, if the one stands exactly where the other stood.
 const EDITED_IN_PLACE: f64 = 0.45;
 
-/// Which extracts are not in the ledger yet. `known` are all events whose source is this log, whatever became
-/// of them, in the order of the ledger.
+/// Which extracts are not in the ledger yet. `known` are all events whose source is this log,
+/// whatever became of them, in the order of the ledger.
 pub fn plan(found: &[Extract], known: &[Entry]) -> Vec<Taking> {
     let known: Vec<&Entry> = known.iter().filter(|entry| entry.event.is_statement()).collect();
     let key = |entry: &&Entry| plain::sameness_key(&entry.event.content);
-    let present: Vec<String> = found.iter().map(|extract| plain::sameness_key(&extract.text)).collect();
+    let present: Vec<String> =
+        found.iter().map(|extract| plain::sameness_key(&extract.text)).collect();
     // What was taken once and is no longer in the text: a line that was edited away.
-    let mut gone: Vec<&Entry> =
-        known.iter().copied().filter(|entry| entry.standing.is_active() && !present.contains(&key(entry))).collect();
+    let mut gone: Vec<&Entry> = known
+        .iter()
+        .copied()
+        .filter(|entry| entry.standing.is_active() && !present.contains(&key(entry)))
+        .collect();
 
     let mut takings = Vec::new();
     for (at, (extract, text)) in found.iter().zip(&present).enumerate() {
         let same: Vec<&&Entry> = known.iter().filter(|entry| key(entry) == *text).collect();
         let is_gone = |id: &EventId| gone.iter().any(|entry| entry.event.id == *id);
-        let standing = same.iter().rev().find(|entry| !matches!(entry.standing, Standing::Superseded { .. }));
+        let standing =
+            same.iter().rev().find(|entry| !matches!(entry.standing, Standing::Superseded { .. }));
         let replaces = match (standing, same.is_empty()) {
             // The same text with another priority or type: a person weighed it anew.
-            (Some(entry), _) if entry.standing.is_active() && weighed_anew(extract, entry) => Some(entry.event.id),
+            (Some(entry), _) if entry.standing.is_active() && weighed_anew(extract, entry) => {
+                Some(entry.event.id)
+            }
             (Some(_), _) => continue,
             // Edited, and edited back: what replaced it is gone from the text.
             (None, false) => match head_of_chain(&same, &known).filter(is_gone) {
                 Some(head) => Some(head),
                 None => continue,
             },
-            (None, true) => closest(text, &gone).or_else(|| in_place(at, &present, &known).filter(is_gone)),
+            (None, true) => {
+                closest(text, &gone).or_else(|| in_place(at, &present, &known).filter(is_gone))
+            }
         };
         gone.retain(|entry| Some(entry.event.id) != replaces);
         takings.push(Taking { extract: extract.clone(), replaces });
@@ -239,7 +259,8 @@ pub fn plan(found: &[Extract], known: &[Entry]) -> Vec<Taking> {
 }
 
 fn weighed_anew(extract: &Extract, entry: &Entry) -> bool {
-    extract.priority != entry.event.priority || (extract.kind_said && extract.kind != entry.event.kind)
+    extract.priority != entry.event.priority
+        || (extract.kind_said && extract.kind != entry.event.kind)
 }
 
 /// The event at the end of the chain that replaced these, as far as it stays within this log.
@@ -257,7 +278,8 @@ fn head_of_chain(superseded: &[&&Entry], known: &[&Entry]) -> Option<EventId> {
 
 /// The one event that stood between the same neighbours, if the texts are alike enough for an edit.
 fn in_place(at: usize, present: &[String], known: &[&Entry]) -> Option<EventId> {
-    let keys: Vec<String> = known.iter().map(|entry| plain::sameness_key(&entry.event.content)).collect();
+    let keys: Vec<String> =
+        known.iter().map(|entry| plain::sameness_key(&entry.event.content)).collect();
     let place = |text: &String| keys.iter().rposition(|key| key == text);
     let after = match at.checked_sub(1) {
         None => 0,
@@ -269,7 +291,8 @@ fn in_place(at: usize, present: &[String], known: &[&Entry]) -> Option<EventId> 
     (likeness(&present[at], &keys[*only]) >= EDITED_IN_PLACE).then(|| known[*only].event.id)
 }
 
-/// How alike two texts are, from 0 to 1. Of long ones only the beginning counts: the cost grows with the square.
+/// How alike two texts are, from 0 to 1. Of long ones only the beginning counts: the cost grows
+/// with the square.
 fn likeness(one: &str, other: &str) -> f64 {
     const BEGINNING_CHARS: usize = 600;
     let beginning = |text: &str| text.chars().take(BEGINNING_CHARS).collect::<String>();
@@ -287,7 +310,8 @@ fn closest(text: &str, gone: &[&Entry]) -> Option<EventId> {
 impl Taking {
     /// The event it becomes.
     pub fn draft(&self, log: &DocPath, now: Moment) -> Draft {
-        let mut draft = Draft::new(now, self.extract.kind, self.extract.priority, self.extract.text.clone());
+        let mut draft =
+            Draft::new(now, self.extract.kind, self.extract.priority, self.extract.text.clone());
         draft.source = log.to_string();
         draft.origin = Origin::File;
         draft.supersedes = self.replaces.into_iter().collect();
@@ -295,7 +319,8 @@ impl Taking {
     }
 }
 
-/// The bytes to append to the log of `now`'s day so that it gains one line. `so_far` is its text up to now.
+/// The bytes to append to the log of `now`'s day so that it gains one line. `so_far` is its text up
+/// to now.
 pub fn log_line(so_far: Option<&str>, text: &str, now: Moment) -> String {
     let mut out = String::new();
     match so_far {
@@ -327,7 +352,11 @@ mod tests {
     const LOG: &str = "# Friday\n\nfree text\n\n## Priority Extracts\n- [P0] The pilot starts on March 15\n- [P1] Decided on one price for all\n- [P2] Ana prefers short answers\n";
 
     fn found(log: &str) -> Vec<String> {
-        extracts(log).found.iter().map(|x| format!("{}:{} {} {}", x.line, x.priority, x.kind, x.text)).collect()
+        extracts(log)
+            .found
+            .iter()
+            .map(|x| format!("{}:{} {} {}", x.line, x.priority, x.kind, x.text))
+            .collect()
     }
 
     // L1
@@ -346,7 +375,10 @@ mod tests {
             found("### priority extracts:\n* [p1 commitment] **x**\n+ [ ] [P2] y\n- **[P3]** z\n"),
             ["2:P1 commitment **x**", "3:P2 fact y", "4:P3 fact z"]
         );
-        assert_eq!(found("## Priority Extracts\n- [P1] one\n  goes on\n\n- [P1] One.\n"), ["2:P1 fact one goes on", "5:P1 fact One."]);
+        assert_eq!(
+            found("## Priority Extracts\n- [P1] one\n  goes on\n\n- [P1] One.\n"),
+            ["2:P1 fact one goes on", "5:P1 fact One."]
+        );
     }
 
     // L1
@@ -396,13 +428,23 @@ mod tests {
     // L1
     #[test]
     fn what_is_passed_over_is_said() {
-        let read = extracts("## Priority Extracts\n- P1: short form\n1. [P2] numbered\n- no label\n- [P4] x\n- [P1 todo] y\n- [P1]\n");
-        assert_eq!(read.found.iter().map(|x| x.text.as_str()).collect::<Vec<_>>(), ["short form", "numbered", "y"]);
+        let read = extracts(
+            "## Priority Extracts\n- P1: short form\n1. [P2] numbered\n- no label\n- [P4] x\n- [P1 todo] y\n- [P1]\n",
+        );
+        assert_eq!(
+            read.found.iter().map(|x| x.text.as_str()).collect::<Vec<_>>(),
+            ["short form", "numbered", "y"]
+        );
         assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [4, 5, 6, 7]);
-        assert!(read.complaints[2].1.contains("`todo` is not an event type"), "{:?}", read.complaints);
+        assert!(
+            read.complaints[2].1.contains("`todo` is not an event type"),
+            "{:?}",
+            read.complaints
+        );
     }
 
-    /// Takes the extracts of each version in turn, as runs of icecore would, and returns what is active at the end.
+    /// Takes the extracts of each version in turn, as runs of icecore would, and returns what is
+    /// active at the end.
     fn after(versions: &[&str]) -> (usize, Vec<String>) {
         let now = Moment::read("2026-02-13T18:00:00+01:00").unwrap().moment;
         let log = DocPath::log(now.day());
@@ -416,21 +458,35 @@ mod tests {
         }
         let ledger = Ledger::of(events);
         let active = ledger.entries().iter().filter(|entry| entry.standing.is_active());
-        (ledger.entries().len(), active.map(|entry| format!("{} {}", entry.event.priority, entry.event.content)).collect())
+        (
+            ledger.entries().len(),
+            active
+                .map(|entry| format!("{} {}", entry.event.priority, entry.event.content))
+                .collect(),
+        )
     }
 
     fn check(versions: &[&str], events: usize, active: &[&str]) {
-        let versions: Vec<String> = versions.iter().map(|v| format!("## Priority Extracts\n{v}")).collect();
+        let versions: Vec<String> =
+            versions.iter().map(|v| format!("## Priority Extracts\n{v}")).collect();
         let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
         let (count, found) = after(&versions);
-        assert_eq!((count, found.iter().map(String::as_str).collect::<Vec<_>>().as_slice()), (events, active), "{versions:?}");
+        assert_eq!(
+            (count, found.iter().map(String::as_str).collect::<Vec<_>>().as_slice()),
+            (events, active),
+            "{versions:?}"
+        );
     }
 
     // L1
     #[test]
     fn each_line_is_taken_exactly_once_whatever_the_editor_did() {
         check(&["- [P1] one\n", "- [P1] one\n"], 1, &["P1 one"]);
-        check(&["- [P1] one\n- [P2] two\n", "- [P2] two\n\ntext\n- [P1]  One.\n"], 2, &["P1 one", "P2 two"]);
+        check(
+            &["- [P1] one\n- [P2] two\n", "- [P2] two\n\ntext\n- [P1]  One.\n"],
+            2,
+            &["P1 one", "P2 two"],
+        );
         check(&["- [P1] one\n", "- [P1] one\n- [P1] one\n"], 1, &["P1 one"]);
         check(&["- [P1] one\n", "", "- [P1] one\n"], 1, &["P1 one"]);
     }
@@ -438,22 +494,44 @@ mod tests {
     // L1
     #[test]
     fn an_edited_line_replaces_what_it_was() {
-        let (feb15, feb16) = ("- [P0] The pilot starts on March 15\n", "- [P0] The pilot starts on March 16\n");
+        let (feb15, feb16) =
+            ("- [P0] The pilot starts on March 15\n", "- [P0] The pilot starts on March 16\n");
         check(&[feb15, feb16], 2, &["P0 The pilot starts on March 16"]);
         check(&[feb15, feb16, feb16], 2, &["P0 The pilot starts on March 16"]);
         check(&[feb15, feb16, feb15, feb15], 3, &["P0 The pilot starts on March 15"]);
         check(&["- [P2] one\n", "- [P0] one\n", "- [P0] one\n"], 2, &["P0 one"]);
         let budget = |p: &str, n: usize| format!("- [{p}] Budget is {n} EUR\n");
-        let history = [budget("P1", 500), budget("P1", 600), budget("P0", 600), budget("P0", 500), budget("P0", 500)];
+        let history = [
+            budget("P1", 500),
+            budget("P1", 600),
+            budget("P0", 600),
+            budget("P0", 500),
+            budget("P0", 500),
+        ];
         check(&history.each_ref().map(String::as_str), 4, &["P0 Budget is 500 EUR"]);
-        check(&["- [P2 commitment] Call Carol\n", "- [P2 fact] Call Carol\n", "- [P2 fact] Call Carol\n"], 2, &["P2 Call Carol"]);
+        check(
+            &[
+                "- [P2 commitment] Call Carol\n",
+                "- [P2 fact] Call Carol\n",
+                "- [P2 fact] Call Carol\n",
+            ],
+            2,
+            &["P2 Call Carol"],
+        );
         check(&["- [P1] Use Rust\n", "- [P1] Use Zig\n"], 2, &["P1 Use Zig"]);
         check(
-            &["- [P1] a b c\n- [P1] Ask Bob\n- [P1] d e f\n", "- [P1] a b c\n- [P1] Ask Ann\n- [P1] d e f\n"],
+            &[
+                "- [P1] a b c\n- [P1] Ask Bob\n- [P1] d e f\n",
+                "- [P1] a b c\n- [P1] Ask Ann\n- [P1] d e f\n",
+            ],
             4,
             &["P1 a b c", "P1 d e f", "P1 Ask Ann"],
         );
-        check(&["- [P1] Call the dentist\n", "- [P1] Renew the passport\n"], 2, &["P1 Call the dentist", "P1 Renew the passport"]);
+        check(
+            &["- [P1] Call the dentist\n", "- [P1] Renew the passport\n"],
+            2,
+            &["P1 Call the dentist", "P1 Renew the passport"],
+        );
     }
 
     // L1
@@ -462,7 +540,8 @@ mod tests {
         let now = Moment::read("2026-02-13T18:00:00+01:00").unwrap().moment;
         let taking = Taking { extract: extracts(LOG).found[0].clone(), replaces: None };
         let taken = taking.draft(&DocPath::log(now.day()), now).with_id(EventId::new(now.day(), 1));
-        let back = Draft::upon(&taken, crate::event::Act::Retract, now, "wrong").with_id(EventId::new(now.day(), 2));
+        let back = Draft::upon(&taken, crate::event::Act::Retract, now, "wrong")
+            .with_id(EventId::new(now.day(), 2));
         let ledger = Ledger::of([taken, back]);
         assert_eq!(plan(&extracts(LOG).found[..1], ledger.entries()), []);
     }
@@ -471,15 +550,29 @@ mod tests {
     #[test]
     fn a_log_line_never_lands_among_the_extracts() {
         let now = Moment::read("2026-02-13T14:02:00+01:00").unwrap().moment;
-        assert_eq!(log_line(None, "met Client X", now), "# 2026-02-13 Friday, 2026-W07\n\n- 14:02 met Client X\n");
+        assert_eq!(
+            log_line(None, "met Client X", now),
+            "# 2026-02-13 Friday, 2026-W07\n\n- 14:02 met Client X\n"
+        );
         assert_eq!(log_line(Some("a"), "two\nlines", now), "\n- 14:02 two\n  lines\n");
-        let after = [LOG, &log_line(Some(LOG), "x\n## Priority Extracts\n- [P0] evil", now)].concat();
-        assert!(after.ends_with("\n## Log\n\n- 14:02 x\n  ## Priority Extracts\n  - [P0] evil\n"), "{after}");
+        let after =
+            [LOG, &log_line(Some(LOG), "x\n## Priority Extracts\n- [P0] evil", now)].concat();
+        assert!(
+            after.ends_with("\n## Log\n\n- 14:02 x\n  ## Priority Extracts\n  - [P0] evil\n"),
+            "{after}"
+        );
         assert_eq!(extracts(&after).found.len(), 3);
-        // Not under a heading within the section, not in a section of another level, not by closing a fence.
-        for so_far in ["## Priority Extracts\n### Client X\n", "# Priority Extracts\n- [P1] one\n", "## Priority Extracts\n```\ncode\n"] {
+        // Not under a heading within the section, not in a section of another level, not by closing
+        // a fence.
+        for so_far in [
+            "## Priority Extracts\n### Client X\n",
+            "# Priority Extracts\n- [P1] one\n",
+            "## Priority Extracts\n```\ncode\n",
+        ] {
             let before = extracts(so_far).found.len();
-            for text in ["note\n- [P0] evil", "```\n- [P0] evil\n```", "-->\n[P0] evil", "[P0] evil"] {
+            for text in
+                ["note\n- [P0] evil", "```\n- [P0] evil\n```", "-->\n[P0] evil", "[P0] evil"]
+            {
                 let after = [so_far, &log_line(Some(so_far), text, now)].concat();
                 assert_eq!(extracts(&after).found.len(), before, "{after}");
             }

@@ -1,8 +1,9 @@
 //! What our own injected text looks like, so that memory never feeds on itself.
 //!
-//! Every text we hand to a model stands in a block, between two comments. Clients keep what they were handed in their
-//! transcripts, and transcripts come back to be remembered; on the way in the blocks are taken out again. A stranger's
-//! text within a block cannot end it early, because it is disarmed before it gets there.
+//! Every text we hand to a model stands in a block, between two comments. Clients keep what they
+//! were handed in their transcripts, and transcripts come back to be remembered; on the way in the
+//! blocks are taken out again. A stranger's text within a block cannot end it early, because it is
+//! disarmed before it gets there.
 
 use std::borrow::Cow;
 
@@ -14,11 +15,14 @@ const NAME: &[u8] = b"icecore";
 /// The most characters of a kind that a marker shows.
 const LONGEST_KIND: usize = 64;
 
-/// The block that is handed to a model: `<!-- icecore:begin KIND DAY -->`, the text, `<!-- icecore:end -->`, each on lines
-/// of their own, without a line break at the end. The text is disarmed; of `kind` the ASCII words are used, joined by `-`.
+/// The block that is handed to a model: `<!-- icecore:begin KIND DAY -->`, the text, `<!--
+/// icecore:end -->`, each on lines of their own, without a line break at the end. The text is
+/// disarmed; of `kind` the ASCII words are used, joined by `-`.
 pub fn wrap(kind: &str, day: Date, text: &str) -> String {
     // A marker is found only while it is short, and within a comment two dashes would end it.
-    let words = kind.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    let words = kind
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty());
     let kind: String = words.collect::<Vec<_>>().join("-").chars().take(LONGEST_KIND).collect();
     let kind = if kind.is_empty() { "memory" } else { &kind };
     format!("<!-- icecore:begin {kind} {day} -->\n{}\n<!-- icecore:end -->", disarm(text))
@@ -37,8 +41,9 @@ pub struct Stripped<'a> {
 
 /// The text without blocks of our own; everything around them is kept exactly.
 ///
-/// A block goes from its marker to the next one that ends its like, or to the end of the text. Blocks in JSON are found as
-/// well, also where `<` is written as `\u003c`, and so are `<icecore-memory …>…</icecore-memory>` blocks.
+/// A block goes from its marker to the next one that ends its like, or to the end of the text.
+/// Blocks in JSON are found as well, also where `<` is written as `\u003c`, and so are
+/// `<icecore-memory …>…</icecore-memory>` blocks.
 pub fn strip(text: &str) -> Stripped<'_> {
     let mut kept = String::new();
     let (mut from, mut blocks, mut bytes) = (0, 0, 0);
@@ -46,7 +51,9 @@ pub fn strip(text: &str) -> Stripped<'_> {
     while let Some(begin) = markers.find(|marker| marker.start >= from && marker.begins()) {
         let end = match begin.kind {
             Kind::Whole => begin.end,
-            kind => markers.find(|marker| marker.ends(kind)).map_or(text.len(), |marker| marker.end),
+            kind => {
+                markers.find(|marker| marker.ends(kind)).map_or(text.len(), |marker| marker.end)
+            }
         };
         kept.push_str(&text[from..begin.start]);
         blocks += 1;
@@ -60,14 +67,15 @@ pub fn strip(text: &str) -> Stripped<'_> {
     Stripped { text: Cow::Owned(kept), blocks, bytes }
 }
 
-/// Makes a stranger's text fit to stand in a block: whatever looks like a marker of ours is broken by a blank, so that it
-/// can be read but neither begins nor ends anything.
+/// Makes a stranger's text fit to stand in a block: whatever looks like a marker of ours is broken
+/// by a blank, so that it can be read but neither begins nor ends anything.
 pub fn disarm(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let mut from = 0;
     for name in memmem::find_iter(bytes, NAME) {
-        // Wider than what `strip` takes for a marker: here a doubt costs a blank, there it would cost text.
+        // Wider than what `strip` takes for a marker: here a doubt costs a blank, there it would
+        // cost text.
         let Some(opener) = opener(bytes, name) else { continue };
         let cut = match opener.style {
             Style::Comment => opener.dashes + 1,
@@ -130,17 +138,29 @@ struct Opener {
 fn opener(bytes: &[u8], name: usize) -> Option<Opener> {
     let (before, after) = (&bytes[..name], &bytes[name + NAME.len()..]);
     let angle = |before: &[u8]| match before {
-        [rest @ .., b'<'] | [rest @ .., b'\\', b'u', b'0', b'0', b'3', b'c' | b'C'] => Some(rest.len()),
+        [rest @ .., b'<'] | [rest @ .., b'\\', b'u', b'0', b'0', b'3', b'c' | b'C'] => {
+            Some(rest.len())
+        }
         _ => None,
     };
     if after.starts_with(b":") {
         let blanks = before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         let rest = before[..name - blanks].strip_suffix(b"!--")?;
-        return Some(Opener { style: Style::Comment, start: angle(rest)?, dashes: rest.len() + 1, slash: false });
+        return Some(Opener {
+            style: Style::Comment,
+            start: angle(rest)?,
+            dashes: rest.len() + 1,
+            slash: false,
+        });
     }
     let end_tag = before.strip_suffix(b"\\/").or_else(|| before.strip_suffix(b"/"));
     let start = angle(end_tag.unwrap_or(before))?;
-    after.starts_with(b"-memory").then_some(Opener { style: Style::Tag, start, dashes: name, slash: end_tag.is_some() })
+    after.starts_with(b"-memory").then_some(Opener {
+        style: Style::Tag,
+        start,
+        dashes: name,
+        slash: end_tag.is_some(),
+    })
 }
 
 /// The markers of a text, in order.
@@ -167,7 +187,9 @@ fn comment(bytes: &[u8], after: usize) -> Option<(Kind, usize)> {
     let mut words = line[1..close].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     match (words.next(), words.next(), words.next(), words.next()) {
         (Some(b"end"), None, ..) => Some((Kind::End(Style::Comment), end)),
-        (Some(b"begin"), Some(_), Some(day), None) if is_day(day) => Some((Kind::Begin(Style::Comment), end)),
+        (Some(b"begin"), Some(_), Some(day), None) if is_day(day) => {
+            Some((Kind::Begin(Style::Comment), end))
+        }
         _ => None,
     }
 }
@@ -192,7 +214,10 @@ fn tag(bytes: &[u8], after: usize, slash: bool) -> Option<(Kind, usize)> {
     let close = (0..rest.len()).find(|at| closing_angle(&rest[*at..]).is_some())?;
     let end = after + close + closing_angle(&rest[close..])?;
     let attributes = &rest[..close];
-    if attributes.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+    if attributes
+        .first()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    {
         return None;
     }
     let kind = match (slash, attributes.ends_with(b"/")) {
@@ -214,13 +239,20 @@ mod tests {
 
     fn check(text: &str, kept: &str, blocks: usize) {
         let stripped = strip(text);
-        assert_eq!(stripped, Stripped { text: kept.into(), blocks, bytes: text.len() - kept.len() }, "{text:?}");
+        assert_eq!(
+            stripped,
+            Stripped { text: kept.into(), blocks, bytes: text.len() - kept.len() },
+            "{text:?}"
+        );
         assert_eq!(matches!(stripped.text, Cow::Borrowed(_)), blocks == 0, "{text:?}");
     }
 
     #[test]
     fn a_block_has_its_markers_on_lines_of_their_own() {
-        assert_eq!(wrap("recall", date(2026, 2, 13), "one\ntwo"), format!("{BEGIN}\none\ntwo\n{END}"));
+        assert_eq!(
+            wrap("recall", date(2026, 2, 13), "one\ntwo"),
+            format!("{BEGIN}\none\ntwo\n{END}")
+        );
         let odd = wrap("--> up load--", date(2026, 2, 13), "");
         assert_eq!(odd, "<!-- icecore:begin up-load 2026-02-13 -->\n\n<!-- icecore:end -->");
         let nameless = wrap("é", date(2026, 2, 13), "");
@@ -234,8 +266,16 @@ mod tests {
         check(&format!("a\n{BEGIN}\nx\n{END}\nb"), "a\n\nb", 1);
         check(&format!("a {BEGIN} x {END} b {BEGIN} y {END} c"), "a  b  c", 2);
         check(&format!("a\n{BEGIN}\nx"), "a\n", 1);
-        check(&format!("{{\"text\":\"a\\n{BEGIN}\\nx \\\"y\\\"\\n{END}\\nb\"}}"), "{\"text\":\"a\\n\\nb\"}", 1);
-        check("a \\u003c!-- icecore:begin recall 2026-02-13 --\\u003e x \\u003C!-- icecore:end --\\u003E b", "a  b", 1);
+        check(
+            &format!("{{\"text\":\"a\\n{BEGIN}\\nx \\\"y\\\"\\n{END}\\nb\"}}"),
+            "{\"text\":\"a\\n\\nb\"}",
+            1,
+        );
+        check(
+            "a \\u003c!-- icecore:begin recall 2026-02-13 --\\u003e x \\u003C!-- icecore:end --\\u003E b",
+            "a  b",
+            1,
+        );
         check("a<icecore-memory day=\"2026-02-13\">x</icecore-memory>b", "ab", 1);
         check("a<icecore-memory>x<icecore-memory>y", "a", 1);
         check("a<icecore-memory />b", "ab", 1);
@@ -260,7 +300,10 @@ mod tests {
     #[test]
     fn a_disarmed_marker_can_be_read_but_does_nothing() {
         assert_eq!(disarm(END), "<!- - icecore:end -->");
-        assert_eq!(disarm("<!--icecore:end--> </icecore-memory>"), "<!- -icecore:end--> </ icecore-memory>");
+        assert_eq!(
+            disarm("<!--icecore:end--> </icecore-memory>"),
+            "<!- -icecore:end--> </ icecore-memory>"
+        );
         assert_eq!(disarm("\\u003c!-- icecore:end"), "\\u003c!- - icecore:end");
         assert!(matches!(disarm("icecore <icecore> <!-- other -->"), Cow::Borrowed(_)));
     }
@@ -293,8 +336,7 @@ mod tests {
             "é",
             "<!-- ",
         ];
-        let piece =
-            prop_oneof![4 => prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)];
+        let piece = prop_oneof![4 => prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)];
         prop::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
     }
 

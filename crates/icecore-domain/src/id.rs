@@ -8,14 +8,16 @@ use serde::{Serialize, Serializer};
 
 /// The identity of an event: the local day it was recorded on and its number within that day.
 ///
-/// Three digits are the least; the thousandth event of a day is `EVT-20260213-1000`, the last possible one has six.
+/// Three digits are the least; the thousandth event of a day is `EVT-20260213-1000`, the last
+/// possible one has six.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId {
     day: Date,
     number: u32,
 }
 
-/// The highest number within a day; a larger one in a foreign line is no id, so it cannot push ours out of range.
+/// The highest number within a day; a larger one in a foreign line is no id, so it cannot push ours
+/// out of range.
 pub const MAX_NUMBER: u32 = 999_999;
 
 /// Why a text is no event id.
@@ -46,7 +48,8 @@ impl EventId {
         let Some((day, number)) = rest.split_once('-') else {
             return Err(NotAnId(text.into()));
         };
-        let digits = !number.is_empty() && number.len() <= 6 && number.bytes().all(|b| b.is_ascii_digit());
+        let digits =
+            !number.is_empty() && number.len() <= 6 && number.bytes().all(|b| b.is_ascii_digit());
         match (read_day(day), digits.then(|| number.parse::<u32>())) {
             (Some(day), Some(Ok(number))) if number > 0 => Ok(Self { day, number }),
             _ => Err(NotAnId(text.into())),
@@ -69,7 +72,8 @@ impl FromStr for EventId {
         let read = || {
             let (day, number) = text.strip_prefix("EVT-")?.split_once('-')?;
             let plain = number.bytes().all(|b| b.is_ascii_digit());
-            let canonical = number.len() == 3 || ((4..=6).contains(&number.len()) && !number.starts_with('0'));
+            let canonical =
+                number.len() == 3 || ((4..=6).contains(&number.len()) && !number.starts_with('0'));
             let number: u32 = (plain && canonical).then(|| number.parse().ok()).flatten()?;
             (number > 0).then_some(Self { day: read_day(day)?, number })
         };
@@ -108,7 +112,11 @@ mod tests {
     use super::*;
 
     fn check(text: &str, canonical: Option<&str>) {
-        assert_eq!(EventId::from_hand(text).ok().map(|id| id.to_string()).as_deref(), canonical, "{text}");
+        assert_eq!(
+            EventId::from_hand(text).ok().map(|id| id.to_string()).as_deref(),
+            canonical,
+            "{text}"
+        );
     }
 
     // L2

@@ -1,5 +1,6 @@
-//! JSON as other programs write it. JavaScript programs cut texts inside an emoji and then write half of a surrogate pair
-//! (`"\ud83d"`), which is no character. Every reader of foreign JSON goes through here, so that the rest of the text is not lost.
+//! JSON as other programs write it. JavaScript programs cut texts inside an emoji and then write
+//! half of a surrogate pair (`"\ud83d"`), which is no character. Every reader of foreign JSON goes
+//! through here, so that the rest of the text is not lost.
 
 use std::borrow::Cow;
 
@@ -13,8 +14,8 @@ pub fn read<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     serde_json::from_str(&replace_unpaired(json))
 }
 
-/// The same JSON with every escape of an unpaired surrogate replaced by that of U+FFFD. Backslashes stand in strings only, so this needs
-/// no other knowledge of where in the JSON it is.
+/// The same JSON with every escape of an unpaired surrogate replaced by that of U+FFFD. Backslashes
+/// stand in strings only, so this needs no other knowledge of where in the JSON it is.
 pub fn replace_unpaired(json: &str) -> Cow<'_, str> {
     let bytes = json.as_bytes();
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
@@ -82,7 +83,10 @@ mod tests {
         ] {
             assert_eq!(read::<Value>(json).unwrap(), Value::from(text), "{json}");
         }
-        assert_eq!(read::<Value>(r#"{"\ud83d":["\ud83d"]}"#).unwrap(), serde_json::json!({ "\u{fffd}": ["\u{fffd}"] }));
+        assert_eq!(
+            read::<Value>(r#"{"\ud83d":["\ud83d"]}"#).unwrap(),
+            serde_json::json!({ "\u{fffd}": ["\u{fffd}"] })
+        );
         for broken in ["\"\\ud83", "\"\\u", "\"\\", "{\"a\":\"\\ud83d"] {
             assert!(read::<Value>(broken).is_err(), "{broken}");
         }

@@ -64,9 +64,21 @@ pub const PAUSES: &str = "memory/pauses.jsonl";
 /// Derived and private things.
 pub const PRIVATE: &str = ".icecore";
 
-/// What a vault consists of at its top, and so what a snapshot keeps; anything else in the folder is not ours.
-pub const KEPT: &[&str] =
-    &[CONFIG, ".gitignore", ".gitattributes", "SOUL.md", "USER.md", "MEMORY.md", "prompts", "memory", "primers", "knowledge", "recall"];
+/// What a vault consists of at its top, and so what a snapshot keeps; anything else in the folder
+/// is not ours.
+pub const KEPT: &[&str] = &[
+    CONFIG,
+    ".gitignore",
+    ".gitattributes",
+    "SOUL.md",
+    "USER.md",
+    "MEMORY.md",
+    "prompts",
+    "memory",
+    "primers",
+    "knowledge",
+    "recall",
+];
 
 /// A path inside a vault: relative, with plain names, never out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,7 +148,11 @@ impl DocPath {
         if self.is_tool_file() {
             return Nature::View;
         }
-        if self.0.starts_with("memory/") && self.0.ends_with(".jsonl") { Nature::AppendOnly } else { Nature::View }
+        if self.0.starts_with("memory/") && self.0.ends_with(".jsonl") {
+            Nature::AppendOnly
+        } else {
+            Nature::View
+        }
     }
 
     /// The day whose log this is.
@@ -155,18 +171,20 @@ impl DocPath {
         self.0.split('/').next().is_some_and(|top| KEPT.contains(&top))
     }
 
-    /// Whether this looks like the copy a sync program leaves behind when two machines wrote at once, or like
-    /// a merge that was left unfinished.
+    /// Whether this looks like the copy a sync program leaves behind when two machines wrote at
+    /// once, or like a merge that was left unfinished.
     pub fn is_sync_leftover(&self) -> bool {
         if self.is_tool_file() {
             return false;
         }
         let name = self.name();
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-        let numbered = stem
-            .strip_suffix(')')
-            .and_then(|stem| stem.rsplit_once(" ("))
-            .is_some_and(|(_, number)| !number.is_empty() && (number.bytes().all(|b| b.is_ascii_digit()) || number.contains("conflict")));
+        let numbered = stem.strip_suffix(')').and_then(|stem| stem.rsplit_once(" (")).is_some_and(
+            |(_, number)| {
+                !number.is_empty()
+                    && (number.bytes().all(|b| b.is_ascii_digit()) || number.contains("conflict"))
+            },
+        );
         numbered
             || name.contains(".sync-conflict-")
             || name.contains("conflicted copy")
@@ -184,15 +202,20 @@ impl FromStr for DocPath {
     type Err = NotAPath;
 
     fn from_str(text: &str) -> Result<Self, NotAPath> {
-        let refuse = |why| Err(NotAPath { path: crate::plain::one_line(text).chars().take(80).collect(), why });
+        let refuse = |why| {
+            Err(NotAPath { path: crate::plain::one_line(text).chars().take(80).collect(), why })
+        };
         if text.is_empty() || text.len() > MAX_PATH_BYTES {
             return refuse("it is empty or longer than 1024 bytes");
         }
         for part in text.split('/') {
             let stem = part.split('.').next().unwrap_or_default();
-            let reserved = ["con", "prn", "aux", "nul"].contains(&stem.to_ascii_lowercase().as_str())
+            let reserved = ["con", "prn", "aux", "nul"]
+                .contains(&stem.to_ascii_lowercase().as_str())
                 || (stem.len() == 4
-                    && ["com", "lpt"].contains(&stem[..stem.floor_char_boundary(3)].to_ascii_lowercase().as_str())
+                    && ["com", "lpt"].contains(
+                        &stem[..stem.floor_char_boundary(3)].to_ascii_lowercase().as_str(),
+                    )
                     && stem.ends_with(|c: char| c.is_ascii_digit()));
             if part.is_empty() || part == "." || part == ".." {
                 return refuse("it is absolute, or has an empty, `.` or `..` part");
@@ -243,7 +266,13 @@ mod tests {
     // P8
     #[test]
     fn no_path_leads_out_or_breaks_a_file_system() {
-        for good in ["icecore.toml", "memory/2026-02-13.md", "knowledge/entities/apollo-eleven.md", "a b/ü.md", ".gitignore"] {
+        for good in [
+            "icecore.toml",
+            "memory/2026-02-13.md",
+            "knowledge/entities/apollo-eleven.md",
+            "a b/ü.md",
+            ".gitignore",
+        ] {
             assert!(good.parse::<DocPath>().is_ok(), "{good}");
         }
         let long = "x".repeat(256);
@@ -300,7 +329,12 @@ mod tests {
         ] {
             assert!(leftover(path), "{path}");
         }
-        for path in ["memory/2026-02-13.md", "knowledge/entities/apollo (program).md", "memory/(1)x.md", "memory/tool/plan (1).md"] {
+        for path in [
+            "memory/2026-02-13.md",
+            "knowledge/entities/apollo (program).md",
+            "memory/(1)x.md",
+            "memory/tool/plan (1).md",
+        ] {
             assert!(!leftover(path), "{path}");
         }
     }

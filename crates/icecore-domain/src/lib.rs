@@ -1,8 +1,8 @@
 //! What memory *is*: the nouns of icecore and the rules over them.
 //!
-//! Everything here is a pure function of its arguments. There is no clock, no disk, no network and no
-//! model on this floor; a day, a zone or a budget that a rule needs is passed in. That is what lets a
-//! test run a year in a second and lets two machines come to the same bytes.
+//! Everything here is a pure function of its arguments. There is no clock, no disk, no network and
+//! no model on this floor; a day, a zone or a budget that a rule needs is passed in. That is what
+//! lets a test run a year in a second and lets two machines come to the same bytes.
 
 pub mod across;
 pub mod budget;

@@ -1,7 +1,9 @@
-//! Memory files: one Markdown file for each distilled event, `memory/memories/20260203-0930-slug.md` (K4, K8).
+//! Memory files: one Markdown file for each distilled event,
+//! `memory/memories/20260203-0930-slug.md` (K4, K8).
 //!
-//! A memory file is a view of its event, and other programs write such files too. So reading takes whatever there is, keeps the
-//! front matter of others line by line, and a changed body is the person's correction.
+//! A memory file is a view of its event, and other programs write such files too. So reading takes
+//! whatever there is, keeps the front matter of others line by line, and a changed body is the
+//! person's correction.
 
 use std::fmt::Write as _;
 
@@ -25,7 +27,8 @@ const MAX_FRONT_LINES: usize = 400;
 /// The longest name in a reference, in bytes.
 const MAX_NAME_BYTES: usize = 100;
 /// The keys of front matter that are ours.
-const KEYS: &[&str] = &["event", "date", "type", "priority", "entity", "tags", "source", "status", "superseded_by"];
+const KEYS: &[&str] =
+    &["event", "date", "type", "priority", "entity", "tags", "source", "status", "superseded_by"];
 /// What stands before one of our keys if what another program put there is not ours to read.
 const ORIGIN: &str = "origin_";
 
@@ -68,7 +71,8 @@ pub struct ReadMemo {
 pub enum MemoEdit {
     /// Nothing.
     None,
-    /// Wrote a new one; or other words into one whose event does not hold any more, which `memo.event` then names.
+    /// Wrote a new one; or other words into one whose event does not hold any more, which
+    /// `memo.event` then names.
     New {
         /// What it says.
         memo: Box<ReadMemo>,
@@ -84,13 +88,20 @@ pub enum MemoEdit {
 
 /// What became of an event, for its file.
 fn status(entry: &Entry) -> &'static str {
-    if entry.standing.is_active() && entry.is_quarantined() { "unconfirmed" } else { entry.standing.word() }
+    if entry.standing.is_active() && entry.is_quarantined() {
+        "unconfirmed"
+    } else {
+        entry.standing.word()
+    }
 }
 
 /// The name of an event's memory file, without `.md`: its local day and clock, and its first words.
 pub fn name(event: &Event, taken: impl Fn(&str) -> bool) -> String {
     // When the words were said: the name stands beside the log of that time.
-    let said = event.field::<String>(SAID).and_then(|text| Moment::read(&text)).map_or(event.ts, |read| read.moment);
+    let said = event
+        .field::<String>(SAID)
+        .and_then(|text| Moment::read(&text))
+        .map_or(event.ts, |read| read.moment);
     let day = said.day();
     let slug = page::slug(&page::title_of(&event.content));
     let slug = page::cut_at_word(&slug, MAX_SLUG_BYTES);
@@ -116,7 +127,9 @@ pub fn references(text: &str) -> Vec<String> {
         let rest = &text[at + open.len()..];
         let rest = &rest[..rest.floor_char_boundary(MAX_NAME_BYTES + 1)];
         let Some((name, _)) = rest.split_once(']') else { continue };
-        let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        let plain = name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if plain && !name.is_empty() && seen.insert(name) {
             names.push(name.to_owned());
         }
@@ -124,21 +137,28 @@ pub fn references(text: &str) -> Vec<String> {
     names
 }
 
-/// Whether an event has a memory file: one that was distilled from somebody's words or read from such a file. What is owed
-/// stands among the commitments instead.
+/// Whether an event has a memory file: one that was distilled from somebody's words or read from
+/// such a file. What is owed stands among the commitments instead.
 pub fn has_file(event: &Event) -> bool {
     let read = event.source.strip_prefix(MEMORIES).is_some_and(|rest| rest.starts_with('/'));
     event.is_statement() && event.kind != Kind::Commitment && (read || quote_of(event).is_some())
 }
 
 fn quote_of(event: &Event) -> Option<String> {
-    event.field::<String>(QUOTE).map(|quote| plain::clean(&quote).text).filter(|quote| !quote.is_empty())
+    event
+        .field::<String>(QUOTE)
+        .map(|quote| plain::clean(&quote).text)
+        .filter(|quote| !quote.is_empty())
 }
 
-/// Renders the memory file of an event. `foreign` are the lines of front matter that other programs put there.
+/// Renders the memory file of an event. `foreign` are the lines of front matter that other programs
+/// put there.
 pub fn render(entry: &Entry, foreign: &[String]) -> String {
     let event = &entry.event;
-    let mut text = format!("---\nevent: {}\ndate: {}\ntype: {}\npriority: {}\n", event.id, event.ts, event.kind, event.priority);
+    let mut text = format!(
+        "---\nevent: {}\ndate: {}\ntype: {}\npriority: {}\n",
+        event.id, event.ts, event.kind, event.priority
+    );
     if let Some(entity) = &event.entity {
         let _ = writeln!(text, "entity: {}", scalar(entity));
     }
@@ -165,7 +185,9 @@ pub fn render(entry: &Entry, foreign: &[String]) -> String {
             }
         }
         // An empty quote ends a content whose own last lines would be taken for one.
-        None if content.lines().next_back().is_some_and(|line| line.starts_with('>')) => text.push_str("\n>\n"),
+        None if content.lines().next_back().is_some_and(|line| line.starts_with('>')) => {
+            text.push_str("\n>\n")
+        }
         None => {}
     }
     text
@@ -182,7 +204,10 @@ fn scalar(value: &str) -> String {
         && value.chars().all(plain)
         && !value.contains(" #")
         && !value.ends_with(' ')
-        && !matches!(value.to_ascii_lowercase().as_str(), "true" | "false" | "null" | "yes" | "no" | "on" | "off");
+        && !matches!(
+            value.to_ascii_lowercase().as_str(),
+            "true" | "false" | "null" | "yes" | "no" | "on" | "off"
+        );
     if safe { value.to_owned() } else { serde_json::to_string(value).unwrap_or_default() }
 }
 
@@ -234,12 +259,15 @@ fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block<'a>> = Vec::new();
     for &line in lines {
         let own = line.split_once(':').filter(|(key, value)| {
-            let name = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+            let name = !key.is_empty()
+                && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
             name && !key.starts_with('-') && (value.is_empty() || value.starts_with([' ', '\t']))
         });
         let inside = line.starts_with([' ', '\t', '-']) || line.trim().is_empty();
         match (own, blocks.last_mut()) {
-            (Some((key, value)), _) => blocks.push(Block { key, value: value.trim(), lines: vec![line] }),
+            (Some((key, value)), _) => {
+                blocks.push(Block { key, value: value.trim(), lines: vec![line] })
+            }
             (None, Some(last)) if inside => last.lines.push(line),
             (None, _) => blocks.push(Block { key: "", value: "", lines: vec![line] }),
         }
@@ -259,9 +287,15 @@ fn front_matter(text: &str) -> Option<(Vec<&str>, &str)> {
             0 => {}
             _ if is_fence(line) => {
                 let blocks = blocks(&lines);
-                // A text that begins with a rule and has another one further down is no front matter.
-                let is_aside = |block: &&Block<'_>| block.lines.iter().all(|line| line.starts_with('#') || line.trim().is_empty());
-                let keyed = blocks.iter().find(|block| !is_aside(block)).is_none_or(|block| !block.key.is_empty());
+                // A text that begins with a rule and has another one further down is no front
+                // matter.
+                let is_aside = |block: &&Block<'_>| {
+                    block.lines.iter().all(|line| line.starts_with('#') || line.trim().is_empty())
+                };
+                let keyed = blocks
+                    .iter()
+                    .find(|block| !is_aside(block))
+                    .is_none_or(|block| !block.key.is_empty());
                 return keyed.then_some((lines, below));
             }
             _ if below.is_empty() && rest.len() == line.len() => return None,
@@ -272,14 +306,18 @@ fn front_matter(text: &str) -> Option<(Vec<&str>, &str)> {
     None
 }
 
-/// Reads a memory file, whoever wrote it. Nothing is refused: without front matter the whole is content.
+/// Reads a memory file, whoever wrote it. Nothing is refused: without front matter the whole is
+/// content.
 pub fn read(text: &str) -> ReadMemo {
     let text = text.trim_start_matches('\u{feff}');
     let (front, body) = front_matter(text).unwrap_or((Vec::new(), text));
     let mut memo = ReadMemo::default();
     (memo.content, memo.quote) = split_quote(body);
     let blocks = blocks(&front);
-    memo.event = blocks.iter().find(|block| block.key == "event").and_then(|block| unscalar(block.value).parse().ok());
+    memo.event = blocks
+        .iter()
+        .find(|block| block.key == "event")
+        .and_then(|block| unscalar(block.value).parse().ok());
     let mut seen: Vec<&str> = Vec::new();
     for block in &blocks {
         let first = KEYS.contains(&block.key) && !seen.contains(&block.key);
@@ -308,11 +346,17 @@ fn renamed(block: &Block<'_>, rename: bool) -> Vec<String> {
 }
 
 impl ReadMemo {
-    /// Takes the value of one of our keys. Gives back a complaint, or none, if the lines are to be kept as another's.
+    /// Takes the value of one of our keys. Gives back a complaint, or none, if the lines are to be
+    /// kept as another's.
     fn take(&mut self, block: &Block<'_>) -> Option<Option<String>> {
-        let below: Vec<&str> = block.lines.iter().skip(1).copied().filter(|line| !line.trim().is_empty()).collect();
+        let below: Vec<&str> =
+            block.lines.iter().skip(1).copied().filter(|line| !line.trim().is_empty()).collect();
         if block.key == "tags" {
-            let items: Vec<String> = below.iter().filter_map(|line| line.trim().strip_prefix("- ")).map(unscalar).collect();
+            let items: Vec<String> = below
+                .iter()
+                .filter_map(|line| line.trim().strip_prefix("- "))
+                .map(unscalar)
+                .collect();
             let whole = items.len() == below.len() && (block.value.is_empty() || below.is_empty());
             self.fields.tags = if below.is_empty() { list(block.value) } else { items };
             return (!whole).then(|| Some("its tags could be read only in part".into()));
@@ -324,7 +368,12 @@ impl ReadMemo {
         if value.is_empty() {
             return None;
         }
-        let not = |what: &str| Some(Some(format!("`{}` is not {what}", plain::one_line(&value).chars().take(80).collect::<String>())));
+        let not = |what: &str| {
+            Some(Some(format!(
+                "`{}` is not {what}",
+                plain::one_line(&value).chars().take(80).collect::<String>()
+            )))
+        };
         match block.key {
             "event" if self.event.is_none() => return not("an event id"),
             "date" => match Moment::read(&value) {
@@ -369,8 +418,11 @@ fn split_quote(body: &str) -> (String, String) {
     if quoted == 0 || !apart {
         return (body, String::new());
     }
-    let strip = |line: &&str| line.strip_prefix("> ").or_else(|| line.strip_prefix('>')).unwrap_or(line).to_owned();
-    let quote = lines.get(start..).unwrap_or_default().iter().map(strip).collect::<Vec<_>>().join("\n");
+    let strip = |line: &&str| {
+        line.strip_prefix("> ").or_else(|| line.strip_prefix('>')).unwrap_or(line).to_owned()
+    };
+    let quote =
+        lines.get(start..).unwrap_or_default().iter().map(strip).collect::<Vec<_>>().join("\n");
     let content = lines.get(..start).unwrap_or_default().join("\n");
     (content.trim().to_owned(), quote.trim().to_owned())
 }
@@ -379,7 +431,9 @@ fn split_quote(body: &str) -> (String, String) {
 pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
     let memo = read(file);
     let mut complaints = memo.complaints.clone();
-    if file.contains('\u{fffd}') && !entry.is_some_and(|entry| entry.event.content.contains('\u{fffd}')) {
+    if file.contains('\u{fffd}')
+        && !entry.is_some_and(|entry| entry.event.content.contains('\u{fffd}'))
+    {
         complaints.push("is not all UTF-8, so nothing was taken from it".into());
         return (MemoEdit::None, complaints);
     }
@@ -390,24 +444,37 @@ pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
     let is_quote_alone = |entry: &Entry| {
         let quote = quote_of(&entry.event).unwrap_or_default();
         let body = memo.content.lines().map(|line| line.strip_prefix('>').unwrap_or(line));
-        memo.quote.is_empty() && !quote.is_empty() && body.flat_map(str::split_whitespace).eq(quote.split_whitespace())
+        memo.quote.is_empty()
+            && !quote.is_empty()
+            && body.flat_map(str::split_whitespace).eq(quote.split_whitespace())
     };
     if memo.content.is_empty() || known.is_some_and(is_quote_alone) {
         complaints.push("says nothing; what it said before stays".into());
         return (MemoEdit::None, complaints);
     }
     if memo.content.len() > crate::event::MAX_CONTENT_BYTES {
-        complaints.push(format!("has {} bytes, an event at most {}", memo.content.len(), crate::event::MAX_CONTENT_BYTES));
+        complaints.push(format!(
+            "has {} bytes, an event at most {}",
+            memo.content.len(),
+            crate::event::MAX_CONTENT_BYTES
+        ));
         return (MemoEdit::None, complaints);
     }
     let Some(entry) = known else { return (MemoEdit::New { memo: Box::new(memo) }, complaints) };
-    let same = memo.content.split_whitespace().eq(plain::clean(&entry.event.content).text.split_whitespace());
+    let same = memo
+        .content
+        .split_whitespace()
+        .eq(plain::clean(&entry.event.content).text.split_whitespace());
     if same {
         (MemoEdit::None, complaints)
     } else if entry.standing.is_active() {
         (MemoEdit::Changed { supersedes: entry.event.id, content: memo.content }, complaints)
     } else {
-        complaints.push(format!("changes {}, which is {}; its words are taken as new ones", entry.event.id, entry.standing.word()));
+        complaints.push(format!(
+            "changes {}, which is {}; its words are taken as new ones",
+            entry.event.id,
+            entry.standing.word()
+        ));
         (MemoEdit::New { memo: Box::new(memo) }, complaints)
     }
 }
@@ -490,7 +557,8 @@ mod tests {
         ];
         let memo = check_read(foreign, "Likes tabs", lines, 0);
         assert_eq!(memo.fields.kind, Some(Kind::Preference));
-        let again = check_read(&render(&entry("Likes tabs", None), &memo.foreign), "Likes tabs", lines, 0);
+        let again =
+            check_read(&render(&entry("Likes tabs", None), &memo.foreign), "Likes tabs", lines, 0);
         assert_eq!(again.fields.kind, Some(Kind::Decision));
         let memo = check_read(
             "---\ntags:\n  - a\n  - 'it''s'\ntype: user\nstatus: done\n---\nx",
@@ -498,14 +566,22 @@ mod tests {
             &["origin_type: user", "origin_status: done"],
             0,
         );
-        assert_eq!((memo.fields.tags, memo.fields.kind), (vec!["a".to_owned(), "it's".to_owned()], Some(Kind::Fact)));
+        assert_eq!(
+            (memo.fields.tags, memo.fields.kind),
+            (vec!["a".to_owned(), "it's".to_owned()], Some(Kind::Fact))
+        );
         check_read(
             "---\ntype: banana\npriority: 9\ndate: soon\nevent: x\n---\nx",
             "x",
             &["origin_type: banana", "origin_priority: 9", "origin_date: soon", "origin_event: x"],
             4,
         );
-        check_read("---\nsource: |\n  two\n  lines\n---\nx", "x", &["origin_source: |", "  two", "  lines"], 1);
+        check_read(
+            "---\nsource: |\n  two\n  lines\n---\nx",
+            "x",
+            &["origin_source: |", "  two", "  lines"],
+            1,
+        );
     }
 
     // K4
@@ -517,7 +593,11 @@ mod tests {
         assert_eq!(name(&event, |_| true), "20260203-0930-r2-contact-info-evt-20260203-001");
         let long = name(&entry(&"abcdefgh ".repeat(20), None).event, |_| false);
         assert_eq!(long, "20260203-0930-abcdefgh-abcdefgh-abcdefgh-abcdefgh");
-        let text = format!("see {} and {} [mem:] [mem:../x] [mem:a b] [mem:東", reference("20260203-0930-a"), reference("b"));
+        let text = format!(
+            "see {} and {} [mem:] [mem:../x] [mem:a b] [mem:東",
+            reference("20260203-0930-a"),
+            reference("b")
+        );
         assert_eq!(references(&format!("{text}{text}]")), ["20260203-0930-a", "b"]);
     }
 
@@ -531,8 +611,12 @@ mod tests {
         };
         assert!(of(&|_| {}));
         assert!(!of(&|draft| draft.extra.clear()));
-        assert!(of(&|draft| (draft.extra, draft.source) = (Vec::new(), "memory/memories/a.md".into())));
-        assert!(!of(&|draft| (draft.extra, draft.source) = (Vec::new(), "memory/memories2/a.md".into())));
+        assert!(of(
+            &|draft| (draft.extra, draft.source) = (Vec::new(), "memory/memories/a.md".into())
+        ));
+        assert!(!of(
+            &|draft| (draft.extra, draft.source) = (Vec::new(), "memory/memories2/a.md".into())
+        ));
         assert!(!of(&|draft| draft.kind = Kind::Commitment));
         assert!(!of(&|draft| draft.act = Act::Confirm));
     }
@@ -546,9 +630,15 @@ mod tests {
         let changed = MemoEdit::Changed { supersedes: known.event.id, content: "two".into() };
         assert_eq!(edit(&file.replace("one", "two"), Some(&known)).0, changed);
         assert!(matches!(edit("new", None).0, MemoEdit::New { memo } if memo.content == "new"));
-        assert!(matches!(edit(&file, None), (MemoEdit::New { .. }, complaints) if complaints.len() == 1));
-        assert!(matches!(edit(&file.replace("one", ""), Some(&known)), (MemoEdit::None, complaints) if complaints.len() == 1));
-        assert!(matches!(edit(&file.replace("one", "\u{fffd}"), Some(&known)), (MemoEdit::None, complaints) if complaints.len() == 1));
+        assert!(
+            matches!(edit(&file, None), (MemoEdit::New { .. }, complaints) if complaints.len() == 1)
+        );
+        assert!(
+            matches!(edit(&file.replace("one", ""), Some(&known)), (MemoEdit::None, complaints) if complaints.len() == 1)
+        );
+        assert!(
+            matches!(edit(&file.replace("one", "\u{fffd}"), Some(&known)), (MemoEdit::None, complaints) if complaints.len() == 1)
+        );
         let ended = Entry { standing: Standing::Retracted { by: known.event.id }, ..known };
         assert!(
             matches!(edit(&file.replace("one", "two"), Some(&ended)), (MemoEdit::New { memo }, complaints) if memo.event.is_some() && complaints.len() == 1)

@@ -1,8 +1,10 @@
-//! Anthropic's memory tool (`memory_20250818`): what a model may ask of its folder, and the words it is answered with.
+//! Anthropic's memory tool (`memory_20250818`): what a model may ask of its folder, and the words
+//! it is answered with.
 //!
-//! The model knows one folder, `/memories`, which stands for `memory/tool` of the vault. A path is taken apart and every name in
-//! it must be a plain one: nothing is resolved, decoded or followed, so there is nothing that could lead out. The texts are
-//! those of the tool's documentation, word for word, because models were taught with them.
+//! The model knows one folder, `/memories`, which stands for `memory/tool` of the vault. A path is
+//! taken apart and every name in it must be a plain one: nothing is resolved, decoded or followed,
+//! so there is nothing that could lead out. The texts are those of the tool's documentation, word
+//! for word, because models were taught with them.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +43,9 @@ impl ToolPath {
     pub fn read(text: &str) -> Result<Self, String> {
         let shown = || crate::budget::shortened(&plain::one_line(text), SHOWN_CHARS);
         let refuse = |why: &str| Err(format!("Error: The path {} is not allowed: {why}", shown()));
-        let Some(rest) = text.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
+        let Some(rest) =
+            text.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        else {
             return refuse("it has to be /memories or to begin with /memories/");
         };
         let inner = rest.strip_prefix('/').unwrap_or(rest);
@@ -54,18 +58,30 @@ impl ToolPath {
             return refuse("there are too many folders in it");
         }
         for name in names {
-            let is_encoded = name.as_bytes().windows(3).any(|w| w[0] == b'%' && w[1].is_ascii_hexdigit() && w[2].is_ascii_hexdigit());
+            let is_encoded = name
+                .as_bytes()
+                .windows(3)
+                .any(|w| w[0] == b'%' && w[1].is_ascii_hexdigit() && w[2].is_ascii_hexdigit());
             if is_encoded {
                 return refuse("write names as they are, without percent signs for characters");
             }
             if name.starts_with(['~', ' ']) || plain::visible(name) != name {
-                return refuse("a name in it begins with a blank or `~`, or has a character that cannot be seen");
+                return refuse(
+                    "a name in it begins with a blank or `~`, or has a character that cannot be seen",
+                );
             }
         }
-        // What every file of a vault has to keep to: no `..`, nothing hidden, no name that some system takes for a device.
+        // What every file of a vault has to keep to: no `..`, nothing hidden, no name that some
+        // system takes for a device.
         match format!("{TOOL}/{inner}").parse::<DocPath>() {
-            Ok(document) => Ok(Self { asked: text.to_owned(), inner: inner.to_owned(), document: Some(document) }),
-            Err(_) => refuse("every name in it has to be a plain one, without `..` and without \\ : * ? \" < > |"),
+            Ok(document) => Ok(Self {
+                asked: text.to_owned(),
+                inner: inner.to_owned(),
+                document: Some(document),
+            }),
+            Err(_) => refuse(
+                "every name in it has to be a plain one, without `..` and without \\ : * ? \" < > |",
+            ),
         }
     }
 
@@ -86,7 +102,8 @@ impl ToolPath {
 
     /// Whether a file stands beneath it.
     fn holds(&self, file: &str) -> bool {
-        self.is_root() || file.strip_prefix(self.inner.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        self.is_root()
+            || file.strip_prefix(self.inner.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
     fn under(&self, name: &str) -> String {
@@ -186,7 +203,8 @@ pub fn read(input: &str) -> Result<Command, String> {
     if !input.trim_start().starts_with('{') {
         return Err(r#"Error: this is not what the tool takes: it is a JSON object such as {"command":"view","path":"/memories"}"#.into());
     }
-    let sent: Sent = serde_json::from_str(input).map_err(|error| format!("Error: this is not what the tool takes: {error}"))?;
+    let sent: Sent = serde_json::from_str(input)
+        .map_err(|error| format!("Error: this is not what the tool takes: {error}"))?;
     let path = |name, value| text(name, value).and_then(|text| ToolPath::read(&text));
     match text("command", sent.command)?.as_str() {
         "view" => {
@@ -195,25 +213,47 @@ pub fn read(input: &str) -> Result<Command, String> {
                 value => match serde_json::from_value::<Vec<i64>>(value).as_deref() {
                     Ok([]) => None,
                     Ok(&[first, last]) => Some((first, last)),
-                    _ => return Err("Error: `view_range` has to be two line numbers, [first, last]".into()),
+                    _ => {
+                        return Err(
+                            "Error: `view_range` has to be two line numbers, [first, last]".into()
+                        );
+                    }
                 },
             };
             Ok(Command::View { path: path("path", sent.path)?, range })
         }
-        "create" => Ok(Command::Create { path: path("path", sent.path)?, text: text("file_text", sent.file_text)? }),
+        "create" => Ok(Command::Create {
+            path: path("path", sent.path)?,
+            text: text("file_text", sent.file_text)?,
+        }),
         "str_replace" => {
-            let new = if sent.new_str.is_null() { String::new() } else { text("new_str", sent.new_str)? };
-            Ok(Command::Replace { path: path("path", sent.path)?, old: text("old_str", sent.old_str)?, new })
+            let new =
+                if sent.new_str.is_null() { String::new() } else { text("new_str", sent.new_str)? };
+            Ok(Command::Replace {
+                path: path("path", sent.path)?,
+                old: text("old_str", sent.old_str)?,
+                new,
+            })
         }
         "insert" => {
-            let line = sent.insert_line.as_i64().ok_or("Error: `insert_line` has to be a whole number")?;
-            Ok(Command::Insert { path: path("path", sent.path)?, line, text: text("insert_text", sent.insert_text)? })
+            let line =
+                sent.insert_line.as_i64().ok_or("Error: `insert_line` has to be a whole number")?;
+            Ok(Command::Insert {
+                path: path("path", sent.path)?,
+                line,
+                text: text("insert_text", sent.insert_text)?,
+            })
         }
         "delete" => Ok(Command::Delete { path: path("path", sent.path)? }),
-        "rename" => Ok(Command::Rename { from: path("old_path", sent.old_path)?, to: path("new_path", sent.new_path)? }),
+        "rename" => Ok(Command::Rename {
+            from: path("old_path", sent.old_path)?,
+            to: path("new_path", sent.new_path)?,
+        }),
         other => {
             let other = crate::budget::shortened(&plain::one_line(other), SHOWN_CHARS);
-            Err(format!("Error: there is no command `{other}`; there are view, create, str_replace, insert, delete and rename"))
+            Err(format!(
+                "Error: there is no command `{other}`; there are view, create, str_replace, insert, delete and rename"
+            ))
         }
     }
 }
@@ -244,8 +284,8 @@ pub fn there(path: &ToolPath, files: &Files) -> There {
 /// Files that are to get other names, old and new.
 pub type Moves = Vec<(ToolPath, ToolPath)>;
 
-/// The files at a path, with their names if the path were another one. Where that was begun and not finished, what stands at the
-/// new path already is no hindrance.
+/// The files at a path, with their names if the path were another one. Where that was begun and not
+/// finished, what stands at the new path already is no hindrance.
 pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Result<Moves, String> {
     if from.is_root() || to.is_root() {
         return Err("Error: The /memories directory itself cannot be renamed".into());
@@ -255,7 +295,9 @@ pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Resu
         There::File => vec![from.inner.clone()],
         There::Folder(inside) => inside,
     };
-    let is_above = |file: &String| to.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let is_above = |file: &String| {
+        to.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    };
     if !begun && there(to, files) != There::Nothing || files.keys().any(is_above) {
         return Err(format!("Error: The destination {} already exists", to.asked));
     }
@@ -271,9 +313,13 @@ pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Resu
 
 /// Whether giving a file another name was a part of giving these paths theirs.
 pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool {
-    let below = |path: &ToolPath, name: &str| name.strip_prefix(&format!("{ROOT}/{}", path.inner)).map(str::to_owned);
+    let below = |path: &ToolPath, name: &str| {
+        name.strip_prefix(&format!("{ROOT}/{}", path.inner)).map(str::to_owned)
+    };
     let rest = below(from, old);
-    rest.is_some() && rest == below(to, new) && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    rest.is_some()
+        && rest == below(to, new)
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The files that go when a path does.
@@ -291,7 +337,9 @@ pub fn deleted(path: &ToolPath, files: &Files) -> Result<Vec<ToolPath>, String> 
 
 /// Whether a file may be made.
 pub fn may_create(path: &ToolPath, files: &Files) -> Result<(), String> {
-    let is_above = |file: &String| path.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let is_above = |file: &String| {
+        path.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    };
     if path.is_root() || there(path, files) != There::Nothing {
         return Err(format!("Error: File {} already exists", path.asked));
     }
@@ -307,10 +355,17 @@ pub fn may_create(path: &ToolPath, files: &Files) -> Result<(), String> {
 /// Whether a text may be kept.
 pub fn may_keep(path: &ToolPath, text: &str) -> Result<(), String> {
     if text.len() > MOST_FILE_BYTES {
-        return Err(format!("Error: {} would have {} bytes; a file may have {MOST_FILE_BYTES}", path.asked, text.len()));
+        return Err(format!(
+            "Error: {} would have {} bytes; a file may have {MOST_FILE_BYTES}",
+            path.asked,
+            text.len()
+        ));
     }
     if text.contains('\0') {
-        return Err(format!("Error: {} would not be a text: there is a null character in it", path.asked));
+        return Err(format!(
+            "Error: {} would not be a text: there is a null character in it",
+            path.asked
+        ));
     }
     Ok(())
 }
@@ -378,10 +433,16 @@ pub fn listing(path: &ToolPath, files: &Files) -> String {
             *shown.entry(names[..depth].to_vec()).or_default() += bytes;
         }
     }
-    let mut lines =
-        vec![format!("Here're the files and directories up to 2 levels deep in {}, excluding hidden items and node_modules:", path.asked)];
+    let mut lines = vec![format!(
+        "Here're the files and directories up to 2 levels deep in {}, excluding hidden items and node_modules:",
+        path.asked
+    )];
     lines.push(format!("{}\t{}", size(all), path.asked));
-    lines.extend(shown.iter().map(|(names, bytes)| format!("{}\t{}", size(*bytes), path.under(&names.join("/")))));
+    lines.extend(
+        shown
+            .iter()
+            .map(|(names, bytes)| format!("{}\t{}", size(*bytes), path.under(&names.join("/")))),
+    );
     lines.join("\n")
 }
 
@@ -400,28 +461,41 @@ pub fn viewed(path: &ToolPath, text: &str, range: Option<(i64, i64)>) -> Result<
         return Err(format!("File {} exceeds maximum line limit of 999,999 lines.", path.asked));
     }
     let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
-    let (first, last) = range.map_or((1, count), |(first, last)| (first.max(1), if last == -1 { count } else { last.min(count) }));
+    let (first, last) = range.map_or((1, count), |(first, last)| {
+        (first.max(1), if last == -1 { count } else { last.min(count) })
+    });
     if first > last {
         let (first, last) = range.unwrap_or_default();
         return Err(format!(
             "Error: Invalid `view_range` parameter: [{first}, {last}]. It should be within the range of lines of the file: [1, {count}]"
         ));
     }
-    let (skip, take) = (usize::try_from(first - 1).unwrap_or(0), usize::try_from(last - first + 1).unwrap_or(0));
+    let (skip, take) =
+        (usize::try_from(first - 1).unwrap_or(0), usize::try_from(last - first + 1).unwrap_or(0));
     let shown = lines.iter().enumerate().skip(skip).take(take).map(|(at, line)| (at + 1, *line));
     Ok(format!("Here's the content of {} with line numbers:\n{}", path.asked, numbered(shown)))
 }
 
 /// A text with one part of it replaced, and where that begins.
-pub fn replaced(path: &ToolPath, text: &str, old: &str, new: &str) -> Result<(String, usize), String> {
+pub fn replaced(
+    path: &ToolPath,
+    text: &str,
+    old: &str,
+    new: &str,
+) -> Result<(String, usize), String> {
     let mut places = Vec::new();
     let mut from = 0;
-    while let Some(at) = text.get(from..).filter(|_| !old.is_empty()).and_then(|rest| rest.find(old)) {
+    while let Some(at) =
+        text.get(from..).filter(|_| !old.is_empty()).and_then(|rest| rest.find(old))
+    {
         places.push(from + at);
         from += at + text[from + at..].chars().next().map_or(1, char::len_utf8);
     }
     match places[..] {
-        [] => Err(format!("No replacement was performed, old_str `{old}` did not appear verbatim in {}.", path.asked)),
+        [] => Err(format!(
+            "No replacement was performed, old_str `{old}` did not appear verbatim in {}.",
+            path.asked
+        )),
         [at] => Ok((format!("{}{new}{}", &text[..at], &text[at + old.len()..]), at)),
         _ => {
             let line = |at: &usize| (text[..*at].matches('\n').count() + 1).to_string();
@@ -437,9 +511,15 @@ pub fn replaced(path: &ToolPath, text: &str, old: &str, new: &str) -> Result<(St
 /// The answer to a replacement: the lines around it, as they are now.
 pub fn snippet(text: &str, at: usize) -> String {
     let changed = text[..text.floor_char_boundary(at)].matches('\n').count();
-    let around = lines(text).into_iter().enumerate().skip(changed.saturating_sub(2)).take(changed.min(2) + 3);
+    let around = lines(text)
+        .into_iter()
+        .enumerate()
+        .skip(changed.saturating_sub(2))
+        .take(changed.min(2) + 3);
     let shown = numbered(around.map(|(at, line)| (at + 1, line)));
-    format!("The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{shown}")
+    format!(
+        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{shown}"
+    )
 }
 
 /// A text with lines put in after one of its own.
@@ -494,28 +574,47 @@ mod tests {
             " /memories",
         ] {
             let error = ToolPath::read(text).unwrap_err();
-            assert!(error.starts_with("Error: The path ") && !error.contains("memory/tool"), "{text}: {error}");
+            assert!(
+                error.starts_with("Error: The path ") && !error.contains("memory/tool"),
+                "{text}: {error}"
+            );
         }
     }
 
     #[test]
     fn a_folder_is_listed_two_levels_deep() {
-        let all = files(&[("a.md", 0), ("b/c.md", 1536), ("b/d/e.md", 4096), ("b/d/f/g.md", 1), ("node_modules/x.js", 9)]);
+        let all = files(&[
+            ("a.md", 0),
+            ("b/c.md", 1536),
+            ("b/d/e.md", 4096),
+            ("b/d/f/g.md", 1),
+            ("node_modules/x.js", 9),
+        ]);
         let head = |path: &str| {
-            format!("Here're the files and directories up to 2 levels deep in {path}, excluding hidden items and node_modules:\n")
+            format!(
+                "Here're the files and directories up to 2 levels deep in {path}, excluding hidden items and node_modules:\n"
+            )
         };
         assert_eq!(
             listing(&path("/memories"), &all),
-            head("/memories") + "5.6K\t/memories\n0B\t/memories/a.md\n5.6K\t/memories/b\n1.5K\t/memories/b/c.md\n4.1K\t/memories/b/d"
+            head("/memories")
+                + "5.6K\t/memories\n0B\t/memories/a.md\n5.6K\t/memories/b\n1.5K\t/memories/b/c.md\n4.1K\t/memories/b/d"
         );
         assert_eq!(
             listing(&path("/memories/b/d"), &all),
-            head("/memories/b/d") + "4.1K\t/memories/b/d\n4.0K\t/memories/b/d/e.md\n1B\t/memories/b/d/f\n1B\t/memories/b/d/f/g.md"
+            head("/memories/b/d")
+                + "4.1K\t/memories/b/d\n4.0K\t/memories/b/d/e.md\n1B\t/memories/b/d/f\n1B\t/memories/b/d/f/g.md"
         );
         assert_eq!(listing(&path("/memories"), &files(&[])), head("/memories") + "0B\t/memories");
-        for (bytes, told) in
-            [(0, "0B"), (1023, "1023B"), (1024, "1.0K"), (4096, "4.0K"), (1536, "1.5K"), (1 << 20, "1.0M"), (5 << 30, "5.0G")]
-        {
+        for (bytes, told) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.0K"),
+            (4096, "4.0K"),
+            (1536, "1.5K"),
+            (1 << 20, "1.0M"),
+            (5 << 30, "5.0G"),
+        ] {
             assert_eq!(size(bytes), told);
         }
     }
@@ -538,13 +637,17 @@ mod tests {
         let invalid = "Error: Invalid `view_range` parameter: [5, 9]. It should be within the range of lines of the file: [1, 2]";
         assert_eq!(viewed(&at, "a\nb\n", Some((5, 9))), Err(invalid.to_owned()));
         let long = "\n".repeat(1_000_001);
-        assert_eq!(viewed(&at, &long, None), Err("File /memories/a.md exceeds maximum line limit of 999,999 lines.".to_owned()));
+        assert_eq!(
+            viewed(&at, &long, None),
+            Err("File /memories/a.md exceeds maximum line limit of 999,999 lines.".to_owned())
+        );
     }
 
     #[test]
     fn only_what_is_there_once_is_replaced() {
         let at = path("/memories/a.md");
-        let (text, place) = replaced(&at, "a\nb\nport 1\nd\ne\nf\n", "port 1", "port 7431").unwrap();
+        let (text, place) =
+            replaced(&at, "a\nb\nport 1\nd\ne\nf\n", "port 1", "port 7431").unwrap();
         assert_eq!(text, "a\nb\nport 7431\nd\ne\nf\n");
         let told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\ta\n     2\tb\n     3\tport 7431\n     4\td\n     5\te";
         assert_eq!(snippet(&text, place), told);
@@ -553,8 +656,16 @@ mod tests {
             "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\tx"
         );
         for (text, old, told) in [
-            ("a", "b", "No replacement was performed, old_str `b` did not appear verbatim in /memories/a.md."),
-            ("a", "", "No replacement was performed, old_str `` did not appear verbatim in /memories/a.md."),
+            (
+                "a",
+                "b",
+                "No replacement was performed, old_str `b` did not appear verbatim in /memories/a.md.",
+            ),
+            (
+                "a",
+                "",
+                "No replacement was performed, old_str `` did not appear verbatim in /memories/a.md.",
+            ),
             (
                 "x\n\n\nx",
                 "x",
@@ -573,14 +684,18 @@ mod tests {
 
     #[test]
     fn lines_are_put_in_after_others() {
-        for (text, line, new, after) in
-            [("a\nb\n", 0, "x\n", "x\na\nb\n"), ("a\nb\n", 1, "x", "a\nx\nb\n"), ("a\nb", 2, "x\ny\n", "a\nb\nx\ny\n"), ("", 0, "x", "x\n")]
-        {
+        for (text, line, new, after) in [
+            ("a\nb\n", 0, "x\n", "x\na\nb\n"),
+            ("a\nb\n", 1, "x", "a\nx\nb\n"),
+            ("a\nb", 2, "x\ny\n", "a\nb\nx\ny\n"),
+            ("", 0, "x", "x\n"),
+        ] {
             assert_eq!(inserted(text, line, new).as_deref(), Ok(after));
         }
         for line in [-1, 3] {
-            let told =
-                format!("Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, 2]");
+            let told = format!(
+                "Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, 2]"
+            );
             assert_eq!(inserted("a\nb\n", line, "x"), Err(told));
         }
     }
@@ -588,48 +703,103 @@ mod tests {
     #[test]
     fn folders_are_moved_and_taken_away_whole() {
         let all = files(&[("a.md", 1), ("b/c.md", 1), ("b/d/e.md", 1), ("bc.md", 1)]);
-        let told = |moves: Moves| moves.iter().map(|(from, to)| format!("{} > {}", from.inner, to.inner)).collect::<Vec<_>>().join(", ");
+        let told = |moves: Moves| {
+            moves
+                .iter()
+                .map(|(from, to)| format!("{} > {}", from.inner, to.inner))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         assert_eq!(
             moved(&path("/memories/b"), &path("/memories/x/y"), &all, false).map(told),
             Ok("b/c.md > x/y/c.md, b/d/e.md > x/y/d/e.md".into())
         );
-        assert_eq!(moved(&path("/memories/a.md"), &path("/memories/z.md"), &all, false).map(told), Ok("a.md > z.md".into()));
+        assert_eq!(
+            moved(&path("/memories/a.md"), &path("/memories/z.md"), &all, false).map(told),
+            Ok("a.md > z.md".into())
+        );
         for (from, to, why) in [
             ("/memories", "/memories/x", "Error: The /memories directory itself cannot be renamed"),
-            ("/memories/a.md", "/memories/", "Error: The /memories directory itself cannot be renamed"),
+            (
+                "/memories/a.md",
+                "/memories/",
+                "Error: The /memories directory itself cannot be renamed",
+            ),
             ("/memories/q", "/memories/x", "Error: The path /memories/q does not exist"),
             ("/memories/a.md", "/memories/b", "Error: The destination /memories/b already exists"),
-            ("/memories/b", "/memories/a.md/x", "Error: The destination /memories/a.md/x already exists"),
-            ("/memories/b", "/memories/b/x", "Error: The path /memories/b cannot be moved into itself"),
+            (
+                "/memories/b",
+                "/memories/a.md/x",
+                "Error: The destination /memories/a.md/x already exists",
+            ),
+            (
+                "/memories/b",
+                "/memories/b/x",
+                "Error: The path /memories/b cannot be moved into itself",
+            ),
         ] {
-            assert_eq!(moved(&path(from), &path(to), &all, false).map(told), Err(why.to_owned()), "{from} {to}");
+            assert_eq!(
+                moved(&path(from), &path(to), &all, false).map(told),
+                Err(why.to_owned()),
+                "{from} {to}"
+            );
         }
         // One that was begun goes on.
         let half = files(&[("b/d/e.md", 1), ("x/c.md", 1)]);
-        assert_eq!(moved(&path("/memories/b"), &path("/memories/x"), &half, true).map(told), Ok("b/d/e.md > x/d/e.md".into()));
+        assert_eq!(
+            moved(&path("/memories/b"), &path("/memories/x"), &half, true).map(told),
+            Ok("b/d/e.md > x/d/e.md".into())
+        );
         let part = |old, new| is_part_of(&path("/memories/b"), &path("/memories/x"), old, new);
         assert!(part("/memories/b/c.md", "/memories/x/c.md") && part("/memories/b", "/memories/x"));
-        assert!(!part("/memories/bc", "/memories/xc") && !part("/memories/b/c", "/memories/x/d") && !part("/memories/a", "/memories/x"));
+        assert!(
+            !part("/memories/bc", "/memories/xc")
+                && !part("/memories/b/c", "/memories/x/d")
+                && !part("/memories/a", "/memories/x")
+        );
         assert_eq!(deleted(&path("/memories/b/"), &all).unwrap().len(), 2);
-        assert_eq!(deleted(&path("/memories"), &all), Err("Error: The /memories directory itself cannot be deleted".into()));
-        assert_eq!(may_create(&path("/memories/a.md"), &all), Err("Error: File /memories/a.md already exists".into()));
-        assert_eq!(may_create(&path("/memories/b"), &all), Err("Error: File /memories/b already exists".into()));
-        assert!(may_create(&path("/memories/a.md/x"), &all).is_err() && may_create(&path("/memories/n.md"), &all).is_ok());
+        assert_eq!(
+            deleted(&path("/memories"), &all),
+            Err("Error: The /memories directory itself cannot be deleted".into())
+        );
+        assert_eq!(
+            may_create(&path("/memories/a.md"), &all),
+            Err("Error: File /memories/a.md already exists".into())
+        );
+        assert_eq!(
+            may_create(&path("/memories/b"), &all),
+            Err("Error: File /memories/b already exists".into())
+        );
+        assert!(
+            may_create(&path("/memories/a.md/x"), &all).is_err()
+                && may_create(&path("/memories/n.md"), &all).is_ok()
+        );
     }
 
     #[test]
     fn what_a_model_sends_is_read_or_answered() {
         for (input, told) in [
-            (r#"{"command":"view","path":"/memories","recursive":true,"view_range":[]}"#, Ok("View")),
+            (
+                r#"{"command":"view","path":"/memories","recursive":true,"view_range":[]}"#,
+                Ok("View"),
+            ),
             (r#"{"command":"str_replace","path":"/memories/a","old_str":"x"}"#, Ok("Replace")),
-            (r#"{"command":"rename","old_path":"/memories/a","new_path":"/memories/b"}"#, Ok("Rename")),
+            (
+                r#"{"command":"rename","old_path":"/memories/a","new_path":"/memories/b"}"#,
+                Ok("Rename"),
+            ),
             (
                 r#"{"command":"fly"}"#,
-                Err("Error: there is no command `fly`; there are view, create, str_replace, insert, delete and rename"),
+                Err(
+                    "Error: there is no command `fly`; there are view, create, str_replace, insert, delete and rename",
+                ),
             ),
             (r#"{"path":"/memories"}"#, Err("Error: `command` is missing")),
             (r#"{"command":"create","path":"/memories/a"}"#, Err("Error: `file_text` is missing")),
-            (r#"{"command":"create","path":"/memories/a","file_text":7}"#, Err("Error: `file_text` has to be a text")),
+            (
+                r#"{"command":"create","path":"/memories/a","file_text":7}"#,
+                Err("Error: `file_text` has to be a text"),
+            ),
             (
                 r#"{"command":"view","path":"/memories","view_range":[1]}"#,
                 Err("Error: `view_range` has to be two line numbers, [first, last]"),
@@ -640,7 +810,9 @@ mod tests {
             ),
         ] {
             match (read(input), told) {
-                (Ok(command), Ok(name)) => assert!(format!("{command:?}").starts_with(name), "{input}"),
+                (Ok(command), Ok(name)) => {
+                    assert!(format!("{command:?}").starts_with(name), "{input}")
+                }
                 (Err(error), Err(told)) => assert_eq!(error, told, "{input}"),
                 (read, _) => panic!("{input}: {read:?}"),
             }

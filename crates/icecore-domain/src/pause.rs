@@ -1,6 +1,8 @@
-//! Pauses: stretches of time in which nothing of an assistant's sessions is kept, on a person's word.
+//! Pauses: stretches of time in which nothing of an assistant's sessions is kept, on a person's
+//! word.
 //!
-//! They are lines of `memory/pauses.jsonl`, which only grows: what was paused stays out however late a transcript is read.
+//! They are lines of `memory/pauses.jsonl`, which only grows: what was paused stays out however
+//! late a transcript is read.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -67,7 +69,13 @@ impl Line {
             Reach::Session(id) => (Some(id.clone()), None),
             Reach::Project(name) => (None, Some(name.clone())),
         };
-        let line = Self { ts: now.to_string(), act: act.into(), session, project, until: until.map(|until| until.to_string()) };
+        let line = Self {
+            ts: now.to_string(),
+            act: act.into(),
+            session,
+            project,
+            until: until.map(|until| until.to_string()),
+        };
         serde_json::to_string(&line).unwrap_or_default()
     }
 
@@ -98,16 +106,23 @@ impl Pauses {
     /// Reads the file. A line that is none is passed over: it paused nothing.
     pub fn read(text: &[u8]) -> Self {
         let mut pauses: Vec<Pause> = Vec::new();
-        for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+        for line in text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Line>(line).ok())
+        {
             let Some(ts) = Moment::read(&line.ts).map(|read| read.moment) else { continue };
             let reach = line.reach();
             match line.act.as_str() {
                 "pause" => {
-                    let until = line.until.as_deref().and_then(Moment::read).map(|read| read.moment);
+                    let until =
+                        line.until.as_deref().and_then(Moment::read).map(|read| read.moment);
                     pauses.push(Pause { reach, from: ts, until });
                 }
                 "resume" => {
-                    for pause in pauses.iter_mut().filter(|pause| reach == Reach::Everything || pause.reach == reach) {
+                    for pause in pauses
+                        .iter_mut()
+                        .filter(|pause| reach == Reach::Everything || pause.reach == reach)
+                    {
                         if pause.holds(ts.at()) {
                             pause.until = Some(ts);
                         }
@@ -125,12 +140,18 @@ impl Pauses {
     }
 
     /// The pause that keeps out what is said in that session and project at that moment.
-    pub fn over(&self, session: Option<&str>, project: Option<&str>, at: Timestamp) -> Option<&Pause> {
+    pub fn over(
+        &self,
+        session: Option<&str>,
+        project: Option<&str>,
+        at: Timestamp,
+    ) -> Option<&Pause> {
         self.0.iter().find(|pause| {
             let meant = match &pause.reach {
                 Reach::Everything => true,
                 // What a helper does for a session is part of it.
-                Reach::Session(id) => session.is_some_and(|session| session == id || parent_session(session) == Some(id)),
+                Reach::Session(id) => session
+                    .is_some_and(|session| session == id || parent_session(session) == Some(id)),
                 Reach::Project(name) => project == Some(name),
             };
             meant && pause.holds(at)
@@ -147,7 +168,8 @@ impl Pauses {
 pub fn seconds(text: &str) -> Result<i64, String> {
     const MOST: i64 = 366 * 24 * 3_600;
     let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let factor = match unit.trim() {
         "s" => 1,
         "m" | "min" => 60,
@@ -156,7 +178,10 @@ pub fn seconds(text: &str) -> Result<i64, String> {
         _ => return Err("write a time such as 30m, 1h or 2d".into()),
     };
     let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
-    number.checked_mul(factor).filter(|seconds| (1..=MOST).contains(seconds)).ok_or_else(|| "choose between a second and a year".into())
+    number
+        .checked_mul(factor)
+        .filter(|seconds| (1..=MOST).contains(seconds))
+        .ok_or_else(|| "choose between a second and a year".into())
 }
 
 #[cfg(test)]
@@ -169,13 +194,18 @@ mod tests {
 
     fn check(lines: &[String], session: &str, project: Option<&str>, clock: &str, paused: bool) {
         let pauses = Pauses::read(lines.join("\n").as_bytes());
-        assert_eq!(pauses.over(Some(session), project, at(clock).at()).is_some(), paused, "{lines:?} {session} {project:?} {clock}");
+        assert_eq!(
+            pauses.over(Some(session), project, at(clock).at()).is_some(),
+            paused,
+            "{lines:?} {session} {project:?} {clock}"
+        );
     }
 
     #[test]
     fn a_pause_holds_for_what_it_is_about_and_as_long_as_it_says() {
         let session = Reach::Session("s1".into());
-        let lines = [begun(at("09:00"), &session, None), "no line".into(), ended(at("10:00"), &session)];
+        let lines =
+            [begun(at("09:00"), &session, None), "no line".into(), ended(at("10:00"), &session)];
         check(&lines, "s1", None, "08:59", false);
         check(&lines, "s1", None, "09:00", true);
         check(&lines, "s1", Some("app"), "09:59", true);
@@ -189,13 +219,20 @@ mod tests {
         let hour = [begun(at("09:00"), &Reach::Everything, Some(at("10:00")))];
         check(&hour, "s2", None, "09:59", true);
         check(&hour, "s2", None, "10:00", false);
-        let project = [begun(at("09:00"), &Reach::Project("app".into()), None), ended(at("11:00"), &Reach::Everything)];
+        let project = [
+            begun(at("09:00"), &Reach::Project("app".into()), None),
+            ended(at("11:00"), &Reach::Everything),
+        ];
         check(&project, "s2", Some("app"), "10:59", true);
         check(&project, "s2", Some("zeus"), "10:59", false);
         check(&project, "s2", None, "10:59", false);
         check(&project, "s2", Some("app"), "11:00", false);
         // A later pause is its own: ending the first does not end it before it began.
-        let twice = [begun(at("09:00"), &session, None), ended(at("10:00"), &session), begun(at("11:00"), &session, None)];
+        let twice = [
+            begun(at("09:00"), &session, None),
+            ended(at("10:00"), &session),
+            begun(at("11:00"), &session, None),
+        ];
         check(&twice, "s1", None, "10:30", false);
         check(&twice, "s1", None, "11:30", true);
         assert_eq!(Pauses::read(twice.join("\n").as_bytes()).at(at("12:00").at()).count(), 1);

@@ -1,8 +1,8 @@
 //! Making strangers' text safe to keep and to show.
 //!
-//! What is kept has no control characters, so that no terminal, page or diff can be made to lie; what
-//! was taken out is counted and told. What a model wrote is also made plain: in the letters of its language, without the
-//! ornaments around them.
+//! What is kept has no control characters, so that no terminal, page or diff can be made to lie;
+//! what was taken out is counted and told. What a model wrote is also made plain: in the letters of
+//! its language, without the ornaments around them.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -40,7 +40,8 @@ pub fn one_line(text: &str) -> String {
     if is_plain(text) {
         return text.replace(['\n', '\t'], " ");
     }
-    let shown: String = text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).collect();
+    let shown: String =
+        text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).collect();
     visible(&shown)
 }
 
@@ -57,13 +58,14 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Whether there is nothing in the text but what every keyboard has: then there is nothing to be found in it.
+/// Whether there is nothing in the text but what every keyboard has: then there is nothing to be
+/// found in it.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
-/// Characters that change how text is shown without being seen: C0/C1 controls, bidirectional overrides,
-/// line separators, and the tag block used to smuggle invisible instructions.
+/// Characters that change how text is shown without being seen: C0/C1 controls, bidirectional
+/// overrides, line separators, and the tag block used to smuggle invisible instructions.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{2028}' | '\u{2029}')
@@ -72,8 +74,8 @@ fn is_deceptive(c: char) -> bool {
 
 /// Text as summaries have it: headings at most `##`, no em-dashes, smart quotes or emoji (P11).
 ///
-/// Whatever a model adorned is made plain, not refused. Letters of every script stay as they are, and code between fences
-/// keeps its blanks.
+/// Whatever a model adorned is made plain, not refused. Letters of every script stay as they are,
+/// and code between fences keeps its blanks.
 pub fn unadorned(text: &str) -> String {
     let cleaned = clean(text).text;
     let mut out = String::with_capacity(cleaned.len());
@@ -100,11 +102,14 @@ pub fn unadorned(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// What in the text is not plain, for a judge's complaint: each kind of ornament once, with its number and first line.
-/// Empty if the text is plain.
+/// What in the text is not plain, for a judge's complaint: each kind of ornament once, with its
+/// number and first line. Empty if the text is plain.
 pub fn adornments(text: &str) -> Vec<String> {
     let mut counts: Vec<(&'static str, usize, usize)> = Vec::new();
-    let mut count = |what: &'static str, line: usize| match counts.iter_mut().find(|(known, ..)| *known == what) {
+    let mut count = |what: &'static str, line: usize| match counts
+        .iter_mut()
+        .find(|(known, ..)| *known == what)
+    {
         Some((_, times, _)) => *times += 1,
         None => counts.push((what, 1, line)),
     };
@@ -125,11 +130,14 @@ pub fn adornments(text: &str) -> Vec<String> {
             before = Some(c);
         }
     }
-    counts.iter().map(|(what, times, line)| format!("{what}: {times}, first on line {line}")).collect()
+    counts
+        .iter()
+        .map(|(what, times, line)| format!("{what}: {times}, first on line {line}"))
+        .collect()
 }
 
-/// The code fence a text is in, as CommonMark reads fences: one is closed only by its own character, at least as often, with
-/// nothing behind it.
+/// The code fence a text is in, as CommonMark reads fences: one is closed only by its own
+/// character, at least as often, with nothing behind it.
 #[derive(Default)]
 pub(crate) struct Fence {
     open: Option<(char, usize)>,
@@ -141,8 +149,9 @@ impl Fence {
         self.open.is_some()
     }
 
-    /// Reads the next line of a document and says whether it belongs to fenced code: a fence itself, or a line between two.
-    /// Four columns of indentation make a line code of another kind, never a fence.
+    /// Reads the next line of a document and says whether it belongs to fenced code: a fence
+    /// itself, or a line between two. Four columns of indentation make a line code of another kind,
+    /// never a fence.
     pub(crate) fn covers(&mut self, line: &str) -> bool {
         let inside = self.open.is_some();
         let bare = line.trim_start_matches(' ');
@@ -153,24 +162,32 @@ impl Fence {
     /// Takes the next line and says whether it is a fence itself.
     fn passes(&mut self, line: &str) -> bool {
         let line = line.trim();
-        let Some(mark) = line.chars().next().filter(|c| matches!(c, '`' | '~')) else { return false };
+        let Some(mark) = line.chars().next().filter(|c| matches!(c, '`' | '~')) else {
+            return false;
+        };
         let length = line.chars().take_while(|c| *c == mark).count();
         let rest = &line[length..];
         match self.open {
-            Some((open, least)) if open == mark && length >= least && rest.is_empty() => self.open = None,
+            Some((open, least)) if open == mark && length >= least && rest.is_empty() => {
+                self.open = None
+            }
             // "```like this```" is code within a line.
-            None if length >= 3 && !(mark == '`' && rest.contains('`')) => self.open = Some((mark, length)),
+            None if length >= 3 && !(mark == '`' && rest.contains('`')) => {
+                self.open = Some((mark, length))
+            }
             _ => return false,
         }
         true
     }
 }
 
-/// The hashes of a heading below the second level. However far it is indented: trimming could bring it to the front.
+/// The hashes of a heading below the second level. However far it is indented: trimming could bring
+/// it to the front.
 fn deep_heading(line: &str) -> Option<std::ops::Range<usize>> {
     let start = line.len() - line.trim_start().len();
     let hashes = line[start..].bytes().take_while(|byte| *byte == b'#').count();
-    let heading = (3..=6).contains(&hashes) && line[start + hashes..].chars().next().is_none_or(char::is_whitespace);
+    let heading = (3..=6).contains(&hashes)
+        && line[start + hashes..].chars().next().is_none_or(char::is_whitespace);
     heading.then_some(start..start + hashes)
 }
 
@@ -204,9 +221,12 @@ impl Ornament {
 fn ornament(c: char, before: Option<char>) -> Option<(Ornament, &'static str)> {
     const DIGITS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
     const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    // In the scripts of India and Arabia a joiner after a letter is spelling; elsewhere it glues emoji together.
+    // In the scripts of India and Arabia a joiner after a letter is spelling; elsewhere it glues
+    // emoji together.
     let after_letter = before.is_some_and(|before| {
-        before >= '\u{600}' && (before.is_alphanumeric() || is_combining_mark(before)) && ornament(before, None).is_none()
+        before >= '\u{600}'
+            && (before.is_alphanumeric() || is_combining_mark(before))
+            && ornament(before, None).is_none()
     });
     Some(match c {
         ..'\u{a0}' => return None,
@@ -230,9 +250,22 @@ fn ornament(c: char, before: Option<char>) -> Option<(Ornament, &'static str)> {
         '\u{200c}' | '\u{200d}' if after_letter => return None,
         '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' => (Ornament::Invisible, ""),
         '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}' => (Ornament::Invisible, ""),
-        '\u{20e3}' | '\u{231a}' | '\u{231b}' | '\u{2328}' | '\u{23cf}' | '\u{23e9}'..='\u{23fa}' => (Ornament::Emoji, ""),
-        '\u{25fd}' | '\u{25fe}' | '\u{2600}'..='\u{27bf}' | '\u{2b06}' | '\u{2b07}' | '\u{2b1b}' | '\u{2b1c}' => (Ornament::Emoji, ""),
-        '\u{2b50}' | '\u{2b55}' | '〰' | '〽' | '\u{1f000}'..='\u{1faff}' => (Ornament::Emoji, ""),
+        '\u{20e3}'
+        | '\u{231a}'
+        | '\u{231b}'
+        | '\u{2328}'
+        | '\u{23cf}'
+        | '\u{23e9}'..='\u{23fa}' => (Ornament::Emoji, ""),
+        '\u{25fd}'
+        | '\u{25fe}'
+        | '\u{2600}'..='\u{27bf}'
+        | '\u{2b06}'
+        | '\u{2b07}'
+        | '\u{2b1b}'
+        | '\u{2b1c}' => (Ornament::Emoji, ""),
+        '\u{2b50}' | '\u{2b55}' | '〰' | '〽' | '\u{1f000}'..='\u{1faff}' => {
+            (Ornament::Emoji, "")
+        }
         _ => return None,
     })
 }
@@ -254,18 +287,27 @@ fn spelled_plainly(line: &str, code: bool) -> String {
             }
             Some((Ornament::Invisible, _)) => continue,
             Some((Ornament::LongDash, _)) if !code => {
-                while chars.next_if(|next| matches!(ornament(*next, None), Some((Ornament::LongDash, _)))).is_some() {}
+                while chars
+                    .next_if(|next| matches!(ornament(*next, None), Some((Ornament::LongDash, _))))
+                    .is_some()
+                {}
                 let next = chars.peek().copied();
-                let range = out.ends_with(|c: char| c.is_ascii_digit()) && next.is_some_and(|next| next.is_ascii_digit());
-                let opens = out.is_empty() || out.ends_with(|c: char| c.is_whitespace() || matches!(c, '(' | '[' | '{' | '"' | '\''));
-                let closes = next.is_none_or(|next| next.is_whitespace() || ".,;:!?)]}\"'”’»".contains(next));
+                let range = out.ends_with(|c: char| c.is_ascii_digit())
+                    && next.is_some_and(|next| next.is_ascii_digit());
+                let opens = out.is_empty()
+                    || out.ends_with(|c: char| {
+                        c.is_whitespace() || matches!(c, '(' | '[' | '{' | '"' | '\'')
+                    });
+                let closes = next
+                    .is_none_or(|next| next.is_whitespace() || ".,;:!?)]}\"'”’»".contains(next));
                 out.push_str(if range || opens { "-" } else { " -" });
                 out.push_str(if range || closes { "" } else { " " });
             }
             // French sets its quotes off with blanks that straight quotes do not have.
             Some((Ornament::Quote, plain)) => {
                 let sets_off = |c: char| matches!(c, '\u{a0}' | '\u{202f}');
-                if matches!(c, '»' | '›') && previous.is_some_and(sets_off) && out.ends_with(' ') {
+                if matches!(c, '»' | '›') && previous.is_some_and(sets_off) && out.ends_with(' ')
+                {
                     out.pop();
                 }
                 out.push_str(plain);
@@ -283,7 +325,9 @@ fn spelled_plainly(line: &str, code: bool) -> String {
                 if c == ' ' && (out.is_empty() || out.ends_with([' ', '\t'])) {
                     continue;
                 }
-                if matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | ')') && out.trim_end().ends_with(char::is_alphanumeric) {
+                if matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | ')')
+                    && out.trim_end().ends_with(char::is_alphanumeric)
+                {
                     out.truncate(out.trim_end_matches(' ').len());
                 }
                 out.push(c);
@@ -295,7 +339,8 @@ fn spelled_plainly(line: &str, code: bool) -> String {
     out
 }
 
-/// Two texts with the same key say the same thing but for case, accents' encoding, blanks and closing marks.
+/// Two texts with the same key say the same thing but for case, accents' encoding, blanks and
+/// closing marks.
 pub fn sameness_key(text: &str) -> String {
     let folded: String = text.nfkc().flat_map(char::to_lowercase).collect();
     let words: Vec<&str> = folded.split_whitespace().collect();
@@ -305,7 +350,8 @@ pub fn sameness_key(text: &str) -> String {
 /// A name as an entity: lower case words joined by `_`, letters and digits of any script.
 pub fn entity_key(name: &str) -> String {
     let folded: String = name.nfkc().flat_map(char::to_lowercase).collect();
-    let words: Vec<&str> = folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     words.join("_")
 }
 
@@ -350,15 +396,27 @@ mod tests {
             "# One\n## Two\n### Three\n  #### Four ####\n####### no heading\n###neither",
             "# One\n## Two\n## Three\n  ## Four ####\n####### no heading\n###neither",
         );
-        check_plain("one — two—three, 3–5 and 2019—2020, Paris–London", "one - two - three, 3-5 and 2019-2020, Paris-London");
+        check_plain(
+            "one — two—three, 3–5 and 2019—2020, Paris–London",
+            "one - two - three, 3-5 and 2019-2020, Paris-London",
+        );
         check_plain("— said she\nhe stopped—\n(—)", "- said she\nhe stopped -\n(-)");
         check_plain("她来了——真的", "她来了 - 真的");
-        check_plain("“Don’t” ‘go’ „hier“ «là» «\u{a0}là\u{a0}» 「そこ」", "\"Don't\" 'go' \"hier\" \"là\" \"là\" 「そこ」");
+        check_plain(
+            "“Don’t” ‘go’ „hier“ «là» «\u{a0}là\u{a0}» 「そこ」",
+            "\"Don't\" 'go' \"hier\" \"là\" \"là\" 「そこ」",
+        );
         check_plain("wait… 10\u{a0}km x → y ⇒ z", "wait... 10 km x -> y => z");
-        check_plain("🎯 Goal\n- ✅ done 🎉.\n- all 👨‍👩‍👧 here 🇩🇪 now ❤️", "Goal\n- done.\n- all here now");
+        check_plain(
+            "🎯 Goal\n- ✅ done 🎉.\n- all 👨‍👩‍👧 here 🇩🇪 now ❤️",
+            "Goal\n- done.\n- all here now",
+        );
         check_plain("1️⃣ first ✓ ❷ second 👍🏽 🅱️", "1 first 2 second B");
         check_plain("a  \n\n\n\nb\t\n🎯\n\nc", "a\n\nb\n\nc");
-        check_plain("© 20 °C, 5 €, naïve Ærø, Ελλάδα, 日本語, क्‍ष, نمی‌خواهم", "© 20 °C, 5 €, naïve Ærø, Ελλάδα, 日本語, क्‍ष, نمی‌خواهم");
+        check_plain(
+            "© 20 °C, 5 €, naïve Ærø, Ελλάδα, 日本語, क्‍ष, نمی‌خواهم",
+            "© 20 °C, 5 €, naïve Ærø, Ελλάδα, 日本語, क्‍ष, نمی‌خواهم",
+        );
         check_plain("red\u{1b}[31m\r\ntext", "red[31m\ntext");
     }
 
@@ -392,11 +450,11 @@ mod tests {
     /// Ornaments, blanks and the beginnings of lines, in any order.
     fn ornate_text() -> impl Strategy<Value = String> {
         const PIECES: [&str; 36] = [
-            "—", "–", "―", "“", "’", "«", "»", "\u{a0}", "\u{202f}", "…", "→", "🎯", "👨", "\u{200d}", "\u{200c}", "\u{fe0f}", "\u{20e3}",
-            "🇩", "❶", "✓", "###", "####", "# ", "```", "`", "~~~", "\n", "\n\n", " ", "    ", "\t", "1", "a", "क्", "日", "\u{1b}",
+            "—", "–", "―", "“", "’", "«", "»", "\u{a0}", "\u{202f}", "…", "→", "🎯", "👨",
+            "\u{200d}", "\u{200c}", "\u{fe0f}", "\u{20e3}", "🇩", "❶", "✓", "###", "####", "# ",
+            "```", "`", "~~~", "\n", "\n\n", " ", "    ", "\t", "1", "a", "क्", "日", "\u{1b}",
         ];
-        let piece =
-            prop_oneof![4 => prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)];
+        let piece = prop_oneof![4 => prop::sample::select(PIECES.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)];
         prop::collection::vec(piece, 0..30).prop_map(|pieces| pieces.concat())
     }
 

@@ -1,27 +1,34 @@
-//! What a person says is not to be remembered: `#private` keeps a whole turn out, `<private>…</private>` a part of it.
+//! What a person says is not to be remembered: `#private` keeps a whole turn out,
+//! `<private>…</private>` a part of it.
 
 use std::borrow::Cow;
 
-/// The word that keeps a whole turn out. It counts as the first or the last word of a prompt: in between it is more likely
-/// something that is talked about, such as a field of a class.
+/// The word that keeps a whole turn out. It counts as the first or the last word of a prompt: in
+/// between it is more likely something that is talked about, such as a field of a class.
 pub const TURN: &str = "#private";
 const OPEN: &str = "<private>";
 const CLOSE: &str = "</private>";
 
 /// Whether a prompt is not to be remembered at all, nor what is answered to it.
 pub fn is_turn(prompt: &str) -> bool {
-    let is = |word: &str| word.trim_end_matches(['.', ',', ';', ':', '!']).eq_ignore_ascii_case(TURN);
+    let is =
+        |word: &str| word.trim_end_matches(['.', ',', ';', ':', '!']).eq_ignore_ascii_case(TURN);
     let mut words = prompt.split_whitespace();
     words.next().is_some_and(is) || words.next_back().is_some_and(is)
 }
 
-/// The text without the parts that are not to be remembered, and how many there were. One that is not closed goes on to the end.
+/// The text without the parts that are not to be remembered, and how many there were. One that is
+/// not closed goes on to the end.
 pub fn without_parts(text: &str) -> (Cow<'_, str>, usize) {
     let find = |from: usize, what: &str| {
         let bytes = text.as_bytes().get(from..)?;
         // Tags are written in any case.
         memchr::memchr_iter(b'<', bytes)
-            .find(|&at| bytes.get(at..at + what.len()).is_some_and(|found| found.eq_ignore_ascii_case(what.as_bytes())))
+            .find(|&at| {
+                bytes
+                    .get(at..at + what.len())
+                    .is_some_and(|found| found.eq_ignore_ascii_case(what.as_bytes()))
+            })
             .map(|at| from + at)
     };
     let (mut kept, mut from, mut parts) = (String::new(), 0, 0);
@@ -44,10 +51,23 @@ mod tests {
 
     #[test]
     fn the_word_counts_at_either_end_of_a_prompt() {
-        for turn in ["#private", "#private my salary is 5", "my salary is 5 #private", "My salary\n#PRIVATE.", "  #Private: x"] {
+        for turn in [
+            "#private",
+            "#private my salary is 5",
+            "my salary is 5 #private",
+            "My salary\n#PRIVATE.",
+            "  #Private: x",
+        ] {
             assert!(is_turn(turn), "{turn}");
         }
-        for other in ["", "class A { #private = 1 } is a field", "#privately", "private", "the #private field", "##private x"] {
+        for other in [
+            "",
+            "class A { #private = 1 } is a field",
+            "#privately",
+            "private",
+            "the #private field",
+            "##private x",
+        ] {
             assert!(!is_turn(other), "{other}");
         }
     }

@@ -1,8 +1,9 @@
 //! The record: something captured, kept for good in the words it was said in (Y1).
 //!
-//! A record is a message or a saved state. It is known by its conversation and its id; one that came without an id
-//! is known by a hash of what it says, never by chance, so that capturing the same thing twice keeps it once. The same
-//! key with other words is a revision: it follows the first in the file, and the last one counts.
+//! A record is a message or a saved state. It is known by its conversation and its id; one that
+//! came without an id is known by a hash of what it says, never by chance, so that capturing the
+//! same thing twice keeps it once. The same key with other words is a revision: it follows the
+//! first in the file, and the last one counts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,9 +20,11 @@ use crate::layout::DocPath;
 use crate::secrets::without_codes;
 use crate::words::words;
 
-/// The longest text of one record, in bytes; its line, JSON included, stays below what a line may have.
+/// The longest text of one record, in bytes; its line, JSON included, stays below what a line may
+/// have.
 pub const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
-/// The longest parts of one record, in bytes; long texts within longer ones are cut, and the record says so.
+/// The longest parts of one record, in bytes; long texts within longer ones are cut, and the record
+/// says so.
 pub const MAX_PARTS_BYTES: usize = 1024 * 1024;
 /// The longest conversation, session, id or name, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -58,7 +61,9 @@ impl Role {
     pub fn meant(word: &str) -> Option<Self> {
         match word.trim().to_ascii_lowercase().as_str() {
             "user" | "human" | "me" | "you" | "customer" | "prompt" => Some(Self::User),
-            "assistant" | "ai" | "bot" | "model" | "agent" | "claude" | "chatgpt" | "codex" => Some(Self::Assistant),
+            "assistant" | "ai" | "bot" | "model" | "agent" | "claude" | "chatgpt" | "codex" => {
+                Some(Self::Assistant)
+            }
             "system" | "developer" => Some(Self::System),
             "tool" | "function" | "tool_result" => Some(Self::Tool),
             _ => None,
@@ -135,14 +140,16 @@ pub struct Record {
     pub captured: Moment,
     /// Fields of other programs, as raw JSON, in their order.
     pub extra: Vec<(String, String)>,
-    /// Whether its conversation goes on without it. The engine computes this when it reads; no file has it.
+    /// Whether its conversation goes on without it. The engine computes this when it reads; no file
+    /// has it.
     pub withdrawn: bool,
 }
 
 /// What a record is known by: a hash of conversation and id.
 pub type Key = [u8; 16];
 
-/// Which records are one session: those of a conversation, under one session name, within one local day.
+/// Which records are one session: those of a conversation, under one session name, within one local
+/// day.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
     /// The local day. A session that crosses midnight is two.
@@ -153,7 +160,8 @@ pub struct SessionKey {
     pub session: Option<String>,
 }
 
-/// What a set of records comes to, whatever order they came in. Changes whenever a record is added or revised.
+/// What a set of records comes to, whatever order they came in. Changes whenever a record is added
+/// or revised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Digest {
     /// How many.
@@ -222,8 +230,8 @@ impl Record {
         key(&self.conversation, &self.id)
     }
 
-    /// A hash of what it says, whoever captured it when. Its place in time and session count, so that a summary knows
-    /// of them.
+    /// A hash of what it says, whoever captured it when. Its place in time and session count, so
+    /// that a summary knows of them.
     pub fn content(&self) -> Key {
         let mut said = Vec::with_capacity(self.text.len() + 128);
         let ts = self.ts.at().as_second().to_be_bytes();
@@ -245,21 +253,28 @@ impl Record {
         short(Hash::of(&said))
     }
 
-    /// A hash of its words alone: two records of one key with the same wording are one record, whenever they came. Of a
-    /// hidden secret only its kind counts: the same words may have been marked under another key.
+    /// A hash of its words alone: two records of one key with the same wording are one record,
+    /// whenever they came. Of a hidden secret only its kind counts: the same words may have been
+    /// marked under another key.
     pub fn wording(&self) -> Key {
         let (text, parts) = (without_codes(&self.text), self.parts.as_deref().map(without_codes));
-        let lengths = [self.name.as_deref(), parts.as_deref()].map(|text| text.map_or(u64::MAX, |text| text.len() as u64));
+        let lengths = [self.name.as_deref(), parts.as_deref()]
+            .map(|text| text.map_or(u64::MAX, |text| text.len() as u64));
         let mut said = Vec::with_capacity(text.len() + 64);
         said.extend(lengths.iter().flat_map(|length| length.to_be_bytes()));
-        for text in [self.role.word(), self.name.as_deref().unwrap_or_default(), parts.as_deref().unwrap_or_default(), &text] {
+        for text in [
+            self.role.word(),
+            self.name.as_deref().unwrap_or_default(),
+            parts.as_deref().unwrap_or_default(),
+            &text,
+        ] {
             said.extend_from_slice(text.as_bytes());
         }
         short(Hash::of(&said))
     }
 
-    /// Whether it is a client's instructions to its model: kept as it came, but no memory. It is neither summarised nor learnt
-    /// from nor found.
+    /// Whether it is a client's instructions to its model: kept as it came, but no memory. It is
+    /// neither summarised nor learnt from nor found.
     pub fn is_instructions(&self) -> bool {
         self.role == Role::System
     }
@@ -270,14 +285,19 @@ impl Record {
         serde_json::from_str(raw).ok()
     }
 
-    /// Whether it was typed while the assistant was working and had not been delivered when it was read.
+    /// Whether it was typed while the assistant was working and had not been delivered when it was
+    /// read.
     pub fn is_undelivered(&self) -> bool {
         self.extra.iter().any(|(name, raw)| name == QUEUED && raw == UNDELIVERED)
     }
 
     /// The session it belongs to.
     pub fn session_key(&self) -> SessionKey {
-        SessionKey { day: self.ts.day(), conversation: self.conversation.clone(), session: self.session.clone() }
+        SessionKey {
+            day: self.ts.day(),
+            conversation: self.conversation.clone(),
+            session: self.session.clone(),
+        }
     }
 
     /// The turn of a chat that it belongs to, if it came through the server.
@@ -285,7 +305,8 @@ impl Record {
         self.number("turn")
     }
 
-    /// A number among the fields of other programs. No turn is so late that four bytes would not do.
+    /// A number among the fields of other programs. No turn is so late that four bytes would not
+    /// do.
     pub fn number(&self, name: &str) -> Option<u64> {
         let (_, raw) = self.extra.iter().find(|(field, _)| field == name)?;
         raw.trim_matches('"').parse::<u32>().ok().map(u64::from)
@@ -307,7 +328,9 @@ impl Record {
 
     /// Its line, with the line break.
     pub fn line(&self) -> String {
-        let mut line = String::with_capacity(self.text.len() + self.parts.as_ref().map_or(0, String::len) + 256);
+        let mut line = String::with_capacity(
+            self.text.len() + self.parts.as_ref().map_or(0, String::len) + 256,
+        );
         let mut field = |name: &str, value: &str| {
             line.push(if line.is_empty() { '{' } else { ',' });
             line.push('"');
@@ -338,7 +361,11 @@ impl Record {
         field("origin", self.origin.word());
         field("trust", Trust::of(self.origin).word());
         field("captured", &self.captured.to_string());
-        let raws = self.parts.iter().map(|parts| ("parts", parts)).chain(self.extra.iter().map(|(name, raw)| (name.as_str(), raw)));
+        let raws = self
+            .parts
+            .iter()
+            .map(|parts| ("parts", parts))
+            .chain(self.extra.iter().map(|(name, raw)| (name.as_str(), raw)));
         for (name, raw) in raws {
             line.push(',');
             push_json(&mut line, name);
@@ -359,9 +386,16 @@ pub fn key(conversation: &str, id: &str) -> Key {
     short(Hash::of(&bytes))
 }
 
-/// The id of something that came without one: what it says, and how many times the same was said before it. Of a hidden
-/// secret only its kind counts.
-pub fn made_id(session: Option<&str>, role: Role, name: Option<&str>, text: &str, ts: Option<Moment>, before: usize) -> String {
+/// The id of something that came without one: what it says, and how many times the same was said
+/// before it. Of a hidden secret only its kind counts.
+pub fn made_id(
+    session: Option<&str>,
+    role: Role,
+    name: Option<&str>,
+    text: &str,
+    ts: Option<Moment>,
+    before: usize,
+) -> String {
     let said = [
         session.unwrap_or_default(),
         role.word(),
@@ -383,11 +417,16 @@ pub fn parent_session(session: &str) -> Option<&str> {
     session.split_once(HELPER).map(|(parent, _)| parent).filter(|parent| !parent.is_empty())
 }
 
-/// The id of a turn by what was said in it: the same whether a client told of it while it was said, or its transcript did later.
-/// Blanks do not count, since the two differ in them, and of a hidden secret only its kind does; `before` is how many times the
-/// same was said before it in the session.
+/// The id of a turn by what was said in it: the same whether a client told of it while it was said,
+/// or its transcript did later. Blanks do not count, since the two differ in them, and of a hidden
+/// secret only its kind does; `before` is how many times the same was said before it in the
+/// session.
 pub fn heard_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
-    format!("t{}", &heard(session, role, &format!("{before}\0{}", folded(&without_codes(text)))).to_string()[..16])
+    format!(
+        "t{}",
+        &heard(session, role, &format!("{before}\0{}", folded(&without_codes(text)))).to_string()
+            [..16]
+    )
 }
 
 /// What the same words by the same speaker in one session have in common.
@@ -582,19 +621,26 @@ fn not(what: impl Into<String>) -> NotARecord {
 }
 
 fn reason(error: &serde_json::Error) -> NotARecord {
-    not(format!("is not a JSON object: {}", error.to_string().split(" at line ").next().unwrap_or_default()))
+    not(format!(
+        "is not a JSON object: {}",
+        error.to_string().split(" at line ").next().unwrap_or_default()
+    ))
 }
 
 fn filled(text: Option<Cow<'_, str>>) -> Option<String> {
     text.filter(|text| !text.trim().is_empty()).map(Cow::into_owned)
 }
 
-/// Reads a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of which only `text` and `ts`
-/// must be there. What else stands in it is kept.
+/// Reads a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of which
+/// only `text` and `ts` must be there. What else stands in it is kept.
 pub fn read_import(line: &str) -> Result<Said, NotARecord> {
     let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| reason(&error))?;
     let (ts, offset_assumed) = match &fields.ts {
-        None => return Err(not("has no `ts`; each message needs its time, such as 2026-02-13T09:30:00Z")),
+        None => {
+            return Err(not(
+                "has no `ts`; each message needs its time, such as 2026-02-13T09:30:00Z",
+            ));
+        }
         Some(text) => match Moment::read(text).or_else(|| read_seconds(text)) {
             Some(read) => (Some(read.moment), read.offset_assumed),
             None => {
@@ -635,18 +681,25 @@ fn read_seconds(text: &str) -> Option<crate::calendar::ReadMoment> {
     }
     #[expect(clippy::cast_possible_truncation, reason = "in the range that was just checked")]
     let at = jiff::Timestamp::from_second(seconds as i64).ok()?;
-    Some(crate::calendar::ReadMoment { moment: Moment::new(at, jiff::tz::Offset::UTC), offset_assumed: false })
+    Some(crate::calendar::ReadMoment {
+        moment: Moment::new(at, jiff::tz::Offset::UTC),
+        offset_assumed: false,
+    })
 }
 
 /// Reads a line of a record file.
 pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
-    let text = std::str::from_utf8(line).map_err(|error| not(format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
+    let text = std::str::from_utf8(line)
+        .map_err(|error| not(format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
     let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
-    let moment = |text: &Option<Cow<'_, str>>| text.as_deref().and_then(Moment::read).map(|read| read.moment);
+    let moment = |text: &Option<Cow<'_, str>>| {
+        text.as_deref().and_then(Moment::read).map(|read| read.moment)
+    };
     let ts = moment(&fields.ts).ok_or_else(|| not("has no `ts` that is a time"))?;
     let word = |error: NotAWord| not(error.to_string());
     let other_speaker = filled(fields.speaker);
-    let origin: Origin = fields.origin.as_deref().map_or(Ok(Origin::Import), str::parse).map_err(word)?;
+    let origin: Origin =
+        fields.origin.as_deref().map_or(Ok(Origin::Import), str::parse).map_err(word)?;
     Ok(Record {
         ts,
         conversation: fields.conversation.ok_or_else(|| not("has no `conversation`"))?.into_owned(),
@@ -659,7 +712,11 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
         text: fields.text.ok_or_else(|| not("has no `text`"))?.into_owned(),
         parts: fields.parts.map(|raw| raw.get().to_owned()),
         // Whatever a line says, another person's words are not the owner's.
-        origin: if other_speaker.is_some() && Trust::of(origin) != Trust::Low { Origin::Import } else { origin },
+        origin: if other_speaker.is_some() && Trust::of(origin) != Trust::Low {
+            Origin::Import
+        } else {
+            origin
+        },
         other_speaker,
         captured: moment(&fields.captured).unwrap_or(ts),
         extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
@@ -678,7 +735,8 @@ pub struct BadLine {
     pub what: String,
 }
 
-/// A file's records, each key once and in its last wording, in the order they were said; and the lines that are none.
+/// A file's records, each key once and in its last wording, in the order they were said; and the
+/// lines that are none.
 pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
     let (mut records, mut bad): (Vec<Record>, _) = (Vec::new(), Vec::new());
     let mut places: HashMap<Key, usize> = HashMap::new();
@@ -687,7 +745,9 @@ pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
         let content = line.trim_ascii();
         match read(content) {
             Ok(record) => match places.entry(record.key()) {
-                std::collections::hash_map::Entry::Occupied(place) => records[*place.get()] = record,
+                std::collections::hash_map::Entry::Occupied(place) => {
+                    records[*place.get()] = record
+                }
                 std::collections::hash_map::Entry::Vacant(place) => {
                     place.insert(records.len());
                     records.push(record);
@@ -705,7 +765,8 @@ pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
 
 /// What the records of one day come to, session by session, in the order of their keys.
 pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<SessionStat> {
-    let mut found: std::collections::BTreeMap<SessionKey, SessionStat> = std::collections::BTreeMap::new();
+    let mut found: std::collections::BTreeMap<SessionKey, SessionStat> =
+        std::collections::BTreeMap::new();
     for record in records {
         let key = record.session_key();
         let stat = found.entry(key.clone()).or_insert_with(|| SessionStat::empty(key, record));
@@ -717,7 +778,16 @@ pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Sessio
 impl SessionStat {
     /// A session of which nothing is known but that this record belongs to it.
     pub fn empty(key: SessionKey, record: &Record) -> Self {
-        Self { key, digest: Digest::default(), states: 0, bytes: 0, first: record.ts, last: record.ts, captured: record.captured, turn: 0 }
+        Self {
+            key,
+            digest: Digest::default(),
+            states: 0,
+            bytes: 0,
+            first: record.ts,
+            last: record.ts,
+            captured: record.captured,
+            turn: 0,
+        }
     }
 
     /// Of both together.
@@ -785,7 +855,10 @@ mod tests {
     // Y1
     #[test]
     fn a_record_is_one_line_that_a_person_can_read() {
-        let said = Record { parts: Some(r#"[{"type":"file","name":"a.txt"}]"#.into()), ..record("say \"hi\"\nthen go") };
+        let said = Record {
+            parts: Some(r#"[{"type":"file","name":"a.txt"}]"#.into()),
+            ..record("say \"hi\"\nthen go")
+        };
         assert_eq!(
             said.line(),
             "{\"ts\":\"2026-02-13T09:30:00+01:00\",\"conversation\":\"work\",\"session\":\"s1\",\"id\":\"m1\",\"role\":\"user\",\
@@ -828,8 +901,16 @@ mod tests {
 
     #[test]
     fn the_last_wording_counts_and_order_is_that_of_time() {
-        let later = Record { id: "m0".into(), ts: Moment::read("2026-02-13T08:00:00+01:00").unwrap().moment, ..record("first said") };
-        let text = [record("teh"), later.clone(), record("the")].iter().map(Record::line).collect::<String>() + "{broken\n\n";
+        let later = Record {
+            id: "m0".into(),
+            ts: Moment::read("2026-02-13T08:00:00+01:00").unwrap().moment,
+            ..record("first said")
+        };
+        let text = [record("teh"), later.clone(), record("the")]
+            .iter()
+            .map(Record::line)
+            .collect::<String>()
+            + "{broken\n\n";
         let (records, bad) = read_file(text.as_bytes());
         assert_eq!(records, [later, record("the")]);
         assert_eq!(bad.len(), 1);
@@ -839,7 +920,11 @@ mod tests {
     fn check(line: &str, outcome: Result<(&str, Option<Role>, Option<&str>), &str>) {
         match (read_import(line), outcome) {
             (Ok(said), Ok((text, role, name))) => {
-                assert_eq!((said.text.as_str(), said.role, said.name.as_deref()), (text, role, name), "{line}")
+                assert_eq!(
+                    (said.text.as_str(), said.role, said.name.as_deref()),
+                    (text, role, name),
+                    "{line}"
+                )
             }
             (Err(error), Err(part)) => assert!(error.0.contains(part), "{line}: {error}"),
             (found, _) => panic!("{line}: {found:?}"),
@@ -851,11 +936,26 @@ mod tests {
         let user = Some(Role::User);
         check(r#"{"ts":"2026-02-13T09:30:00Z","text":"hi"}"#, Ok(("hi", user, None)));
         check(r#"{"ts":1770975000,"role":"human","text":"hi","id":7}"#, Ok(("hi", user, None)));
-        check(r#"{"ts":"1770975000.25","role":"assistant","text":""}"#, Ok(("", Some(Role::Assistant), None)));
-        check(r#"{"ts":"2026-02-13","role":"Caroline","text":"hi"}"#, Ok(("hi", None, Some("Caroline"))));
-        check(r#"{"ts":"2026-02-13T09:30:00Z","role":null,"name":"Ann","text":"hi","zip":{"a":1}}"#, Ok(("hi", None, Some("Ann"))));
-        check(r#"{"ts":"2026-02-13T09:30:00Z","speaker":"Ann","text":"hi"}"#, Ok(("hi", None, Some("Ann"))));
-        check(r#"{"ts":"2026-02-13T09:30:00Z","role":"user","name":"Ann","text":"hi"}"#, Ok(("hi", user, Some("Ann"))));
+        check(
+            r#"{"ts":"1770975000.25","role":"assistant","text":""}"#,
+            Ok(("", Some(Role::Assistant), None)),
+        );
+        check(
+            r#"{"ts":"2026-02-13","role":"Caroline","text":"hi"}"#,
+            Ok(("hi", None, Some("Caroline"))),
+        );
+        check(
+            r#"{"ts":"2026-02-13T09:30:00Z","role":null,"name":"Ann","text":"hi","zip":{"a":1}}"#,
+            Ok(("hi", None, Some("Ann"))),
+        );
+        check(
+            r#"{"ts":"2026-02-13T09:30:00Z","speaker":"Ann","text":"hi"}"#,
+            Ok(("hi", None, Some("Ann"))),
+        );
+        check(
+            r#"{"ts":"2026-02-13T09:30:00Z","role":"user","name":"Ann","text":"hi"}"#,
+            Ok(("hi", user, Some("Ann"))),
+        );
         check(r#"{"text":"hi"}"#, Err("has no `ts`"));
         check(r#"{"ts":"soon","text":"hi"}"#, Err("no time: soon"));
         check(r#"{"ts":"2026-02-13T09:30:00Z"}"#, Err("has no `text`"));

@@ -64,13 +64,19 @@ fn section(text: &mut String, title: &str, items: &[String]) {
 /// The part of a day's report that one run is.
 pub fn run(at: Moment, night: &Night<'_>) -> String {
     let mut text = format!("## Run {at}\n\n");
-    let since = night.since.map_or_else(|| "the first run".to_owned(), |since| format!("since {since}"));
+    let since =
+        night.since.map_or_else(|| "the first run".to_owned(), |since| format!("since {since}"));
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for entry in night.new {
-        let word = if entry.event.is_statement() { entry.event.kind.word() } else { entry.event.act.word() };
+        let word = if entry.event.is_statement() {
+            entry.event.kind.word()
+        } else {
+            entry.event.act.word()
+        };
         *kinds.entry(word).or_default() += 1;
     }
-    let kinds: Vec<String> = kinds.into_iter().map(|(word, many)| format!("{many} {word}")).collect();
+    let kinds: Vec<String> =
+        kinds.into_iter().map(|(word, many)| format!("{many} {word}")).collect();
     let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
     let waiting = night.new.iter().filter(|entry| entry.is_quarantined()).count();
     let (fresh, stale, dropped) = night.ages;
@@ -80,11 +86,20 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
     if waiting > 0 {
         text.push_str(&format!("- Wait for confirmation: {waiting} (`icecore quarantine list`)\n"));
     }
-    text.push_str(&format!("- Pages: {}, memory files: {}\n", night.pages.len(), night.memories.len()));
+    text.push_str(&format!(
+        "- Pages: {}, memory files: {}\n",
+        night.pages.len(),
+        night.memories.len()
+    ));
     text.push_str(&format!("- Pressed: {}\n", night.pressed.len()));
-    text.push_str(&format!("- Statements: {fresh} fresh, {stale} stale, {dropped} no longer shown\n"));
+    text.push_str(&format!(
+        "- Statements: {fresh} fresh, {stale} stale, {dropped} no longer shown\n"
+    ));
     text.push_str(&format!("- Conflicts: {}\n", night.conflicts.len()));
-    text.push_str(&format!("- Integrity: {}\n", if night.findings.is_empty() { "ok" } else { "FAILED" }));
+    text.push_str(&format!(
+        "- Integrity: {}\n",
+        if night.findings.is_empty() { "ok" } else { "FAILED" }
+    ));
     if let Some(why) = night.deferred {
         text.push_str(&format!("- Put off: {}\n", plain::one_line(why)));
     }
@@ -93,10 +108,17 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         .iter()
         .map(|entry| {
             let event = &entry.event;
-            let what = if event.is_statement() { format!("{} {}", event.priority, event.kind) } else { event.act.to_string() };
+            let what = if event.is_statement() {
+                format!("{} {}", event.priority, event.kind)
+            } else {
+                event.act.to_string()
+            };
             // What only a stranger said is not told as if it held.
             if entry.is_quarantined() {
-                return format!("{} [{what}] waits for confirmation, from {} [source: {}]", event.id, event.origin, event.source);
+                return format!(
+                    "{} [{what}] waits for confirmation, from {} [source: {}]",
+                    event.id, event.origin, event.source
+                );
             }
             format!("{} [{what}] {} [source: {}]", event.id, event.content, event.source)
         })
@@ -137,7 +159,9 @@ pub fn with_run(report: Option<&str>, at: Moment, run: &str) -> String {
     let mut text = report.map_or_else(|| title.clone(), str::to_owned);
     let head = format!("## Run {at}\n");
     if let Some(start) = text.find(&head) {
-        let end = text[start + head.len()..].find("\n## Run ").map_or(text.len(), |end| start + head.len() + end);
+        let end = text[start + head.len()..]
+            .find("\n## Run ")
+            .map_or(text.len(), |end| start + head.len() + end);
         text.replace_range(start..end, run);
         return text;
     }
@@ -161,7 +185,10 @@ mod tests {
         let one = run(night, &Night { refused: &refused, ..Night::default() });
         let two = run(noon, &Night::default());
         let report = with_run(None, night, &one);
-        assert!(report.starts_with("# Consolidation 2026-02-14\n\n## Run 2026-02-14T03:00:00+01:00\n"), "{report}");
+        assert!(
+            report.starts_with("# Consolidation 2026-02-14\n\n## Run 2026-02-14T03:00:00+01:00\n"),
+            "{report}"
+        );
         assert!(report.contains("no source says 7"));
         assert_eq!(with_run(Some(&report), night, &one), report);
         let both = with_run(Some(&report), noon, &two);

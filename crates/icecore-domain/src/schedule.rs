@@ -1,11 +1,13 @@
 //! When the jobs run, and how a person's calendar, cron and systemd are told of it (P12, Y4, K5).
 //!
-//! A job runs for a local *date*, at the first chance from its time on that date. What is kept is the date it last
-//! ran for, so however the clocks are put forward or back, and however long the machine slept, a job runs at most
-//! once for a date, and what was missed is made up by one run and not by one for each time missed.
+//! A job runs for a local *date*, at the first chance from its time on that date. What is kept is
+//! the date it last ran for, so however the clocks are put forward or back, and however long the
+//! machine slept, a job runs at most once for a date, and what was missed is made up by one run and
+//! not by one for each time missed.
 //!
-//! Where clocks skip the time, the run is as much later; where they show it twice, the first one counts. A day that
-//! a zone left out altogether has its runs on the day after, as one with that day's own where it has one.
+//! Where clocks skip the time, the run is as much later; where they show it twice, the first one
+//! counts. A day that a zone left out altogether has its runs on the day after, as one with that
+//! day's own where it has one.
 
 use std::cmp::Reverse;
 
@@ -19,12 +21,14 @@ use crate::words::words;
 
 /// How far back a run that was missed is looked for, in days: a year and a month.
 pub const LOOK_BACK_DAYS: u16 = 400;
-/// How far ahead the next run is looked for, in days: over the eight years without a 29th of February.
+/// How far ahead the next run is looked for, in days: over the eight years without a 29th of
+/// February.
 const LOOK_AHEAD_DAYS: u16 = 3_000;
 /// How far ahead of today a date may be for which a job says it has run, in days.
 ///
-/// A clock put back by less than two days reaches three, over a date that its zone left out. More was written under
-/// a clock that was wrong, and believing it would keep the job from running until that date comes.
+/// A clock put back by less than two days reaches three, over a date that its zone left out. More
+/// was written under a clock that was wrong, and believing it would keep the job from running until
+/// that date comes.
 const BELIEVED_AHEAD_DAYS: u16 = 3;
 
 words! {
@@ -51,7 +55,8 @@ words! {
     }
 }
 
-/// The timetable of a vault whose policy says nothing else. Consolidation's second time is for a first that failed.
+/// The timetable of a vault whose policy says nothing else. Consolidation's second time is for a
+/// first that failed.
 pub const USUAL: &[(Job, &str)] = &[
     (Job::Consolidation, "0 3,5 * * *"),
     (Job::Day, "0 0 * * *"),
@@ -104,20 +109,32 @@ const FIELDS: [Field; 5] = [
         noun: "month",
         least: 1,
         most: 12,
-        names: &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"],
+        names: &[
+            "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+        ],
     },
     // Sunday is 0 and 7.
-    Field { noun: "weekday", least: 0, most: 7, names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"] },
+    Field {
+        noun: "weekday",
+        least: 0,
+        most: 7,
+        names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"],
+    },
 ];
 
 impl Field {
     fn number(&self, text: &str) -> Result<u8, String> {
-        let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text)).and_then(|at| u8::try_from(at).ok());
+        let named = self
+            .names
+            .iter()
+            .position(|name| name.eq_ignore_ascii_case(text))
+            .and_then(|at| u8::try_from(at).ok());
         let number = named.map(|at| at + self.least).or_else(|| whole(text));
-        let example = self.names.first().map_or(String::new(), |name| format!(", or a name such as {name}"));
-        number
-            .filter(|number| (self.least..=self.most).contains(number))
-            .ok_or_else(|| format!("`{text}` is no {} ({} to {}{example})", self.noun, self.least, self.most))
+        let example =
+            self.names.first().map_or(String::new(), |name| format!(", or a name such as {name}"));
+        number.filter(|number| (self.least..=self.most).contains(number)).ok_or_else(|| {
+            format!("`{text}` is no {} ({} to {}{example})", self.noun, self.least, self.most)
+        })
     }
 
     fn set(&self, text: &str) -> Result<u64, String> {
@@ -142,7 +159,9 @@ impl Field {
             if first > last {
                 return Err(format!("the {} range `{range}` runs backwards", self.noun));
             }
-            set |= (first..=last).step_by(usize::from(step.unwrap_or(1))).fold(0, |set, number| set | 1 << number);
+            set |= (first..=last)
+                .step_by(usize::from(step.unwrap_or(1)))
+                .fold(0, |set, number| set | 1 << number);
         }
         Ok(set)
     }
@@ -190,10 +209,12 @@ impl Pattern {
     fn fits(&self, date: Date) -> bool {
         let day = holds(self.days, date.day());
         let weekday = || holds(self.weekdays, date.weekday().to_sunday_zero_offset());
-        holds(self.months, date.month()) && if self.either_day { day || weekday() } else { day && weekday() }
+        holds(self.months, date.month())
+            && if self.either_day { day || weekday() } else { day && weekday() }
     }
 
-    /// The days of that month worth looking at, so that a yearly job does not cost a year of days each time.
+    /// The days of that month worth looking at, so that a yearly job does not cost a year of days
+    /// each time.
     fn days_in(&self, date: Date) -> u64 {
         match holds(self.months, date.month()) {
             false => 0,
@@ -221,7 +242,9 @@ impl Pattern {
             if self.fits(date) {
                 return Some(date);
             }
-            let earlier = (self.days_in(date) & !(u64::MAX << date.day())).checked_ilog2().and_then(|day| i8::try_from(day).ok());
+            let earlier = (self.days_in(date) & !(u64::MAX << date.day()))
+                .checked_ilog2()
+                .and_then(|day| i8::try_from(day).ok());
             let earlier = earlier.and_then(|day| Date::new(date.year(), date.month(), day).ok());
             date = earlier.or_else(|| date.first_of_month().yesterday().ok())?;
         }
@@ -230,7 +253,9 @@ impl Pattern {
 
     /// The instants on a date that fits, in the order of the clock's face.
     fn instants(&self, date: Date, zone: &Zone) -> impl Iterator<Item = Timestamp> {
-        let times = numbers(self.hours).flat_map(|hour| numbers(self.minutes).filter_map(move |minute| Time::new(hour, minute, 0, 0).ok()));
+        let times = numbers(self.hours).flat_map(|hour| {
+            numbers(self.minutes).filter_map(move |minute| Time::new(hour, minute, 0, 0).ok())
+        });
         times.map(move |time| zone.at(date, time))
     }
 }
@@ -253,10 +278,15 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// Reads a timetable from the five fields of cron for each job; a job without an entry never runs.
+    /// Reads a timetable from the five fields of cron for each job; a job without an entry never
+    /// runs.
     pub fn read(entries: &[(Job, &str)]) -> Result<Self, NotASchedule> {
         let read = |&(job, text): &(Job, &str)| {
-            Pattern::read(text).map(|pattern| (job, pattern)).map_err(|why| NotASchedule { job, text: shown(text), why: shown(&why) })
+            Pattern::read(text).map(|pattern| (job, pattern)).map_err(|why| NotASchedule {
+                job,
+                text: shown(text),
+                why: shown(&why),
+            })
         };
         Ok(Self { entries: entries.iter().map(read).collect::<Result<_, _>>()? })
     }
@@ -271,7 +301,8 @@ impl Timetable {
         let today = zone.day_of(now);
         let earliest = today.saturating_sub(i32::from(LOOK_BACK_DAYS).days());
         let last = |pattern: &Pattern| {
-            // From tomorrow on: where clocks go back over midnight, tomorrow's first minutes have already been.
+            // From tomorrow on: where clocks go back over midnight, tomorrow's first minutes have
+            // already been.
             let mut day = today.saturating_add(1.day());
             while let Some(date) = pattern.until(day, earliest) {
                 if let Some(at) = pattern.instants(date, zone).filter(|at| *at <= now).max() {
@@ -290,11 +321,16 @@ impl Timetable {
         let today = zone.day_of(after);
         let latest = today.saturating_add(i32::from(LOOK_AHEAD_DAYS).days());
         let next = |pattern: &Pattern| {
-            // From yesterday on: where clocks skip over midnight, yesterday's last times are still to come.
+            // From yesterday on: where clocks skip over midnight, yesterday's last times are still
+            // to come.
             let first = pattern.from(today.saturating_sub(1.day()), latest)?;
-            let dates = std::iter::successors(Some(first), |date| pattern.from(date.tomorrow().ok()?, latest));
-            let times = dates.map(|date| (date, pattern.instants(date, zone).filter(|at| *at > after).min()));
-            // Of two dates at one instant the later is meant, so the date after the first hit has a say too.
+            let dates = std::iter::successors(Some(first), |date| {
+                pattern.from(date.tomorrow().ok()?, latest)
+            });
+            let times = dates
+                .map(|date| (date, pattern.instants(date, zone).filter(|at| *at > after).min()));
+            // Of two dates at one instant the later is meant, so the date after the first hit has a
+            // say too.
             let hits = times.skip_while(|(_, at)| at.is_none()).take(2);
             hits.filter_map(|(date, at)| Some((at?, Reverse(date)))).min()
         };
@@ -302,18 +338,27 @@ impl Timetable {
         Some(Occurrence { job, date, at: zone.moment(at) })
     }
 
-    /// The jobs that are to run now: those whose last time is for a later date than the one they last ran for.
+    /// The jobs that are to run now: those whose last time is for a later date than the one they
+    /// last ran for.
     ///
-    /// `ran` gives that date. They come finer before coarser, each once, however often it was missed. A job that
-    /// never ran is due for the last time there was. A date more than three days ahead is taken for the trace of a
-    /// wrong clock and not believed.
-    pub fn due(&self, ran: &dyn Fn(Job) -> Option<Date>, now: Timestamp, zone: &Zone) -> Vec<Occurrence> {
+    /// `ran` gives that date. They come finer before coarser, each once, however often it was
+    /// missed. A job that never ran is due for the last time there was. A date more than three days
+    /// ahead is taken for the trace of a wrong clock and not believed.
+    pub fn due(
+        &self,
+        ran: &dyn Fn(Job) -> Option<Date>,
+        now: Timestamp,
+        zone: &Zone,
+    ) -> Vec<Occurrence> {
         let believed = zone.day_of(now).saturating_add(i32::from(BELIEVED_AHEAD_DAYS).days());
         let last_times = Job::ALL.iter().filter_map(|job| self.last_due(*job, now, zone));
-        last_times.filter(|last| ran(last.job).is_none_or(|ran| last.date > ran || ran > believed)).collect()
+        last_times
+            .filter(|last| ran(last.job).is_none_or(|ran| last.date > ran || ran > believed))
+            .collect()
     }
 
-    /// The runs from that instant to the end of so many local days, today being the first, in order of time.
+    /// The runs from that instant to the end of so many local days, today being the first, in order
+    /// of time.
     ///
     /// Each date has one; a second time on it only matters to a run that failed.
     pub fn upcoming(&self, from: Timestamp, days: u16, zone: &Zone) -> Vec<Occurrence> {
@@ -325,23 +370,36 @@ impl Timetable {
             let mut dates: Vec<(Date, Timestamp)> = Vec::new();
             for pattern in self.patterns(*job) {
                 let first = pattern.from(today.saturating_sub(1.day()), end);
-                let fitting = std::iter::successors(first, |date| pattern.from(date.tomorrow().ok()?, end));
-                dates.extend(fitting.filter_map(|date| Some((date, pattern.instants(date, zone).min()?))));
+                let fitting =
+                    std::iter::successors(first, |date| pattern.from(date.tomorrow().ok()?, end));
+                dates.extend(
+                    fitting.filter_map(|date| Some((date, pattern.instants(date, zone).min()?))),
+                );
             }
             dates.sort_unstable();
             dates.dedup_by_key(|(date, _)| *date);
-            runs.extend(dates.into_iter().filter(|(_, at)| span.contains(at)).map(|(date, at)| (at, *job, Reverse(date))));
+            runs.extend(
+                dates
+                    .into_iter()
+                    .filter(|(_, at)| span.contains(at))
+                    .map(|(date, at)| (at, *job, Reverse(date))),
+            );
         }
         runs.sort_unstable();
         runs.dedup_by_key(|(at, job, _)| (*at, *job));
-        runs.into_iter().map(|(at, job, Reverse(date))| Occurrence { job, date, at: zone.moment(at) }).collect()
+        runs.into_iter()
+            .map(|(at, job, Reverse(date))| Occurrence { job, date, at: zone.moment(at) })
+            .collect()
     }
 }
 
 /// How a job stands in a person's calendar.
 fn entry_of(job: Job) -> (&'static str, &'static str) {
     match job {
-        Job::Consolidation => ("Nightly consolidation", "Takes the day's log and records into the ledger. Other jobs wait while it runs."),
+        Job::Consolidation => (
+            "Nightly consolidation",
+            "Takes the day's log and records into the ledger. Other jobs wait while it runs.",
+        ),
         Job::Day => ("Day summary", "Presses the day that ended."),
         Job::Week => ("Week summary", "Presses the week's sessions."),
         Job::Month => ("Month summary", "Presses the weeks of the month that closed."),
@@ -349,34 +407,46 @@ fn entry_of(job: Job) -> (&'static str, &'static str) {
         Job::Year => ("Year summary", "Presses the months of the year that ended."),
         Job::Compact => ("Ledger compaction", "Makes one event of every chain that is done with."),
         Job::Prune => ("Ledger pruning", "Moves what has expired to the archive."),
-        Job::Check => ("Weekly check", "Makes everything derived anew and verifies the whole vault."),
+        Job::Check => {
+            ("Weekly check", "Makes everything derived anew and verifies the whole vault.")
+        }
     }
 }
 
 /// The runs as an iCalendar file (RFC 5545), for the vault of that name, made at `stamp`.
 ///
-/// One event in UTC for each run, since a rule of recurrence would need the zone's whole history beside it. A run
-/// keeps its UID, so that a calendar that reads the file again moves the event instead of doubling it.
+/// One event in UTC for each run, since a rule of recurrence would need the zone's whole history
+/// beside it. A run keeps its UID, so that a calendar that reads the file again moves the event
+/// instead of doubling it.
 pub fn ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
     let vault = plain::one_line(vault);
     let mark = Hash::of(vault.as_bytes()).short();
     let mut text = String::new();
     let mut line = |content: &str| fold(&mut text, content);
-    for content in ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//icecore//schedule//EN", "CALSCALE:GREGORIAN"] {
+    for content in
+        ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//icecore//schedule//EN", "CALSCALE:GREGORIAN"]
+    {
         line(content);
     }
     line(&format!("NAME:{}", escaped(&format!("icecore {vault}"))));
     for run in runs {
         let (summary, description) = entry_of(run.job);
         // Only consolidation keeps others waiting, so only it makes its owner busy.
-        let (length, shown) = if run.job == Job::Consolidation { ("PT15M", "OPAQUE") } else { ("PT5M", "TRANSPARENT") };
+        let (length, shown) = if run.job == Job::Consolidation {
+            ("PT15M", "OPAQUE")
+        } else {
+            ("PT5M", "TRANSPARENT")
+        };
         line("BEGIN:VEVENT");
         line(&format!("UID:{}-{}-{mark}@icecore", run.job, run.date));
         line(&format!("DTSTAMP:{}", utc(stamp)));
         line(&format!("DTSTART:{}", utc(run.at.at())));
         line(&format!("DURATION:{length}"));
         line(&format!("SUMMARY:{}", escaped(&format!("icecore: {summary}"))));
-        line(&format!("DESCRIPTION:{}", escaped(&format!("{description}\nVault: {vault}\nFor: {}", run.date))));
+        line(&format!(
+            "DESCRIPTION:{}",
+            escaped(&format!("{description}\nVault: {vault}\nFor: {}", run.date))
+        ));
         line(&format!("TRANSP:{shown}"));
         line("END:VEVENT");
     }
@@ -392,7 +462,8 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace(';', "\\;").replace(',', "\\,").replace('\n', "\\n")
 }
 
-/// Writes one line of at most 75 octets, and what is left on continuation lines, never inside a character.
+/// Writes one line of at most 75 octets, and what is left on continuation lines, never inside a
+/// character.
 fn fold(text: &mut String, line: &str) {
     let mut rest = line;
     let mut room = 75;
@@ -414,21 +485,27 @@ pub fn crontab(program: &str, vault: &str) -> String {
         return "# icecore: cron cannot name a path with a line break in it; rename the folder first\n".into();
     }
     let command = format!("{} --vault {} rollup due -q", sh_word(program), sh_word(vault));
-    // To cron `%` is a line break unless a backslash stands before it, and that one must not itself be escaped.
+    // To cron `%` is a line break unless a backslash stands before it, and that one must not itself
+    // be escaped.
     let command = command.replace("\\%", "\\''%").replace('%', "\\%");
     format!("*/15 * * * * {command}\n")
 }
 
 fn sh_word(text: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "_-+=:,./@".contains(c);
-    if !text.is_empty() && text.chars().all(harmless) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if !text.is_empty() && text.chars().all(harmless) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// A systemd user unit for the daemon: it may write the vault and nothing else.
 pub fn systemd(program: &str, vault: &str) -> String {
     let (program, folder) = (unit_word(program), unit_word(vault));
     // A private /tmp would hide a vault that lies there.
-    let private_tmp = if vault.starts_with("/tmp/") || vault.starts_with("/var/tmp/") { "no" } else { "yes" };
+    let private_tmp =
+        if vault.starts_with("/tmp/") || vault.starts_with("/var/tmp/") { "no" } else { "yes" };
     // The colon keeps `$` in a path from being taken for a variable.
     format!(
         "# Save as ~/.config/systemd/user/icecore.service, then: systemctl --user enable --now icecore.service
@@ -576,11 +653,17 @@ mod tests {
             now += 7.minutes();
         }
         for job in Job::ALL {
-            let wanted: Vec<Date> = lived.iter().copied().filter(|date| runs_on(*job, *date)).collect();
+            let wanted: Vec<Date> =
+                lived.iter().copied().filter(|date| runs_on(*job, *date)).collect();
             assert!(wanted.len() >= 3 && daemon.dates(*job) == wanted, "{name} {job}");
         }
         for (job, date, at) in &daemon.runs {
-            let late = date.to_datetime(face(*job)).until(civil(*at, &zone)).unwrap().total(jiff::Unit::Minute).unwrap();
+            let late = date
+                .to_datetime(face(*job))
+                .until(civil(*at, &zone))
+                .unwrap()
+                .total(jiff::Unit::Minute)
+                .unwrap();
             assert!((0.0..=67.0).contains(&late), "{name} {job} {date}: {late} minutes late");
         }
     }
@@ -606,7 +689,9 @@ mod tests {
     // P12, Y4
     #[test]
     fn three_years_where_a_day_is_skipped_have_one_run_for_each_date_that_was() {
-        assert!(!dates_lived(&zone("Pacific/Apia"), three_years(2011)).contains(&date(2011, 12, 30)));
+        assert!(
+            !dates_lived(&zone("Pacific/Apia"), three_years(2011)).contains(&date(2011, 12, 30))
+        );
         check_awake("Pacific/Apia", 2011);
     }
 
@@ -630,23 +715,33 @@ mod tests {
             ("America/St_Johns", 2009, "0 0 * * *"),
             ("Europe/Berlin", 2026, "*/30 1-3 * * *"),
         ] {
-            let (zone, timetable, years) = (zone(name), Timetable::read(&[(Job::Day, pattern)]).unwrap(), three_years(from));
+            let (zone, timetable, years) =
+                (zone(name), Timetable::read(&[(Job::Day, pattern)]).unwrap(), three_years(from));
             let mut daemon = Daemon::new(&timetable, &zone, years.first);
             let mut now = zone.start_of(years.first);
             while zone.day_of(now) <= years.last {
                 daemon.wake(now);
                 now += 31.minutes();
             }
-            assert_eq!(daemon.dates(Job::Day), years.iter().collect::<Vec<_>>(), "{name} {pattern}");
+            assert_eq!(
+                daemon.dates(Job::Day),
+                years.iter().collect::<Vec<_>>(),
+                "{name} {pattern}"
+            );
         }
     }
 
     // P12
     #[test]
     fn a_weekly_run_is_not_lost_with_the_day_that_was_skipped() {
-        let (apia, timetable) = (zone("Pacific/Apia"), Timetable::read(&[(Job::Week, "15 22 * * FRI")]).unwrap());
-        let run = timetable.next(Job::Week, "2011-12-29T12:00:00Z".parse().unwrap(), &apia).unwrap();
-        assert_eq!((run.date, run.at.to_string().as_str()), (date(2011, 12, 30), "2011-12-31T22:15:00+14:00"));
+        let (apia, timetable) =
+            (zone("Pacific/Apia"), Timetable::read(&[(Job::Week, "15 22 * * FRI")]).unwrap());
+        let run =
+            timetable.next(Job::Week, "2011-12-29T12:00:00Z".parse().unwrap(), &apia).unwrap();
+        assert_eq!(
+            (run.date, run.at.to_string().as_str()),
+            (date(2011, 12, 30), "2011-12-31T22:15:00+14:00")
+        );
         assert_eq!(timetable.last_due(Job::Week, run.at.at(), &apia), Some(run));
     }
 
@@ -662,11 +757,16 @@ mod tests {
             let here = civil(now, &zone);
             for job in Job::ALL {
                 let over = lived.range(..=here.date()).rev().filter(|date| runs_on(*job, **date));
-                let wanted = over.copied().find(|date| date.to_datetime(face(*job)) <= here).unwrap_or(years.first.yesterday().unwrap());
+                let wanted = over
+                    .copied()
+                    .find(|date| date.to_datetime(face(*job)) <= here)
+                    .unwrap_or(years.first.yesterday().unwrap());
                 assert_eq!(daemon.marks[job], wanted, "{name} {job} at {here}");
                 assert!(daemon.runs[before..].iter().filter(|(of, ..)| of == job).count() <= 1);
             }
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let draw = i64::try_from(seed >> 40).unwrap();
             now += if draw % 8 == 0 { (draw % (20 * 24 * 60)).minutes() } else { 7.minutes() };
             wakes += 1;
@@ -707,7 +807,11 @@ mod tests {
             now += if wakes % 40 == 0 { -(2.hours()) } else { 7.minutes() };
         }
         for job in Job::ALL {
-            assert_eq!(daemon.dates(*job), days.iter().filter(|date| runs_on(*job, *date)).collect::<Vec<_>>(), "{job}");
+            assert_eq!(
+                daemon.dates(*job),
+                days.iter().filter(|date| runs_on(*job, *date)).collect::<Vec<_>>(),
+                "{job}"
+            );
         }
     }
 
@@ -716,12 +820,24 @@ mod tests {
     fn a_date_from_a_wrong_clock_does_not_stop_a_job() {
         let (berlin, timetable) = (zone("Europe/Berlin"), usual());
         let now: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
-        let due = |ran: Date| timetable.due(&|_| Some(ran), now, &berlin).iter().map(|run| (run.job, run.date)).collect::<Vec<_>>();
+        let due = |ran: Date| {
+            timetable
+                .due(&|_| Some(ran), now, &berlin)
+                .iter()
+                .map(|run| (run.job, run.date))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(due(date(2026, 2, 13)), []);
         assert_eq!(due(date(2026, 2, 16)), []);
         assert_eq!(due(date(2026, 2, 17)).len(), Job::ALL.len());
-        assert_eq!(due(date(2099, 1, 1))[..2], [(Job::Consolidation, date(2026, 2, 13)), (Job::Day, date(2026, 2, 13))]);
-        assert_eq!(due(date(2026, 2, 12)), [(Job::Consolidation, date(2026, 2, 13)), (Job::Day, date(2026, 2, 13))]);
+        assert_eq!(
+            due(date(2099, 1, 1))[..2],
+            [(Job::Consolidation, date(2026, 2, 13)), (Job::Day, date(2026, 2, 13))]
+        );
+        assert_eq!(
+            due(date(2026, 2, 12)),
+            [(Job::Consolidation, date(2026, 2, 13)), (Job::Day, date(2026, 2, 13))]
+        );
         let never = timetable.due(&|_| None, now, &berlin);
         assert_eq!(never.iter().map(|run| run.job).collect::<Vec<_>>(), Job::ALL);
         assert_eq!(never[2].at.to_string(), "2026-02-08T22:15:00+01:00");
@@ -732,33 +848,50 @@ mod tests {
     fn the_second_time_of_a_night_is_for_a_run_that_failed() {
         let (berlin, timetable) = (zone("Europe/Berlin"), usual());
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let next = |after| timetable.next(Job::Consolidation, at(after), &berlin).unwrap().at.to_string();
+        let next =
+            |after| timetable.next(Job::Consolidation, at(after), &berlin).unwrap().at.to_string();
         assert_eq!(next("2026-02-13T01:59:59Z"), "2026-02-13T03:00:00+01:00");
         assert_eq!(next("2026-02-13T02:00:00Z"), "2026-02-13T05:00:00+01:00");
         assert_eq!(next("2026-02-13T04:00:00Z"), "2026-02-14T03:00:00+01:00");
         let nights = timetable.upcoming(at("2026-02-13T02:30:00Z"), 2, &berlin);
-        let nights: Vec<String> = nights.iter().filter(|run| run.job == Job::Consolidation).map(|run| run.at.to_string()).collect();
+        let nights: Vec<String> = nights
+            .iter()
+            .filter(|run| run.job == Job::Consolidation)
+            .map(|run| run.at.to_string())
+            .collect();
         assert_eq!(nights, ["2026-02-14T03:00:00+01:00"]);
     }
 
     #[test]
     fn what_is_upcoming_is_what_comes_next_again_and_again() {
         let timetable = usual();
-        for (name, from) in [("Europe/Berlin", 2026), ("Pacific/Apia", 2011), ("America/Sao_Paulo", 2018)] {
+        for (name, from) in
+            [("Europe/Berlin", 2026), ("Pacific/Apia", 2011), ("America/Sao_Paulo", 2018)]
+        {
             let zone = zone(name);
             let start = zone.start_of(date(from, 1, 1)) - 1.second();
             let upcoming = timetable.upcoming(start, 801, &zone);
             assert!(upcoming.is_sorted_by_key(|run| run.at.at()));
             for job in Job::ALL {
                 let after = |run: &Occurrence| timetable.next(*job, run.at.at(), &zone);
-                let mut steps: Vec<_> = std::iter::successors(timetable.next(*job, start, &zone), after)
-                    .take_while(|run| run.at.at() < zone.start_of(date(from, 1, 1).saturating_add(800.days())))
-                    .collect();
+                let mut steps: Vec<_> =
+                    std::iter::successors(timetable.next(*job, start, &zone), after)
+                        .take_while(|run| {
+                            run.at.at() < zone.start_of(date(from, 1, 1).saturating_add(800.days()))
+                        })
+                        .collect();
                 steps.dedup_by_key(|run| run.date);
-                assert_eq!(upcoming.iter().copied().filter(|run| run.job == *job).collect::<Vec<_>>(), steps, "{name} {job}");
+                assert_eq!(
+                    upcoming.iter().copied().filter(|run| run.job == *job).collect::<Vec<_>>(),
+                    steps,
+                    "{name} {job}"
+                );
             }
         }
-        assert_eq!(timetable.upcoming("2026-02-13T12:00:00Z".parse().unwrap(), 0, &zone("UTC")), []);
+        assert_eq!(
+            timetable.upcoming("2026-02-13T12:00:00Z".parse().unwrap(), 0, &zone("UTC")),
+            []
+        );
     }
 
     fn check_next(pattern: &str, after: &str, wanted: &str) {
@@ -805,8 +938,15 @@ mod tests {
             ("0 0 30 2 *", "no such day ever comes"),
             ("\u{1b}[2J * * * *", "no minute"),
         ] {
-            let error = Timetable::read(&[(Job::Day, "0 0 * * *"), (Job::Week, text)]).unwrap_err().to_string();
-            assert!(error.contains(why) && error.contains("job week") && error.contains("15 22 * * SUN"), "{error}");
+            let error = Timetable::read(&[(Job::Day, "0 0 * * *"), (Job::Week, text)])
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(why)
+                    && error.contains("job week")
+                    && error.contains("15 22 * * SUN"),
+                "{error}"
+            );
             assert!(!error.contains('\u{1b}'));
         }
         assert_eq!("Consolidation".parse(), Ok(Job::Consolidation));
@@ -829,14 +969,22 @@ mod tests {
                     events.extend((value == "VEVENT").then(BTreeMap::new));
                 }
                 "END" => assert_eq!(open.pop().as_deref(), Some(value)),
-                _ if open.len() == 1 => assert!(["VERSION", "PRODID", "CALSCALE", "NAME"].contains(&name), "{line}"),
-                _ => assert_eq!(events.last_mut().unwrap().insert(name.to_owned(), value.to_owned()), None, "{line}"),
+                _ if open.len() == 1 => {
+                    assert!(["VERSION", "PRODID", "CALSCALE", "NAME"].contains(&name), "{line}")
+                }
+                _ => assert_eq!(
+                    events.last_mut().unwrap().insert(name.to_owned(), value.to_owned()),
+                    None,
+                    "{line}"
+                ),
             }
         }
         assert!(open.is_empty());
         assert!(unfolded.starts_with("BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:"));
         for event in &events {
-            for name in ["UID", "DTSTAMP", "DTSTART", "DURATION", "SUMMARY", "DESCRIPTION", "TRANSP"] {
+            for name in
+                ["UID", "DTSTAMP", "DTSTART", "DURATION", "SUMMARY", "DESCRIPTION", "TRANSP"]
+            {
                 assert!(event.contains_key(name), "{name}");
             }
         }
@@ -855,16 +1003,28 @@ mod tests {
         assert_eq!(uids.len(), events.len());
         let nights: Vec<_> = events.iter().filter(|event| event["TRANSP"] == "OPAQUE").collect();
         assert_eq!(nights.len(), 29);
-        assert_eq!((nights[0]["DTSTART"].as_str(), nights[0]["DURATION"].as_str()), ("20261024T010000Z", "PT15M"));
+        assert_eq!(
+            (nights[0]["DTSTART"].as_str(), nights[0]["DURATION"].as_str()),
+            ("20261024T010000Z", "PT15M")
+        );
         assert_eq!(nights[1]["DTSTART"], "20261025T020000Z");
         assert_eq!(nights[0]["DTSTAMP"], "20261023T120000Z");
-        assert!(nights[0]["DESCRIPTION"].contains("\\nVault: Anna's\\, \\\\ notes\\;\\nFor: 2026-10-24"), "{}", nights[0]["DESCRIPTION"]);
+        assert!(
+            nights[0]["DESCRIPTION"]
+                .contains("\\nVault: Anna's\\, \\\\ notes\\;\\nFor: 2026-10-24"),
+            "{}",
+            nights[0]["DESCRIPTION"]
+        );
         let later = ics("Anna's, \\ notes;", &runs, "2026-10-24T12:00:00Z".parse().unwrap());
         assert_eq!(read_ics(&later)[0]["UID"], events[0]["UID"]);
-        assert_ne!(read_ics(&ics("other", &runs, Timestamp::UNIX_EPOCH))[0]["UID"], events[0]["UID"]);
+        assert_ne!(
+            read_ics(&ics("other", &runs, Timestamp::UNIX_EPOCH))[0]["UID"],
+            events[0]["UID"]
+        );
     }
 
-    /// What sh would get from cron, and what words it would make of it; cron's own rules for `%` and `\`.
+    /// What sh would get from cron, and what words it would make of it; cron's own rules for `%`
+    /// and `\`.
     fn cron_and_sh(line: &str) -> Vec<String> {
         let command = line.strip_prefix("*/15 * * * * ").unwrap().strip_suffix('\n').unwrap();
         let mut passed = String::new();
@@ -877,14 +1037,18 @@ mod tests {
             passed.push(c);
             escaped = c == '\\' && !escaped;
         }
-        let (mut words, mut word, mut quoted, mut letters) = (Vec::new(), String::new(), false, passed.chars());
+        let (mut words, mut word, mut quoted, mut letters) =
+            (Vec::new(), String::new(), false, passed.chars());
         while let Some(c) = letters.next() {
             match c {
                 '\'' => quoted = !quoted,
                 '\\' if !quoted => word.extend(letters.next()),
                 ' ' if !quoted => words.push(std::mem::take(&mut word)),
                 c => {
-                    assert!(quoted || c.is_ascii_alphanumeric() || "_-+=:,./@".contains(c), "{c} means something to sh: {line}");
+                    assert!(
+                        quoted || c.is_ascii_alphanumeric() || "_-+=:,./@".contains(c),
+                        "{c} means something to sh: {line}"
+                    );
                     word.push(c);
                 }
             }
@@ -895,7 +1059,10 @@ mod tests {
 
     #[test]
     fn a_crontab_line_can_be_pasted() {
-        assert_eq!(crontab("/usr/bin/icecore", "/home/ana/vault"), "*/15 * * * * /usr/bin/icecore --vault /home/ana/vault rollup due -q\n");
+        assert_eq!(
+            crontab("/usr/bin/icecore", "/home/ana/vault"),
+            "*/15 * * * * /usr/bin/icecore --vault /home/ana/vault rollup due -q\n"
+        );
         assert_eq!(
             crontab("/opt/my tools/icecore", "/home/o'neil/100% $HOME"),
             "*/15 * * * * '/opt/my tools/icecore' --vault '/home/o'\\''neil/100\\% $HOME' rollup due -q\n"
@@ -914,9 +1081,19 @@ mod tests {
     #[test]
     fn the_unit_writes_only_the_vault() {
         let unit = systemd("/usr/bin/icecore", "/home/ana/my 100% \"vault\"");
-        assert_eq!(directive(&unit, "ExecStart="), r#":"/usr/bin/icecore" --vault "/home/ana/my 100%% \"vault\"" daemon"#);
+        assert_eq!(
+            directive(&unit, "ExecStart="),
+            r#":"/usr/bin/icecore" --vault "/home/ana/my 100%% \"vault\"" daemon"#
+        );
         assert_eq!(directive(&unit, "ReadWritePaths="), r#""/home/ana/my 100%% \"vault\"""#);
-        for line in ["ProtectSystem=strict", "NoNewPrivileges=yes", "PrivateTmp=yes", "UMask=0077", "Restart=on-failure", "[Install]"] {
+        for line in [
+            "ProtectSystem=strict",
+            "NoNewPrivileges=yes",
+            "PrivateTmp=yes",
+            "UMask=0077",
+            "Restart=on-failure",
+            "[Install]",
+        ] {
             assert!(unit.lines().any(|own| own == line), "{line}");
         }
         assert_eq!(directive(&systemd("icecore", "/tmp/vault"), "PrivateTmp="), "no");
@@ -925,7 +1102,10 @@ mod tests {
     fn any_pattern() -> impl Strategy<Value = String> {
         let small = "(\\*|\\*/[1-5]|[1-9]|[1-9],1[0-2]|[1-4]-[5-9]|1[0-2])";
         let weekday = "(\\*|[0-7]|[1-3]-[4-7]|SUN|mon-fri)";
-        proptest::string::string_regex(&format!("{small} {small} (29|30|31|{small}) {small} {weekday}")).unwrap()
+        proptest::string::string_regex(&format!(
+            "{small} {small} (29|30|31|{small}) {small} {weekday}"
+        ))
+        .unwrap()
     }
 
     proptest! {

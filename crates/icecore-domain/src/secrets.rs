@@ -1,15 +1,18 @@
 //! The secret filter of the gate: what must not be kept is replaced before anything is kept.
 //!
-//! Promises: a secret's place is taken by `[secret:kind:code]`, the same secret by the same mark, so that one can still
-//! see that two messages spoke of the same key; the code is an HMAC under the memory's own key, so that a mark is no test
-//! of a guess; a mark is never hidden again; a text without secrets comes back as it was, borrowed. Where a string could
-//! be either, a telling word next to it decides: a bare hash, id or path is no secret.
+//! Promises: a secret's place is taken by `[secret:kind:code]`, the same secret by the same mark,
+//! so that one can still see that two messages spoke of the same key; the code is an HMAC under the
+//! memory's own key, so that a mark is no test of a guess; a mark is never hidden again; a text
+//! without secrets comes back as it was, borrowed. Where a string could be either, a telling word
+//! next to it decides: a bare hash, id or path is no secret.
 //!
-//! What secrets look like is data: `formats.txt` has the forms of vendors, `words.txt` the words of each language. Numbers
-//! of payment cards and bank accounts are hidden as well, where their check digits are right.
+//! What secrets look like is data: `formats.txt` has the forms of vendors, `words.txt` the words of
+//! each language. Numbers of payment cards and bank accounts are hidden as well, where their check
+//! digits are right.
 //!
-//! Bulk imports pass here, so there is one pass over the bytes that only asks whether three of them belong to an anchor
-//! (a vendor's prefix, a telling word, `://`); everything dearer happens at an anchor and looks at a bounded stretch.
+//! Bulk imports pass here, so there is one pass over the bytes that only asks whether three of them
+//! belong to an anchor (a vendor's prefix, a telling word, `://`); everything dearer happens at an
+//! anchor and looks at a bounded stretch.
 
 mod marker;
 mod rules;
@@ -46,8 +49,9 @@ pub struct Redacted<'a> {
 /// Replaces every secret in `text` by its mark.
 pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
     let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new() };
-    // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to another value. Looking
-    // until nothing is found makes a second call find nothing either; each round has fewer bytes left that are no mark.
+    // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to
+    // another value. Looking until nothing is found makes a second call find nothing either; each
+    // round has fewer bytes left that are no mark.
     loop {
         let found = find_all(&redacted.text);
         if found.is_empty() {
@@ -89,7 +93,9 @@ fn find_all(text: &str) -> Vec<Found> {
     let mut found = with_numbers(find(text), text);
     let plain = found.len();
     for view in view::views(text) {
-        found.extend(find(&view.text).into_iter().map(|one| Found { span: view.place(&one.span), ..one }));
+        found.extend(
+            find(&view.text).into_iter().map(|one| Found { span: view.place(&one.span), ..one }),
+        );
     }
     if found.len() == plain {
         return found;
@@ -115,7 +121,9 @@ fn find(text: &str) -> Vec<Found> {
         while link != 0 {
             let (anchor, next) = rules.link(link);
             link = next;
-            let Some(start) = hit.checked_sub(anchor.at).filter(|start| *start >= free) else { continue };
+            let Some(start) = hit.checked_sub(anchor.at).filter(|start| *start >= free) else {
+                continue;
+            };
             if !anchor.stands_at(bytes, start) {
                 continue;
             }
@@ -123,7 +131,9 @@ fn find(text: &str) -> Vec<Found> {
                 (at, free) = (end, end);
                 break;
             }
-            if let Some(secret) = anchor.secret(text, start).filter(|secret| secret.span.start >= free) {
+            if let Some(secret) =
+                anchor.secret(text, start).filter(|secret| secret.span.start >= free)
+            {
                 let end = end_with_glued_keys(bytes, &secret.span);
                 (at, free) = (end, end);
                 found.push(Found { span: secret.span.start..end, ..secret });
@@ -134,15 +144,17 @@ fn find(text: &str) -> Vec<Found> {
     found
 }
 
-/// Where a secret ends if a key that begins within it goes on past its end: hiding only the beginning of that key would
-/// leave the rest without the prefix it is known by.
+/// Where a secret ends if a key that begins within it goes on past its end: hiding only the
+/// beginning of that key would leave the rest without the prefix it is known by.
 fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
     const LONGEST_PREFIX: usize = 32;
     let rules = &*RULES;
     // A key never ends with these, so they do not tell whether one goes on.
     let past = |end: usize| end + run(bytes, end, DASH | DOT, usize::MAX);
     let (mut at, mut end, mut next_byte) = (span.start + 1, span.end, past(span.end));
-    while let Some((hit, mut link)) = rules.next_anchor(&bytes[..bytes.len().min(end + LONGEST_PREFIX)], at) {
+    while let Some((hit, mut link)) =
+        rules.next_anchor(&bytes[..bytes.len().min(end + LONGEST_PREFIX)], at)
+    {
         at = hit + 1;
         while link != 0 {
             let (anchor, next) = rules.link(link);
@@ -230,7 +242,9 @@ impl Anchor {
             Sign::Vendor { .. }
             | Sign::Exact { .. }
             | Sign::Middle { .. }
-            | Sign::Shape(Shape::Jwt | Shape::Block | Shape::Telegram | Shape::Putty) => there == self.text.as_bytes(),
+            | Sign::Shape(Shape::Jwt | Shape::Block | Shape::Telegram | Shape::Putty) => {
+                there == self.text.as_bytes()
+            }
             _ => there.eq_ignore_ascii_case(self.text.as_bytes()),
         }
     }
@@ -242,14 +256,19 @@ impl Anchor {
         match &self.sign {
             Sign::Vendor { .. } => self.vendor_key(bytes, start),
             Sign::Exact { kind, parts } => exact_key(bytes, start, end, kind, parts),
-            Sign::Middle { kind, body, before, after } => middle_of_key(bytes, start..end, kind, *body, (*before, *after)),
-            Sign::Word { kind, class, loose, own_is } => after_word(text, start, end, Word { kind, class: *class, loose: *loose, own_is }),
+            Sign::Middle { kind, body, before, after } => {
+                middle_of_key(bytes, start..end, kind, *body, (*before, *after))
+            }
+            Sign::Word { kind, class, loose, own_is } => {
+                after_word(text, start, end, Word { kind, class: *class, loose: *loose, own_is })
+            }
             Sign::Shape(shape) => match shape {
                 Shape::Command => command_password(text, start, end),
                 Shape::Cookie => cookie(text, start, end),
                 Shape::Seed => seed_phrase(text, end),
                 Shape::Pgpass => pgpass(text, start, end),
-                Shape::Putty => unclosed_block(bytes, end + run(bytes, end, DIGIT, 4)).map(|until| putty(bytes, end, until)),
+                Shape::Putty => unclosed_block(bytes, end + run(bytes, end, DIGIT, 4))
+                    .map(|until| putty(bytes, end, until)),
                 Shape::Login => login(text, start, end),
                 Shape::Jwt => jwt(bytes, start),
                 Shape::Block => key_block(bytes, start, end),
@@ -264,64 +283,106 @@ impl Anchor {
     fn vendor_key(&self, bytes: &[u8], start: usize) -> Option<Found> {
         let Sign::Vendor { kind, body, least, wary } = self.sign else { return None };
         let from = start + self.text.len();
-        // A refusal looks at no more than it needs, so that a text of nothing but prefixes stays cheap.
+        // A refusal looks at no more than it needs, so that a text of nothing but prefixes stays
+        // cheap.
         let sample = bytes.get(from..from + run(bytes, from, body, least.max(64)))?;
         if sample.len() < least {
-            return broken_key(bytes, start, from..from + sample.len(), kind, body, least).filter(|_| !wary || begins_word(bytes, start));
+            return broken_key(bytes, start, from..from + sample.len(), kind, body, least)
+                .filter(|_| !wary || begins_word(bytes, start));
         }
-        if distinct(sample) < 6 || wary && !(begins_word(bytes, start) && jumbled_length(sample) >= 8) {
+        if distinct(sample) < 6
+            || wary && !(begins_word(bytes, start) && jumbled_length(sample) >= 8)
+        {
             return None;
         }
         let length = run(bytes, from, body, usize::MAX);
         // Stops and dashes mostly belong to the sentence, unless the key is too short without them.
-        let closing = bytes[from..from + length].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+        let closing = bytes[from..from + length]
+            .iter()
+            .rev()
+            .take_while(|byte| matches!(byte, b'.' | b'-'))
+            .count();
         let end = from + (length - closing).max(least);
         let end = rest_on_next_line(bytes, end, body).unwrap_or(end);
         Some(Found { span: start..end, kind })
     }
 }
 
-/// Where the next line begins, if this one ends at `at`: as a line break, or as the two signs that stand for one in JSON.
+/// Where the next line begins, if this one ends at `at`: as a line break, or as the two signs that
+/// stand for one in JSON.
 fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at..)?;
     let breaks: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
     let from = at + breaks.iter().find(|sign| rest.starts_with(sign))?.len();
     // What terminals and mails put in front of a line.
-    Some(from + bytes[from..].iter().take(8).take_while(|byte| matches!(byte, b' ' | b'\t' | b'>')).count())
+    Some(
+        from + bytes[from..]
+            .iter()
+            .take(8)
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'>'))
+            .count(),
+    )
 }
 
 /// A key that a line break cut in two before it was long enough.
-fn broken_key(bytes: &[u8], start: usize, first: Range<usize>, kind: &'static str, body: u16, least: usize) -> Option<Found> {
+fn broken_key(
+    bytes: &[u8],
+    start: usize,
+    first: Range<usize>,
+    kind: &'static str,
+    body: u16,
+    least: usize,
+) -> Option<Found> {
     const FEWEST: usize = 4;
     if first.len() < FEWEST {
         return None;
     }
     let from = next_line(bytes, first.end)?;
     let length = run(bytes, from, body, 512);
-    let closing = bytes[from..from + length].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+    let closing = bytes[from..from + length]
+        .iter()
+        .rev()
+        .take_while(|byte| matches!(byte, b'.' | b'-'))
+        .count();
     let end = from + length - closing;
     let whole = [&bytes[first.clone()], &bytes[from..end]].concat();
     let alone = !bytes.get(from + length).is_some_and(|byte| is(*byte, URLSAFE));
-    (alone && whole.len() >= least && distinct(&whole) >= 6 && jumbled_length(&whole) >= 8).then_some(Found { span: start..end, kind })
+    (alone && whole.len() >= least && distinct(&whole) >= 6 && jumbled_length(&whole) >= 8)
+        .then_some(Found { span: start..end, kind })
 }
 
-/// Where a key ends that goes on in the next line: that line must be nothing else, and look like it.
+/// Where a key ends that goes on in the next line: that line must be nothing else, and look like
+/// it.
 fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
     const FEWEST: usize = 6;
     let from = next_line(bytes, end)?;
     let length = run(bytes, from, body, LONGEST_VALUE);
     let rest = &bytes[from..from + length];
-    let over = matches!(bytes.get(from + length), None | Some(b'\n' | b'\r' | b'\\' | b'"' | b'\'' | b'`'));
-    (over && length >= FEWEST && is_jumbled(rest) && !begins_with_prefix(bytes, from)).then_some(from + length)
+    let over = matches!(
+        bytes.get(from + length),
+        None | Some(b'\n' | b'\r' | b'\\' | b'"' | b'\'' | b'`')
+    );
+    (over && length >= FEWEST && is_jumbled(rest) && !begins_with_prefix(bytes, from))
+        .then_some(from + length)
 }
 
 /// A key of which every part has a fixed length.
-fn exact_key(bytes: &[u8], start: usize, from: usize, kind: &'static str, parts: &[Part]) -> Option<Found> {
+fn exact_key(
+    bytes: &[u8],
+    start: usize,
+    from: usize,
+    kind: &'static str,
+    parts: &[Part],
+) -> Option<Found> {
     let mut at = from;
     for part in parts {
         at += match part {
-            Part::Literal(text) => bytes[at..].starts_with(text.as_bytes()).then_some(text.len())?,
-            Part::Run(classes, length) => (run(bytes, at, *classes, *length) == *length).then_some(*length)?,
+            Part::Literal(text) => {
+                bytes[at..].starts_with(text.as_bytes()).then_some(text.len())?
+            }
+            Part::Run(classes, length) => {
+                (run(bytes, at, *classes, *length) == *length).then_some(*length)?
+            }
         };
     }
     let alone = begins_word(bytes, start) && !bytes.get(at).is_some_and(|byte| is(*byte, ALNUM));
@@ -339,22 +400,38 @@ fn begins_with_prefix(bytes: &[u8], start: usize) -> bool {
 fn known_shape(bytes: &[u8], start: usize) -> Option<Found> {
     let rules = &*RULES;
     let known = &rules.known[usize::from(*bytes.get(start)?)];
-    known.iter().map(|at| &rules.anchors[*at]).filter(|anchor| anchor.stands_at(bytes, start)).find_map(|anchor| match &anchor.sign {
-        Sign::Shape(_) => jwt(bytes, start),
-        Sign::Exact { kind, parts } => exact_key(bytes, start, start + anchor.text.len(), kind, parts),
-        _ => anchor.vendor_key(bytes, start),
-    })
+    known
+        .iter()
+        .map(|at| &rules.anchors[*at])
+        .filter(|anchor| anchor.stands_at(bytes, start))
+        .find_map(|anchor| match &anchor.sign {
+            Sign::Shape(_) => jwt(bytes, start),
+            Sign::Exact { kind, parts } => {
+                exact_key(bytes, start, start + anchor.text.len(), kind, parts)
+            }
+            _ => anchor.vendor_key(bytes, start),
+        })
 }
 
-/// Nothing before `start` belongs to the same word. Escapes of JSON, URLs and terminals are not letters.
+/// Nothing before `start` belongs to the same word. Escapes of JSON, URLs and terminals are not
+/// letters.
 fn begins_word(bytes: &[u8], start: usize) -> bool {
     let before = &bytes[..start];
     match before {
         [] | [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
         [.., b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => true,
-        [.., b'\\', b'u', a, b, c, d] if [a, b, c, d].iter().all(|digit| digit.is_ascii_hexdigit()) => true,
+        [.., b'\\', b'u', a, b, c, d]
+            if [a, b, c, d].iter().all(|digit| digit.is_ascii_hexdigit()) =>
+        {
+            true
+        }
         [rest @ .., b'm'] => {
-            let digits = rest.iter().rev().take(8).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+            let digits = rest
+                .iter()
+                .rev()
+                .take(8)
+                .take_while(|byte| byte.is_ascii_digit() || **byte == b';')
+                .count();
             rest[..rest.len() - digits].ends_with(b"[")
         }
         [.., last] => !is(*last, URLSAFE),
@@ -364,7 +441,9 @@ fn begins_word(bytes: &[u8], start: usize) -> bool {
 // ---- Shapes that speak for themselves ----
 
 fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
-    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) && !begins_word(bytes, start) {
+    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM))
+        && !begins_word(bytes, start)
+    {
         return None;
     }
     // Signed ones have three parts, encrypted ones five.
@@ -385,36 +464,50 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
 }
 
 /// A key that is known by something in its middle.
-fn middle_of_key(bytes: &[u8], mark: Range<usize>, kind: &'static str, body: u16, (before, after): (usize, usize)) -> Option<Found> {
+fn middle_of_key(
+    bytes: &[u8],
+    mark: Range<usize>,
+    kind: &'static str,
+    body: u16,
+    (before, after): (usize, usize),
+) -> Option<Found> {
     const MOST: usize = 128;
-    let left = bytes[..mark.start].iter().rev().take(MOST).take_while(|byte| is(**byte, body)).count();
+    let left =
+        bytes[..mark.start].iter().rev().take(MOST).take_while(|byte| is(**byte, body)).count();
     let right = run(bytes, mark.end, body, LONGEST_VALUE);
     if left < before || left == MOST || right < after {
         return None;
     }
     let span = mark.start - left..mark.end + right;
-    let whole = jumbled_length(&bytes[span.clone()]) >= 8 && !bytes.get(span.end).is_some_and(|byte| is(*byte, ALNUM));
+    let whole = jumbled_length(&bytes[span.clone()]) >= 8
+        && !bytes.get(span.end).is_some_and(|byte| is(*byte, ALNUM));
     // A hash with a datacentre behind it, not a word: `…-us14`.
-    let datacentre = kind != "mailchimp-key" || bytes[mark.end..span.end].iter().all(u8::is_ascii_digit) && right <= 2;
+    let datacentre = kind != "mailchimp-key"
+        || bytes[mark.end..span.end].iter().all(u8::is_ascii_digit) && right <= 2;
     // Base64 of a text that names a password, and says it.
-    let says = kind != "password" || decoded(&bytes[span.clone()]).is_some_and(|plain| !find(&plain).is_empty());
+    let says = kind != "password"
+        || decoded(&bytes[span.clone()]).is_some_and(|plain| !find(&plain).is_empty());
     (whole && datacentre && says).then_some(Found { span, kind })
 }
 
 /// The key between the two lines that tell of it.
 fn putty(bytes: &[u8], from: usize, until: usize) -> Found {
     let start = from + run(bytes, from, DIGIT, 4);
-    let start = start + bytes[start..until].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let start =
+        start + bytes[start..until].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     Found { span: start..until, kind: "private-key" }
 }
 
-/// What a program is told on its command line: `curl -u user:password`, `mysql -ppassword`, `sshpass -p password`.
+/// What a program is told on its command line: `curl -u user:password`, `mysql -ppassword`,
+/// `sshpass -p password`.
 fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
     const USERS: [&str; 4] = [" -u ", " --user ", " -U ", " --proxy-user "];
     let bytes = text.as_bytes();
     let limit = bytes.len().min(end + LONGEST_VALUE);
     let line = memchr::memchr2(b'\n', b'|', &bytes[end..limit]).map_or(limit, |at| end + at);
-    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) && !begins_word(bytes, start) {
+    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM))
+        && !begins_word(bytes, start)
+    {
         return None;
     }
     // From the blank before the first option on, wherever the name of the program ends.
@@ -437,25 +530,35 @@ fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
             .iter()
             .take_while(|byte| {
                 **byte != b'\\'
-                    && quote.map_or(!byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\'' | b'`'), |quote| **byte != quote)
+                    && quote.map_or(
+                        !byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\'' | b'`'),
+                        |quote| **byte != quote,
+                    )
             })
             .count();
         let whole = text.get(value..value + length)?;
-        let span = if with_user { value + whole.find(':')? + 1..value + length } else { value..value + length };
+        let span = if with_user {
+            value + whole.find(':')? + 1..value + length
+        } else {
+            value..value + length
+        };
         let password = &text[span.clone()];
         let known = known_shape(bytes, span.start).is_some_and(|known| known.span == span);
         if !password.contains(MARK)
             && !stands_for_another(password)
             && (known || with_user && password.len() >= 4 || like_a_password(password))
         {
-            let kind = known_shape(bytes, span.start).filter(|found| found.span == span).map_or("password", |found| found.kind);
+            let kind = known_shape(bytes, span.start)
+                .filter(|found| found.span == span)
+                .map_or("password", |found| found.kind);
             return Some(Found { span, kind });
         }
     }
     None
 }
 
-/// The pairs of a cookie, if one of them has a value that nobody would say. Of `Set-Cookie` only the first is the cookie.
+/// The pairs of a cookie, if one of them has a value that nobody would say. Of `Set-Cookie` only
+/// the first is the cookie.
 fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
     let mut cursor = Cursor { text, at: end };
@@ -467,7 +570,8 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
     }
     cursor.skip(2, is_blank);
     cursor.skip(3, |c| matches!(c, '"' | '\'' | '`' | '\\'));
-    let (from, sets) = (cursor.at, start >= 4 && bytes[start - 4..start].eq_ignore_ascii_case(b"set-"));
+    let (from, sets) =
+        (cursor.at, start >= 4 && bytes[start - 4..start].eq_ignore_ascii_case(b"set-"));
     let (mut until, mut telling) = (from, false);
     for _ in 0..64 {
         let name = run(bytes, cursor.at, URLSAFE | DOT, 64);
@@ -475,8 +579,11 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
             break;
         }
         let value = cursor.at + name + 1;
-        let ends =
-            |byte: &u8| *byte <= b' ' || matches!(byte, b';' | b',' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b'[') || *byte >= 0x7F;
+        let ends = |byte: &u8| {
+            *byte <= b' '
+                || matches!(byte, b';' | b',' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b'[')
+                || *byte >= 0x7F
+        };
         let length = bytes[value..].iter().take(4096).take_while(|byte| !ends(byte)).count();
         let said = &text[value..value + length];
         let sample = &said[..said.floor_char_boundary(256)];
@@ -494,7 +601,10 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
 /// Twelve to twenty-four short words in a row, as wallets are opened with.
 fn seed_phrase(text: &str, end: usize) -> Option<Found> {
     let mut cursor = Cursor { text, at: end };
-    cursor.skip(24, |c| matches!(c, ' ' | ':' | '=' | '-' | '"' | '\'' | '`' | '*' | '(' | ')' | '\\' | '\n') || c.is_ascii_digit());
+    cursor.skip(24, |c| {
+        matches!(c, ' ' | ':' | '=' | '-' | '"' | '\'' | '`' | '*' | '(' | ')' | '\\' | '\n')
+            || c.is_ascii_digit()
+    });
     if cursor.eat_word(&["is", "was", "ist", "lautet"]) {
         cursor.skip(8, |c| matches!(c, ' ' | ':' | '"' | '\'' | '`' | '\\' | '\n'));
     }
@@ -518,28 +628,42 @@ fn seed_phrase(text: &str, end: usize) -> Option<Found> {
     let over = !rest.starts_with(|c: char| c.is_alphanumeric() || c == ',' || c == '\'')
         && !rest.starts_with(MARK)
         && !rest.get(1..).is_some_and(|rest| rest.starts_with(MARK));
-    (matches!(words, 12 | 15 | 18 | 21 | 24) && over).then_some(Found { span: from..until, kind: "seed-phrase" })
+    (matches!(words, 12 | 15 | 18 | 21 | 24) && over)
+        .then_some(Found { span: from..until, kind: "seed-phrase" })
 }
 
 /// The last field of a line of a password file of Postgres.
 fn pgpass(text: &str, start: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
-    let host = start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM) || bytes[before] == b'*');
+    let host = start
+        .checked_sub(1)
+        .is_some_and(|before| is(bytes[before], ALNUM) || bytes[before] == b'*');
     let limit = bytes.len().min(end + LONGEST_VALUE);
-    let line = bytes[end..limit].iter().take_while(|byte| **byte > b' ' && !matches!(byte, b'"' | b'\'' | b'`' | b'\\')).count();
+    let line = bytes[end..limit]
+        .iter()
+        .take_while(|byte| **byte > b' ' && !matches!(byte, b'"' | b'\'' | b'`' | b'\\'))
+        .count();
     let fields = text.get(end..end + line)?;
     let (database, rest) = fields.split_once(':')?;
     let (user, password) = rest.split_once(':')?;
-    let names = [database, user].iter().all(|name| !name.is_empty() && name.bytes().all(|byte| is(byte, URLSAFE | DOT) || byte == b'*'));
+    let names = [database, user].iter().all(|name| {
+        !name.is_empty() && name.bytes().all(|byte| is(byte, URLSAFE | DOT) || byte == b'*')
+    });
     let span = end + line - password.len()..end + line;
-    (host && names && !password.is_empty() && !password.contains(MARK) && !stands_for_another(password))
-        .then_some(Found { span, kind: "pgpass" })
+    (host
+        && names
+        && !password.is_empty()
+        && !password.contains(MARK)
+        && !stands_for_another(password))
+    .then_some(Found { span, kind: "pgpass" })
 }
 
 fn telegram(bytes: &[u8], start: usize) -> Option<Found> {
-    let digits = bytes[..start].iter().rev().take(11).take_while(|byte| byte.is_ascii_digit()).count();
+    let digits =
+        bytes[..start].iter().rev().take(11).take_while(|byte| byte.is_ascii_digit()).count();
     let length = run(bytes, start + 1, URLSAFE, usize::MAX);
-    ((8..=10).contains(&digits) && length >= 33).then(|| Found { span: start - digits..start + 1 + length, kind: "telegram-token" })
+    ((8..=10).contains(&digits) && length >= 33)
+        .then(|| Found { span: start - digits..start + 1 + length, kind: "telegram-token" })
 }
 
 /// The password of `scheme://user:password@host`, and nothing else of it.
@@ -548,14 +672,23 @@ fn url_password(text: &str, start: usize, end: usize) -> Option<Found> {
     if !start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) {
         return None;
     }
-    let ends = |byte: &u8| *byte <= b' ' || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | 0x7F);
+    let ends = |byte: &u8| {
+        *byte <= b' '
+            || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | 0x7F)
+    };
     let authority = bytes[end..].iter().take(LONGEST_VALUE).take_while(|byte| !ends(byte)).count();
     let host = memchr::memrchr(b'@', &bytes[end..end + authority])?;
     let colon = memchr::memchr(b':', &bytes[end..end + host])?;
     let span = end + colon + 1..end + host;
     let password = &text[span.clone()];
-    let hide = !password.is_empty() && !text[end..end + host].contains(MARK) && !stands_for_another(password);
-    hide.then(|| known_shape(bytes, span.start).filter(|known| known.span == span).unwrap_or(Found { span, kind: "url-password" }))
+    let hide = !password.is_empty()
+        && !text[end..end + host].contains(MARK)
+        && !stands_for_another(password);
+    hide.then(|| {
+        known_shape(bytes, span.start)
+            .filter(|known| known.span == span)
+            .unwrap_or(Found { span, kind: "url-password" })
+    })
 }
 
 /// A PEM or PGP block of a private key, also one whose end is missing.
@@ -570,7 +703,8 @@ fn key_block(bytes: &[u8], start: usize, end: usize) -> Option<Found> {
         let close = memmem::find(&within[length + 9..], b"-----").filter(|title| *title <= 64)?;
         let inner = &within[..length];
         let key = inner.split(|byte| !is(*byte, BASE64)).any(|piece| piece.len() >= 16);
-        let whole = memmem::find(inner, b"-----BEGIN").is_none() && memmem::find(inner, MARK.as_bytes()).is_none();
+        let whole = memmem::find(inner, b"-----BEGIN").is_none()
+            && memmem::find(inner, MARK.as_bytes()).is_none();
         (key && whole).then_some(body + length + 9 + close + 5)
     };
     let end = closed().or_else(|| unclosed_block(bytes, body))?;
@@ -591,8 +725,14 @@ fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
         let line = &bytes[at..at + length];
         let header = HEADERS.iter().find(|name| bytes[at..].starts_with(name.as_bytes()));
         if let Some(name) = header {
-            at += name.len() + bytes[at + name.len()..].iter().take_while(|byte| !matches!(byte, b'\n' | b'\\')).count();
-        } else if length >= 16 || (end.is_some() && length > 0 && line.iter().any(|byte| !is(*byte, UPPER | LOWER))) {
+            at += name.len()
+                + bytes[at + name.len()..]
+                    .iter()
+                    .take_while(|byte| !matches!(byte, b'\n' | b'\\'))
+                    .count();
+        } else if length >= 16
+            || (end.is_some() && length > 0 && line.iter().any(|byte| !is(*byte, UPPER | LOWER)))
+        {
             at += length;
             end = Some(at);
         } else {
@@ -601,25 +741,39 @@ fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
     }
 }
 
-/// `Bearer …` and `Basic …`: in a header anything that is not a plain word, elsewhere only what looks like a credential.
+/// `Bearer …` and `Basic …`: in a header anything that is not a plain word, elsewhere only what
+/// looks like a credential.
 fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Option<Found> {
     let bytes = text.as_bytes();
     let blanks = bytes[end..].iter().take(4).take_while(|byte| **byte == b' ').count();
-    if blanks == 0 || start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD)) && !begins_word(bytes, start) {
+    if blanks == 0
+        || start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD))
+            && !begins_word(bytes, start)
+    {
         return None;
     }
     let from = end + blanks;
-    let length = run(bytes, from, URLSAFE | DOT | PLUS | SLASH | EQUAL | TILDE | PERCENT, usize::MAX);
+    let length =
+        run(bytes, from, URLSAFE | DOT | PLUS | SLASH | EQUAL | TILDE | PERCENT, usize::MAX);
     let closing = bytes[from..from + length].iter().rev().take_while(|byte| **byte == b'.').count();
     let span = from..from + length - closing;
     let value = &text[span.clone()];
     let header = bytes[start.saturating_sub(24)..start].to_ascii_lowercase();
     let header = memmem::find(&header, b"authorization").is_some();
     let hide = match kind {
-        "basic-auth" => names_a_user(value) || (header && value.len() >= 8 && value.bytes().any(|byte| is(byte, DIGIT | EQUAL))),
-        _ => known_shape(bytes, from).is_some() || (header && like_a_password(value)) || like_a_token(value, header),
+        "basic-auth" => {
+            names_a_user(value)
+                || (header && value.len() >= 8 && value.bytes().any(|byte| is(byte, DIGIT | EQUAL)))
+        }
+        _ => {
+            known_shape(bytes, from).is_some()
+                || (header && like_a_password(value))
+                || like_a_token(value, header)
+        }
     };
-    hide.then(|| known_shape(bytes, from).filter(|known| known.span == span).unwrap_or(Found { span, kind }))
+    hide.then(|| {
+        known_shape(bytes, from).filter(|known| known.span == span).unwrap_or(Found { span, kind })
+    })
 }
 
 /// What base64 stands for, if that is printable text.
@@ -642,7 +796,9 @@ fn decoded(base64: &[u8]) -> Option<String> {
             plain.push((bits >> held) as u8);
         }
     }
-    String::from_utf8(plain).ok().filter(|plain| !plain.contains(|c: char| c.is_control() && !c.is_whitespace()))
+    String::from_utf8(plain)
+        .ok()
+        .filter(|plain| !plain.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
 
 /// The value is base64 of `user:password`.
@@ -654,7 +810,10 @@ fn names_a_user(value: &str) -> bool {
     let plain = decoded(value.as_bytes());
     plain.is_some_and(|plain| {
         let (user, rest) = plain.split_once(':').unwrap_or_default();
-        !user.is_empty() && !user.contains(char::is_whitespace) && !rest.is_empty() && !rest.starts_with([' ', '/'])
+        !user.is_empty()
+            && !user.contains(char::is_whitespace)
+            && !rest.is_empty()
+            && !rest.starts_with([' ', '/'])
     })
 }
 
@@ -664,7 +823,10 @@ fn names_a_user(value: &str) -> bool {
 fn with_numbers(mut found: Vec<Found>, text: &str) -> Vec<Found> {
     let words = found.len();
     for number in numbers(text) {
-        if !found[..words].iter().any(|other| other.span.start < number.span.end && number.span.start < other.span.end) {
+        if !found[..words]
+            .iter()
+            .any(|other| other.span.start < number.span.end && number.span.start < other.span.end)
+        {
             found.push(number);
         }
     }
@@ -688,7 +850,10 @@ fn numbers(text: &str) -> Vec<Found> {
             continue;
         }
         let (mut start, mut end) = (at, at + 1);
-        while start > 0 && at - start < MOST && (digit(start - 1) || start > 1 && joins(start - 1) && digit(start - 2)) {
+        while start > 0
+            && at - start < MOST
+            && (digit(start - 1) || start > 1 && joins(start - 1) && digit(start - 2))
+        {
             start -= 1;
         }
         while end - at < MOST && (digit(end) || joins(end) && digit(end + 1)) {
@@ -715,11 +880,16 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
     if !(14..=19).contains(&(end - start)) || !matches!(bytes[start], b'2'..=b'6') {
         return false;
     }
-    let digits: Vec<u32> = bytes[start..end].iter().filter(|byte| byte.is_ascii_digit()).map(|byte| u32::from(byte - b'0')).collect();
+    let digits: Vec<u32> = bytes[start..end]
+        .iter()
+        .filter(|byte| byte.is_ascii_digit())
+        .map(|byte| u32::from(byte - b'0'))
+        .collect();
     if !(14..=16).contains(&digits.len()) {
         return false;
     }
-    let groups: Vec<usize> = bytes[start..end].split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len).collect();
+    let groups: Vec<usize> =
+        bytes[start..end].split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len).collect();
     let first = |many: usize| digits[..many].iter().fold(0, |number, digit| number * 10 + digit);
     let brand = match digits.len() {
         16 => {
@@ -733,7 +903,9 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
         _ => matches!(first(2), 36 | 38 | 30),
     };
     let grouped = matches!(groups.as_slice(), [_] | [4, 4, 4, 4] | [4, 6, 5] | [4, 6, 4]);
-    let alone = |byte: Option<&u8>| byte.is_none_or(|byte| !is(*byte, WORD | DOT | DASH | SLASH | PLUS | EQUAL | PERCENT));
+    let alone = |byte: Option<&u8>| {
+        byte.is_none_or(|byte| !is(*byte, WORD | DOT | DASH | SLASH | PLUS | EQUAL | PERCENT))
+    };
     let before = start.checked_sub(1).and_then(|before| bytes.get(before));
     // A sentence may end behind it, a decimal number may not go on.
     let after = match bytes.get(end) {
@@ -741,7 +913,12 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
         other => alone(other),
     };
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-    let sum: u32 = digits.iter().rev().enumerate().map(|(at, digit)| if at % 2 == 1 { doubled(*digit) } else { *digit }).sum();
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(at, digit)| if at % 2 == 1 { doubled(*digit) } else { *digit })
+        .sum();
     brand
         && grouped
         && before.is_none_or(|byte| alone(Some(byte)) || *byte == b'=')
@@ -755,18 +932,25 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     const LENGTHS: &str = "AD24 AE23 AT20 BE16 BG22 CH21 CY28 CZ24 DE22 DK18 EE20 ES24 FI18 FR27 GB22 GR27 HR21 HU28 IE22 IL23 IS26 IT27 LI21 \
         LT20 LU20 LV21 MC27 MT31 NL18 NO15 PL28 PT25 RO24 SA24 SE24 SI19 SK24 TR26";
     // Letters stand right before the digits: the country's or the bank's.
-    let capital = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_uppercase);
+    let capital =
+        |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_uppercase);
     let blank = start.checked_sub(1).is_some_and(|before| bytes[before] == b' ');
     if !capital(start.checked_sub(1 + usize::from(blank))) {
         return None;
     }
     let from = (start.saturating_sub(12)..=start.saturating_sub(2)).find(|at| {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|step| bytes.get(at + step).copied().unwrap_or_default());
+        let [a, b, c, d] =
+            [0, 1, 2, 3].map(|step| bytes.get(at + step).copied().unwrap_or_default());
         let alone = at.checked_sub(1).is_none_or(|before| !is(bytes[before], WORD));
-        alone && a.is_ascii_uppercase() && b.is_ascii_uppercase() && c.is_ascii_digit() && d.is_ascii_digit()
+        alone
+            && a.is_ascii_uppercase()
+            && b.is_ascii_uppercase()
+            && c.is_ascii_digit()
+            && d.is_ascii_digit()
     })?;
     let country = std::str::from_utf8(&bytes[from..from + 2]).ok()?;
-    let length: usize = LENGTHS.split_whitespace().find_map(|entry| entry.strip_prefix(country)?.parse().ok())?;
+    let length: usize =
+        LENGTHS.split_whitespace().find_map(|entry| entry.strip_prefix(country)?.parse().ok())?;
     let (mut at, mut letters) = (from, Vec::with_capacity(34));
     while letters.len() < length {
         match bytes.get(at)? {
@@ -780,8 +964,12 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
         return None;
     }
     letters.rotate_left(4);
-    let value = |byte: u8| if byte.is_ascii_digit() { u32::from(byte - b'0') } else { u32::from(byte - b'A') + 10 };
-    let rest = letters.iter().fold(0, |rest, byte| (rest * if byte.is_ascii_digit() { 10 } else { 100 } + value(*byte)) % 97);
+    let value = |byte: u8| {
+        if byte.is_ascii_digit() { u32::from(byte - b'0') } else { u32::from(byte - b'A') + 10 }
+    };
+    let rest = letters.iter().fold(0, |rest, byte| {
+        (rest * if byte.is_ascii_digit() { 10 } else { 100 } + value(*byte)) % 97
+    });
     (rest == 1).then_some(from..at)
 }
 
@@ -799,7 +987,10 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
     let bytes = text.as_bytes();
     let Word { kind, class, loose, own_is } = word;
     let (kind, class) = if class == Class::Key { which_key(bytes, start)? } else { (kind, class) };
-    let inside = text[..start].chars().next_back().is_some_and(|before| before.is_alphabetic() && !is_unspaced(before));
+    let inside = text[..start]
+        .chars()
+        .next_back()
+        .is_some_and(|before| before.is_alphabetic() && !is_unspaced(before));
     if !loose && inside && !begins_word(bytes, start) && !begins_hump(bytes, start) {
         return None;
     }
@@ -807,14 +998,19 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
     // `Authorization: SCHEME value`
     if link.is_firm() && text[start..end].eq_ignore_ascii_case("authorization") {
         let scheme = run(bytes, link.value, UPPER | LOWER | DASH | DIGIT, 24);
-        let own = ["bearer", "basic"].iter().any(|known| text[link.value..link.value + scheme].eq_ignore_ascii_case(known));
+        let own = ["bearer", "basic"]
+            .iter()
+            .any(|known| text[link.value..link.value + scheme].eq_ignore_ascii_case(known));
         if scheme >= 3 && !own && bytes.get(link.value + scheme) == Some(&b' ') {
             link.value += scheme + 1;
         }
     }
     // A line of .netrc needs no other sign.
     let line = &bytes[start.saturating_sub(160)..start];
-    if class == Class::Password && memmem::find(line, b" login ").is_some() && memmem::find(line, b"machine ").is_some() {
+    if class == Class::Password
+        && memmem::find(line, b" login ").is_some()
+        && memmem::find(line, b"machine ").is_some()
+    {
         link.tie = Tie::Glued;
     }
     if let Some(known) = known_shape(bytes, link.value) {
@@ -822,11 +1018,19 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
     }
     let value = value(text, &link)?;
     let span = link.value..link.value + value.len();
-    if value.is_empty() || value.contains(MARK) || stands_for_another(value) || (link.quote.is_none() && is_expression(value)) {
+    if value.is_empty()
+        || value.contains(MARK)
+        || stands_for_another(value)
+        || (link.quote.is_none() && is_expression(value))
+    {
         return None;
     }
     let token = matches!(class, Class::Token | Class::Key);
-    if token && link.is_firm() && is_aws_secret(value) && names_aws(&bytes[start.saturating_sub(24)..link.value]) {
+    if token
+        && link.is_firm()
+        && is_aws_secret(value)
+        && names_aws(&bytes[start.saturating_sub(24)..link.value])
+    {
         return Some(Found { span, kind: "aws-secret-key" });
     }
     // "set the password to …", not "send the password to …".
@@ -835,12 +1039,19 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
         Class::Password => {
             (near && like_a_password(value))
                 || like_a_token(value, near)
-                || (link.is_firm() && link.far && is_whole_line(text, &span) && like_a_password(value))
+                || (link.is_firm()
+                    && link.far
+                    && is_whole_line(text, &span)
+                    && like_a_password(value))
                 || (near && is_chosen_word(text, start, &link, &span))
         }
         Class::Token => like_a_token(value, near) || (near && names_a_user(value)),
         Class::Key => {
-            near && value.len() >= 20 && !is_hex(value) && !is_uuid(value) && !value.contains(['/', '.', ':']) && is_random(value)
+            near && value.len() >= 20
+                && !is_hex(value)
+                && !is_uuid(value)
+                && !value.contains(['/', '.', ':'])
+                && is_random(value)
         }
         Class::Pin => near && is_pin(text, start, &span),
         Class::Pair => near && names_a_user(value),
@@ -851,9 +1062,17 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
 /// Nothing else stands on the line of a value.
 fn is_whole_line(text: &str, span: &Range<usize>) -> bool {
     let bytes = text.as_bytes();
-    let before = bytes[..span.start].iter().rev().take(24).find(|byte| !matches!(byte, b' ' | b'\t' | b'`' | b'"' | b'\''));
-    let after = bytes[span.end..].iter().take(24).find(|byte| !matches!(byte, b' ' | b'\t' | b'`' | b'"' | b'\'' | b'.'));
-    before.is_none_or(|byte| matches!(byte, b'\n' | b'n')) && after.is_none_or(|byte| matches!(byte, b'\n' | b'\r' | b'\\'))
+    let before = bytes[..span.start]
+        .iter()
+        .rev()
+        .take(24)
+        .find(|byte| !matches!(byte, b' ' | b'\t' | b'`' | b'"' | b'\''));
+    let after = bytes[span.end..]
+        .iter()
+        .take(24)
+        .find(|byte| !matches!(byte, b' ' | b'\t' | b'`' | b'"' | b'\'' | b'.'));
+    before.is_none_or(|byte| matches!(byte, b'\n' | b'n'))
+        && after.is_none_or(|byte| matches!(byte, b'\n' | b'\r' | b'\\'))
 }
 
 /// Four to eight digits that open something, and are no number of a contact, a place or a version.
@@ -880,19 +1099,24 @@ fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
         "district",
         "ohm",
     ];
-    const OPENS: [&str; 14] =
-        ["my ", "card", "sim", "bank", "phone", "atm", "account", "door", "safe", "alarm", "unlock", "karte", "carte", "tarjeta"];
+    const OPENS: [&str; 14] = [
+        "my ", "card", "sim", "bank", "phone", "atm", "account", "door", "safe", "alarm", "unlock",
+        "karte", "carte", "tarjeta",
+    ];
     let value = &text[span.clone()];
     if !(4..=8).contains(&value.len()) || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;
     }
-    let around =
-        text[text.floor_char_boundary(start.saturating_sub(64))..text.ceil_char_boundary((span.end + 40).min(text.len()))].to_lowercase();
+    let around = text[text.floor_char_boundary(start.saturating_sub(64))
+        ..text.ceil_char_boundary((span.end + 40).min(text.len()))]
+        .to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| around.contains(word));
     // A six-digit "PIN code" is mostly a postal one.
-    let named_code = text[start..span.start].to_ascii_lowercase().contains("code") && value.len() == 6;
-    let counted =
-        next_word(text, span.end).is_some_and(|next| ["digits", "ziffern", "stellen", "chiffres", "times", "mm", "mil"].contains(&next));
+    let named_code =
+        text[start..span.start].to_ascii_lowercase().contains("code") && value.len() == 6;
+    let counted = next_word(text, span.end).is_some_and(|next| {
+        ["digits", "ziffern", "stellen", "chiffres", "times", "mm", "mil"].contains(&next)
+    });
     !counted && !has(&OTHER) && (!named_code || has(&OPENS))
 }
 
@@ -910,21 +1134,30 @@ fn word_before(text: &str, start: usize) -> &str {
     before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
 }
 
-/// A password that is nothing but letters. The word before it has told that one follows; here what is said about passwords is
-/// told from passwords: by the sign between the two, by what stands behind the value, and by lists of words.
+/// A password that is nothing but letters. The word before it has told that one follows; here what
+/// is said about passwords is told from passwords: by the sign between the two, by what stands
+/// behind the value, and by lists of words.
 fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) -> bool {
     const LONGEST: usize = 64;
     let (phrases, value) = (&*PHRASES, &text[span.clone()]);
     let letters = value.chars().filter(|c| c.is_alphabetic()).count();
     let dashes = value.chars().filter(|c| matches!(c, '-' | '_')).count();
-    let spelled = value.chars().all(|c| (c.is_alphabetic() && !is_unspaced(c)) || matches!(c, '-' | '_'));
+    let spelled =
+        value.chars().all(|c| (c.is_alphabetic() && !is_unspaced(c)) || matches!(c, '-' | '_'));
     // `correct-horse-battery` is one, `case-sensitive` says something about one.
-    if !spelled || link.named_on || value.len() > LONGEST || !(dashes == 0 || dashes >= 2 && !value.contains('_')) {
+    if !spelled
+        || link.named_on
+        || value.len() > LONGEST
+        || !(dashes == 0 || dashes >= 2 && !value.contains('_'))
+    {
         return false;
     }
     let firm = link.quote.is_some() || link.tie == Tie::Glued;
     let in_prose = link.quote.is_none() && link.tie == Tie::Is;
-    if letters < if firm { 4 } else { 5 } || is_said_of_passwords(value) || in_prose && ends_like(value, &phrases.endings_of_prose) {
+    if letters < if firm { 4 } else { 5 }
+        || is_said_of_passwords(value)
+        || in_prose && ends_like(value, &phrases.endings_of_prose)
+    {
         return false;
     }
     let rest = &text[span.end..];
@@ -939,14 +1172,18 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     if is_in_brackets(text, start) {
         return false;
     }
-    let ends = rest.chars().next().is_none_or(|c| matches!(c, '\n' | '\r' | '\t' | '&' | '|' | '"' | '\'' | '`' | '\\' | '<'))
-        || rest.starts_with(['.', ',', ';', '!', '?', ')', '，', '。', '；', '！', '」'])
-            && rest.chars().nth(1).is_none_or(|c| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ')') || is_unspaced(c));
+    let ends = rest.chars().next().is_none_or(|c| {
+        matches!(c, '\n' | '\r' | '\t' | '&' | '|' | '"' | '\'' | '`' | '\\' | '<')
+    }) || rest.starts_with(['.', ',', ';', '!', '?', ')', '，', '。', '；', '！', '」'])
+        && rest.chars().nth(1).is_none_or(|c| {
+            c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ')') || is_unspaced(c)
+        });
     match link.tie {
         Tie::Loose => false,
         Tie::Glued => {
             // "use the --password switch with care" says something about an option.
-            let told = text[..link.value].ends_with(is_blank) && next_word(text, span.end).is_some_and(is_prose);
+            let told = text[..link.value].ends_with(is_blank)
+                && next_word(text, span.end).is_some_and(is_prose);
             (ends || rest.starts_with([' ', ';'])) && !told && !is_computed(rest)
         }
         Tie::Sign | Tie::Is | Tie::To => {
@@ -956,17 +1193,39 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
             {
                 return false;
             }
-            let goes_on = next_word(text, span.end)
-                .is_some_and(|next| phrases.and.contains(next.to_lowercase().as_str()) || is_field(text, span.end));
-            let glued = phrases.and_glued.iter().any(|ending| rest.trim_start_matches(is_blank).starts_with(ending));
-            ends || glued || goes_on || rest.starts_with("  ") || rest.starts_with(" (") || rest.starts_with(" |") || has_no_vowels(value)
+            let goes_on = next_word(text, span.end).is_some_and(|next| {
+                phrases.and.contains(next.to_lowercase().as_str()) || is_field(text, span.end)
+            });
+            let glued = phrases
+                .and_glued
+                .iter()
+                .any(|ending| rest.trim_start_matches(is_blank).starts_with(ending));
+            ends || glued
+                || goes_on
+                || rest.starts_with("  ")
+                || rest.starts_with(" (")
+                || rest.starts_with(" |")
+                || has_no_vowels(value)
         }
     }
 }
 
 /// Words that say something about a password, or name it: none of them is one.
 fn is_said_of_passwords(value: &str) -> bool {
-    const NAMES: [&str; 12] = ["pass", "pwd", "secret", "token", "cred", "hash", "crypt", "your", "auth", "xxxx", "redact", "placeholder"];
+    const NAMES: [&str; 12] = [
+        "pass",
+        "pwd",
+        "secret",
+        "token",
+        "cred",
+        "hash",
+        "crypt",
+        "your",
+        "auth",
+        "xxxx",
+        "redact",
+        "placeholder",
+    ];
     let phrases = &*PHRASES;
     let lower = value.to_lowercase();
     phrases.not.contains(lower.as_str())
@@ -989,7 +1248,9 @@ fn is_prose(word: &str) -> bool {
 /// Source code goes on with what is done to a value.
 fn is_computed(rest: &str) -> bool {
     let rest = rest.trim_start_matches(is_blank);
-    ["(", "[", "+", "||", "&&", "??", "?.", "=", "*", "{", "->", "::"].iter().any(|sign| rest.starts_with(sign))
+    ["(", "[", "+", "||", "&&", "??", "?.", "=", "*", "{", "->", "::"]
+        .iter()
+        .any(|sign| rest.starts_with(sign))
 }
 
 /// An unquoted value within brackets that are open on its line is a name of source code.
@@ -1008,13 +1269,15 @@ fn is_in_brackets(text: &str, start: usize) -> bool {
     false
 }
 
-/// `let password = value`: with blanks around the sign it is source code, unless the name alone begins the line, as in an INI file.
+/// `let password = value`: with blanks around the sign it is source code, unless the name alone
+/// begins the line, as in an INI file.
 fn is_assigned(text: &str, start: usize, link: &Link) -> bool {
     if !text[start..link.value].trim_end().ends_with('=') {
         return false;
     }
     let line = &text[text[..start].rfind('\n').map_or(0, |at| at + 1)..start];
-    let ended = text[link.value..].lines().next().is_some_and(|line| line.trim_end().ends_with(';'));
+    let ended =
+        text[link.value..].lines().next().is_some_and(|line| line.trim_end().ends_with(';'));
     ended || line.trim_start().contains([' ', '.', '$', '('])
 }
 
@@ -1023,10 +1286,12 @@ fn is_being_set(text: &str, start: usize) -> bool {
     const REACH: usize = 96;
     let ends = ['.', '\n', ';'];
     let before = text[text.floor_char_boundary(start.saturating_sub(REACH))..start].to_lowercase();
-    let after = text[start..text.ceil_char_boundary((start + REACH).min(text.len()))].to_lowercase();
+    let after =
+        text[start..text.ceil_char_boundary((start + REACH).min(text.len()))].to_lowercase();
     // Some languages put the verb at the end.
     let sentence = [before.rsplit(ends).next(), after.split(ends).next()];
-    let mut words = sentence.iter().flatten().flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
+    let mut words =
+        sentence.iter().flatten().flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
     words.any(|word| PHRASES.setting.contains(word))
 }
 
@@ -1073,7 +1338,9 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
         "operator",
     ];
     let bytes = text.as_bytes();
-    if start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD)) && !begins_word(bytes, start) {
+    if start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD))
+        && !begins_word(bytes, start)
+    {
         return None;
     }
     let mut cursor = Cursor { text, at: end };
@@ -1107,12 +1374,21 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
     let value = value(text, &link)?;
     let span = link.value..link.value + value.len();
     let lower = value.to_ascii_lowercase();
-    if value.contains(MARK) || stands_for_another(value) || is_expression(value) || ROLES.contains(&lower.as_str()) || value.contains('/') {
+    if value.contains(MARK)
+        || stands_for_another(value)
+        || is_expression(value)
+        || ROLES.contains(&lower.as_str())
+        || value.contains('/')
+    {
         return None;
     }
-    // A letters-only password needs more: "as", the blanks around the slash, and the end of what is said.
+    // A letters-only password needs more: "as", the blanks around the slash, and the end of what is
+    // said.
     let named = text[..end].ends_with("as ") || listed;
-    let over = text[span.end..].chars().next().is_none_or(|c| matches!(c, '\n' | '\r' | '.' | ',' | ';' | ')' | '"' | '`' | '\''));
+    let over = text[span.end..]
+        .chars()
+        .next()
+        .is_none_or(|c| matches!(c, '\n' | '\r' | '.' | ',' | ';' | ')' | '"' | '`' | '\''));
     let chosen = named
         && spaced
         && slash
@@ -1130,12 +1406,20 @@ fn begins_hump(bytes: &[u8], start: usize) -> bool {
 
 /// What the word before `key` makes of it; `None` if it opens no door.
 fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
-    const NAMED: [(&str, &str); 4] = [("api", "api-key"), ("access", "access-key"), ("private", "private-key"), ("secret", "secret-key")];
+    const NAMED: [(&str, &str); 4] = [
+        ("api", "api-key"),
+        ("access", "access-key"),
+        ("private", "private-key"),
+        ("secret", "secret-key"),
+    ];
     const DOORS: &str = "encryption signing master auth license account service deploy app client admin webhook jwt hmac aes";
     const NO_DOORS: &str = "public pub primary foreign cache sort partition object idempotency unique composite host row";
-    let gap = start.checked_sub(1).is_some_and(|before| matches!(bytes[before], b' ' | b'_' | b'-' | b'.'));
+    let gap = start
+        .checked_sub(1)
+        .is_some_and(|before| matches!(bytes[before], b' ' | b'_' | b'-' | b'.'));
     let until = start - usize::from(gap);
-    let length = bytes[..until].iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let length =
+        bytes[..until].iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let before = bytes[until - length..until].to_ascii_lowercase();
     let any_of = |words: &str| words.split(' ').any(|word| before.ends_with(word.as_bytes()));
     if let Some((_, kind)) = NAMED.iter().find(|(word, _)| before.ends_with(word.as_bytes())) {
@@ -1207,13 +1491,16 @@ impl Cursor<'_> {
 
     /// Goes past at most `most` characters that are wanted, and says past how many bytes.
     fn skip(&mut self, most: usize, wanted: impl Fn(char) -> bool) -> usize {
-        let length = self.rest().chars().take(most).take_while(|c| wanted(*c)).map(char::len_utf8).sum();
+        let length =
+            self.rest().chars().take(most).take_while(|c| wanted(*c)).map(char::len_utf8).sum();
         self.at += length;
         length
     }
 
     fn eat(&mut self, word: &str) -> bool {
-        let there = self.text.as_bytes()[self.at..].get(..word.len()).is_some_and(|there| there.eq_ignore_ascii_case(word.as_bytes()));
+        let there = self.text.as_bytes()[self.at..]
+            .get(..word.len())
+            .is_some_and(|there| there.eq_ignore_ascii_case(word.as_bytes()));
         self.at += if there { word.len() } else { 0 };
         there
     }
@@ -1251,7 +1538,12 @@ fn link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<Link> {
     if tie == Tie::Loose {
         rest_of_name(&mut cursor)?;
         named_on = cursor.at > end + 1;
-        let option = text.as_bytes()[..start].iter().rev().take(32).take_while(|byte| is(**byte, LOWER | DASH)).count();
+        let option = text.as_bytes()[..start]
+            .iter()
+            .rev()
+            .take(32)
+            .take_while(|byte| is(**byte, LOWER | DASH))
+            .count();
         let option = text[start - option..].starts_with("--");
         cursor.skip(6, |c| matches!(c, '\\' | '"' | '\'' | '`' | '*' | ']' | ')'));
         let blanks = cursor.skip(8, is_blank);
@@ -1280,7 +1572,8 @@ fn link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<Link> {
     }
     // The letter of `b"…"` or the backslashes of `\"…\"` belong to the quote, if one follows.
     let from = cursor.at;
-    if cursor.skip(1, |c| matches!(c, 'b' | 'B' | 'r' | 'u' | 'f')) + cursor.skip(4, |c| c == '\\') > 0
+    if cursor.skip(1, |c| matches!(c, 'b' | 'B' | 'r' | 'u' | 'f')) + cursor.skip(4, |c| c == '\\')
+        > 0
         && cursor.peek().and_then(closing_quote).is_none()
     {
         cursor.at = from;
@@ -1305,13 +1598,14 @@ fn closing_quote(open: char) -> Option<char> {
     }
 }
 
-/// Goes to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word (`tokenizer`) or
-/// names something about the secret (`token_count`) and not the secret.
+/// Goes to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word
+/// (`tokenizer`) or names something about the secret (`token_count`) and not the secret.
 fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     const ABOUT: &str = "id ids name path file dir url uri endpoint type kind count budget limit length len size expiry expires at ttl min max policy \
         field label hint version arn fingerprint prefix index usage used total rate alg algorithm ref in out";
     let bytes = cursor.text.as_bytes();
-    let plural = matches!(bytes.get(cursor.at), Some(b's' | b'S')) && !bytes.get(cursor.at + 1).is_some_and(u8::is_ascii_alphabetic);
+    let plural = matches!(bytes.get(cursor.at), Some(b's' | b'S'))
+        && !bytes.get(cursor.at + 1).is_some_and(u8::is_ascii_alphabetic);
     cursor.at += usize::from(plural);
     let from = cursor.at;
     let small_before = from.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_lowercase());
@@ -1324,7 +1618,8 @@ fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     let length = cursor.skip(40, |c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let name = &bytes[from..from + length];
     let hump = |at: &usize| {
-        matches!(name[*at], b'_' | b'-') || (name[*at].is_ascii_uppercase() && (*at == 0 || name[*at - 1].is_ascii_lowercase()))
+        matches!(name[*at], b'_' | b'-')
+            || (name[*at].is_ascii_uppercase() && (*at == 0 || name[*at - 1].is_ascii_lowercase()))
     };
     let last = (0..name.len()).rev().find(hump).unwrap_or(0);
     let last = name[last..].to_ascii_lowercase();
@@ -1377,7 +1672,8 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
     if !parenthesis && !cursor.eat_word(&phrases.of) && !cursor.eat_word(&phrases.set_to) {
         return Some(Tie::Loose);
     }
-    // "password for the office network is …": a few words may stand in between, but no other sentence.
+    // "password for the office network is …": a few words may stand in between, but no other
+    // sentence.
     let first = cursor.at;
     while cursor.at - from < 48 {
         let Some(c) = cursor.peek() else { break };
@@ -1389,7 +1685,9 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
             continue;
         }
         cursor.at += c.len_utf8();
-        let ends = cursor.peek().is_none_or(|next| next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '*' | '\\'));
+        let ends = cursor.peek().is_none_or(|next| {
+            next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '*' | '\\')
+        });
         match c {
             '=' => return Some(Tie::Sign),
             ':' if ends => return Some(Tie::Sign),
@@ -1406,7 +1704,8 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
     Some(if to { Tie::To } else { Tie::Loose })
 }
 
-/// The value of a link, without what closes it or the sentence around it. `None` if it is no single word.
+/// The value of a link, without what closes it or the sentence around it. `None` if it is no single
+/// word.
 fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
     let rest = &text[link.value..];
     let mut length = rest.len();
@@ -1421,7 +1720,11 @@ fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
             (Some(close), c) => c == close || c == '\\',
             (None, '"' | '\'' | '`' | '<' | '>' | '\\') => true,
             (None, ',' | ';' | '&') => begins_another(after),
-            (None, c) if is_unspaced(c) && rest.starts_with(|first: char| first.is_ascii_graphic()) => true,
+            (None, c)
+                if is_unspaced(c) && rest.starts_with(|first: char| first.is_ascii_graphic()) =>
+            {
+                true
+            }
             (None, c) => !c.is_ascii() && !c.is_alphanumeric(),
         };
         if ends {
@@ -1430,12 +1733,17 @@ fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
         }
     }
     let value = &rest[..length];
-    Some(if link.quote.is_some() { value } else { value.trim_end_matches(['.', ',', ';', ':', '?', ')', ']', '}', '*']) })
+    Some(if link.quote.is_some() {
+        value
+    } else {
+        value.trim_end_matches(['.', ',', ';', ':', '?', ')', ']', '}', '*'])
+    })
 }
 
 /// What follows a comma is not more of the same value: a blank, a quote, or the next `name=`.
 fn begins_another(after: &str) -> bool {
-    let name = after.bytes().take(32).take_while(|byte| is(*byte, URLSAFE | DOT) || *byte == b' ').count();
+    let name =
+        after.bytes().take(32).take_while(|byte| is(*byte, URLSAFE | DOT) || *byte == b' ').count();
     let next = after.chars().next();
     next.is_none_or(|next| next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '\\'))
         || (name > 0 && matches!(after.as_bytes().get(name), Some(b'=' | b':')))
@@ -1451,47 +1759,79 @@ fn stands_for_another(value: &str) -> bool {
         [b'$', rest @ ..] => matches!(rest.first(), Some(b'{' | b'(')) || named(rest),
         [b'<' | b'{' | b'[' | b'%' | b'&', ..] => true,
         [b'!' | b'@', rest @ ..] => rest.iter().all(|byte| is(*byte, UPPER | LOWER | UNDER)),
-        _ => value.starts_with("://") || distinct(bytes) < 2 || bytes.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"your")),
+        _ => {
+            value.starts_with("://")
+                || distinct(bytes) < 2
+                || bytes.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"your"))
+        }
     }
 }
 
 /// Source code that says where the value comes from: a call, an index, a field.
 fn is_expression(value: &str) -> bool {
-    let name = value.bytes().take_while(|byte| is(*byte, WORD | DOT) || matches!(byte, b':' | b'>' | b'-' | b'?' | b'!')).count();
-    let dotted =
-        value.split('.').count() > 1 && value.split('.').all(|part| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
-    (name > 0 && matches!(value.as_bytes().get(name), Some(b'(' | b'['))) || (dotted && name == value.len() && !is_random(value))
+    let name = value
+        .bytes()
+        .take_while(|byte| {
+            is(*byte, WORD | DOT) || matches!(byte, b':' | b'>' | b'-' | b'?' | b'!')
+        })
+        .count();
+    let dotted = value.split('.').count() > 1
+        && value
+            .split('.')
+            .all(|part| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
+    (name > 0 && matches!(value.as_bytes().get(name), Some(b'(' | b'[')))
+        || (dotted && name == value.len() && !is_random(value))
 }
 
 fn is_path(value: &str) -> bool {
-    let file = value.rsplit_once('.').is_some_and(|(_, end)| (1..=5).contains(&end.len()) && end.bytes().all(|byte| is(byte, LOWER)));
-    let named = [".json", ".pem", ".txt", ".yml", ".yaml", ".toml", ".env", ".py", ".js", ".ts", ".rs", ".go", ".md"];
+    let file = value.rsplit_once('.').is_some_and(|(_, end)| {
+        (1..=5).contains(&end.len()) && end.bytes().all(|byte| is(byte, LOWER))
+    });
+    let named = [
+        ".json", ".pem", ".txt", ".yml", ".yaml", ".toml", ".env", ".py", ".js", ".ts", ".rs",
+        ".go", ".md",
+    ];
     ["/", "./", "../", "~/"].iter().any(|start| value.starts_with(start))
         || (file && value.contains('/'))
         || named.iter().any(|end| value.ends_with(end))
 }
 
-/// Short passwords as people choose them: letters with a digit or a symbol among them, or a number of some length.
+/// Short passwords as people choose them: letters with a digit or a symbol among them, or a number
+/// of some length.
 fn like_a_password(value: &str) -> bool {
     const METHODS: [&str; 14] = [
-        "sha1", "sha256", "sha512", "sha-256", "sha-512", "md5", "base64", "argon2", "argon2id", "pbkdf2", "utf8", "utf-8", "oauth2",
-        "es256",
+        "sha1", "sha256", "sha512", "sha-256", "sha-512", "md5", "base64", "argon2", "argon2id",
+        "pbkdf2", "utf8", "utf-8", "oauth2", "es256",
     ];
     let core = value.trim_end_matches(['!', '?', '.', ',']);
     let bytes = core.as_bytes();
     let letters = core.chars().filter(|c| c.is_alphabetic()).count();
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
-    if core.chars().count() < 4 || value.contains("://") || is_path(value) || stands_for_another(core) {
+    if core.chars().count() < 4
+        || value.contains("://")
+        || is_path(value)
+        || stands_for_another(core)
+    {
         return false;
     }
     if letters == 0 {
         return digits == core.len();
     }
-    let symbol = bytes.iter().skip(1).take(bytes.len().saturating_sub(2)).any(|byte| b"@#$%^&*!+=~?".contains(byte));
-    // `8-character`, `v1.2.3`, `__u32`, and the names of methods and events say something about a password, they are none.
-    let measure = core.split_once('-').is_some_and(|(a, b)| a.bytes().all(|byte| is(byte, DIGIT)) && b.bytes().all(|byte| is(byte, LOWER)));
+    let symbol = bytes
+        .iter()
+        .skip(1)
+        .take(bytes.len().saturating_sub(2))
+        .any(|byte| b"@#$%^&*!+=~?".contains(byte));
+    // `8-character`, `v1.2.3`, `__u32`, and the names of methods and events say something about a
+    // password, they are none.
+    let measure = core.split_once('-').is_some_and(|(a, b)| {
+        a.bytes().all(|byte| is(byte, DIGIT)) && b.bytes().all(|byte| is(byte, LOWER))
+    });
     let version = core.starts_with('v') && core[1..].bytes().all(|byte| is(byte, DIGIT | DOT));
-    let kind = core.trim_start_matches('_').trim_end_matches("_t").trim_end_matches(|c: char| c.is_ascii_digit());
+    let kind = core
+        .trim_start_matches('_')
+        .trim_end_matches("_t")
+        .trim_end_matches(|c: char| c.is_ascii_digit());
     let type_name = ["u", "i", "s", "int", "uint", "float"].contains(&kind);
     let named = measure
         || version
@@ -1501,7 +1841,8 @@ fn like_a_password(value: &str) -> bool {
     !named && (digits > 0 || symbol)
 }
 
-/// Keys and tokens as machines make them. `near` a telling word less is needed than somewhere after it.
+/// Keys and tokens as machines make them. `near` a telling word less is needed than somewhere after
+/// it.
 fn like_a_token(value: &str, near: bool) -> bool {
     // As secrets for one-time codes are written.
     let base32 = value.len() >= 16
@@ -1517,19 +1858,28 @@ fn like_a_token(value: &str, near: bool) -> bool {
 }
 
 fn is_hex(value: &str) -> bool {
-    let (lower, digits) = (value.bytes().all(|byte| is(byte, HEX)), value.bytes().any(|byte| is(byte, DIGIT)));
+    let (lower, digits) =
+        (value.bytes().all(|byte| is(byte, HEX)), value.bytes().any(|byte| is(byte, DIGIT)));
     let upper = value.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'));
     (lower || upper) && digits && value.bytes().any(|byte| !is(byte, DIGIT))
 }
 
 fn is_uuid(value: &str) -> bool {
     let dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
-    value.len() == 36 && value.bytes().enumerate().all(|(at, byte)| if dash(at) { byte == b'-' } else { byte.is_ascii_hexdigit() })
+    value.len() == 36
+        && value
+            .bytes()
+            .enumerate()
+            .all(|(at, byte)| if dash(at) { byte == b'-' } else { byte.is_ascii_hexdigit() })
 }
 
 fn is_aws_secret(value: &str) -> bool {
     let has = |classes| value.bytes().any(|byte| is(byte, classes));
-    value.len() == 40 && value.bytes().all(|byte| is(byte, ALNUM | PLUS | SLASH)) && has(UPPER) && has(LOWER) && has(DIGIT)
+    value.len() == 40
+        && value.bytes().all(|byte| is(byte, ALNUM | PLUS | SLASH))
+        && has(UPPER)
+        && has(LOWER)
+        && has(DIGIT)
 }
 
 fn names_aws(context: &[u8]) -> bool {
@@ -1539,7 +1889,9 @@ fn names_aws(context: &[u8]) -> bool {
 
 fn is_random(value: &str) -> bool {
     let digest = ["sha256", "sha1", "sha512", "md5"].iter().any(|method| value.starts_with(method));
-    let public_key = ["AAAAB3Nza", "AAAAC3Nza", "AAAAE2Vj", "AAAAGnNr"].iter().any(|start| value.starts_with(start));
+    let public_key = ["AAAAB3Nza", "AAAAC3Nza", "AAAAE2Vj", "AAAAGnNr"]
+        .iter()
+        .any(|start| value.starts_with(start));
     let time = value.bytes().all(|byte| !is(byte, UPPER | LOWER) || matches!(byte, b'T' | b'Z'));
     let ascii = value.bytes().all(|byte| byte.is_ascii_graphic());
     ascii
@@ -1559,17 +1911,22 @@ fn distinct(bytes: &[u8]) -> u32 {
     seen.iter().map(|part| part.count_ones()).sum()
 }
 
-/// How many bytes stand in words that nobody would say: digits amid letters, or capitals without sense.
+/// How many bytes stand in words that nobody would say: digits amid letters, or capitals without
+/// sense.
 fn jumbled_length(bytes: &[u8]) -> usize {
     bytes.split(|byte| !is(*byte, ALNUM)).filter(|word| is_jumbled(word)).map(<[u8]>::len).sum()
 }
 
 fn is_jumbled(word: &[u8]) -> bool {
-    let changes = |classes| word.windows(2).filter(|pair| is(pair[0], classes) != is(pair[1], classes)).count();
+    let changes = |classes| {
+        word.windows(2).filter(|pair| is(pair[0], classes) != is(pair[1], classes)).count()
+    };
     let (to_digit, to_capital) = (changes(DIGIT), changes(UPPER));
     let capitals = word.iter().filter(|byte| is(**byte, UPPER)).count();
-    // `sha256sum` and `v2` are words; `a1b2` and `xK9p4Rt` are not. `CamelCase` has fewer capitals than chance would give.
-    let cased = word.len() >= 12 && to_capital * 5 >= word.len() * 2 && capitals * 10 >= word.len() * 3;
+    // `sha256sum` and `v2` are words; `a1b2` and `xK9p4Rt` are not. `CamelCase` has fewer capitals
+    // than chance would give.
+    let cased =
+        word.len() >= 12 && to_capital * 5 >= word.len() * 2 && capitals * 10 >= word.len() * 3;
     to_digit >= 3 || (to_digit >= 2 && word.len() > 8) || cased
 }
 
@@ -1581,7 +1938,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Fake secrets are put together from pieces, so that no scanner of a host takes this file for a leak.
+    // Fake secrets are put together from pieces, so that no scanner of a host takes this file for a
+    // leak.
     const KEY: MarkerKey = MarkerKey::new([7; 32]);
     const BODY: &str = "aB3dE5gH7jK9mN1pQ4sT6vW8yZ0bC2dF4hJ6kL8nP0rS2tV4xY6zA8cE1gI3kM5oQ7sU9wX1zB3dF5hJ7lN9pR1tV3xZ5";
     const HEXES: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
@@ -1592,7 +1950,11 @@ mod tests {
         let redacted = redact(&text, &KEY);
         let mark = KEY.mark(kind, secret.as_bytes());
         assert_eq!(redacted.text, format!("{before}{mark}{after}"), "in {text:?}");
-        assert_eq!(redacted.hidden.iter().map(|hidden| hidden.mark.as_str()).collect::<Vec<_>>(), [mark], "in {text:?}");
+        assert_eq!(
+            redacted.hidden.iter().map(|hidden| hidden.mark.as_str()).collect::<Vec<_>>(),
+            [mark],
+            "in {text:?}"
+        );
         assert_eq!(redact(&redacted.text, &KEY).hidden, [], "again in {}", redacted.text);
     }
 
@@ -1616,7 +1978,9 @@ mod tests {
     #[test]
     fn keys_of_vendors_are_hidden_wherever_they_stand() {
         for anchor in &RULES.anchors {
-            let (Some(key), Sign::Vendor { kind, .. }) = (made(anchor), &anchor.sign) else { continue };
+            let (Some(key), Sign::Vendor { kind, .. }) = (made(anchor), &anchor.sign) else {
+                continue;
+            };
             hides("", &key, "", kind);
             hides("Use ", &key, ".", kind);
             hides("Schlüssel „", &key, "“ für später", kind);
@@ -1651,31 +2015,56 @@ mod tests {
 
     #[test]
     fn the_data_files_can_be_read_whole() {
-        let (rules, faults) = rules::Rules::read(include_str!("secrets/formats.txt"), include_str!("secrets/words.txt"));
+        let (rules, faults) = rules::Rules::read(
+            include_str!("secrets/formats.txt"),
+            include_str!("secrets/words.txt"),
+        );
         assert_eq!(faults, Vec::<String>::new());
         for (at, anchor) in rules.anchors.iter().enumerate() {
             let Sign::Vendor { kind, least, .. } = anchor.sign else { continue };
-            assert!(least >= 12 && kind.bytes().all(|byte| is(byte, LOWER | DIGIT | DASH)), "{}", anchor.text);
-            let shadowed = rules.anchors[..at]
-                .iter()
-                .find(|other| matches!(other.sign, Sign::Vendor { .. }) && anchor.text.starts_with(&other.text) && anchor.at == other.at);
-            assert!(shadowed.is_none(), "{} stands behind {}", anchor.text, shadowed.map_or("", |other| &other.text));
+            assert!(
+                least >= 12 && kind.bytes().all(|byte| is(byte, LOWER | DIGIT | DASH)),
+                "{}",
+                anchor.text
+            );
+            let shadowed = rules.anchors[..at].iter().find(|other| {
+                matches!(other.sign, Sign::Vendor { .. })
+                    && anchor.text.starts_with(&other.text)
+                    && anchor.at == other.at
+            });
+            assert!(
+                shadowed.is_none(),
+                "{} stands behind {}",
+                anchor.text,
+                shadowed.map_or("", |other| &other.text)
+            );
         }
-        let (_, faults) = rules::Rules::read("key | ab\nshape | x | nothing", "[en]\nwords: a\npart: ab@7");
+        let (_, faults) =
+            rules::Rules::read("key | ab\nshape | x | nothing", "[en]\nwords: a\npart: ab@7");
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 
     // Y1
     #[test]
     fn nothing_is_hidden_in_what_only_looks_like_a_secret() {
-        let lines = include_str!("secrets/harmless.txt").lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
+        let lines = include_str!("secrets/harmless.txt")
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with("# "));
         let lines: Vec<String> = lines.map(|line| line.replace("\\n", "\n")).collect();
         assert!(lines.len() >= 500, "{}", lines.len());
-        let hidden: Vec<_> = lines.iter().map(|line| redact(line, &KEY).text).filter(|text| text.contains(MARK)).collect();
+        let hidden: Vec<_> = lines
+            .iter()
+            .map(|line| redact(line, &KEY).text)
+            .filter(|text| text.contains(MARK))
+            .collect();
         assert_eq!(hidden, Vec::<String>::new());
         // Nor within JSON.
         let json: Vec<_> = lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
-        let hidden: Vec<_> = json.iter().map(|line| redact(line, &KEY).text).filter(|text| text.contains(MARK)).collect();
+        let hidden: Vec<_> = json
+            .iter()
+            .map(|line| redact(line, &KEY).text)
+            .filter(|text| text.contains(MARK))
+            .collect();
         assert_eq!(hidden, Vec::<String>::new());
     }
 
@@ -1693,7 +2082,10 @@ mod tests {
         bytes[..4].copy_from_slice(b"Jefe");
         let key = MarkerKey::new(bytes);
         assert_eq!(key.mark("x", b"what do ya want for nothing?"), "[secret:x:5bdcc146]");
-        assert_eq!(MarkerKey::from_hex(format!(" {}\n", key.to_hex()).as_bytes()), Some(key.clone()));
+        assert_eq!(
+            MarkerKey::from_hex(format!(" {}\n", key.to_hex()).as_bytes()),
+            Some(key.clone())
+        );
         assert_eq!((MarkerKey::from_hex(b"12"), MarkerKey::from_hex(&[b'x'; 64])), (None, None));
         assert_eq!(format!("{key:?}"), "MarkerKey(…)");
         for kept in ["[secret:]", "[secret:a:12]", "[secret:a:0123456g]", "no mark", ""] {
@@ -1708,30 +2100,77 @@ mod tests {
         assert!(rows.len() >= 200, "{}", rows.len());
         for row in rows {
             let redacted = redact(&row.text(), &KEY).text.into_owned();
-            let mark = redacted.strip_prefix(row.before.as_str()).and_then(|rest| rest.strip_suffix(row.after.as_str()));
+            let mark = redacted
+                .strip_prefix(row.before.as_str())
+                .and_then(|rest| rest.strip_suffix(row.after.as_str()));
             let mark = mark.unwrap_or_else(|| panic!("{}: {redacted:?}", row.name));
-            assert_eq!(mark_around(mark.as_bytes(), 1), Some(mark.len()), "{}: {redacted:?}", row.name);
-            assert!(!row.made.iter().any(|made| redacted.contains(made.as_str())), "{}: {redacted:?}", row.name);
+            assert_eq!(
+                mark_around(mark.as_bytes(), 1),
+                Some(mark.len()),
+                "{}: {redacted:?}",
+                row.name
+            );
+            assert!(
+                !row.made.iter().any(|made| redacted.contains(made.as_str())),
+                "{}: {redacted:?}",
+                row.name
+            );
             assert_eq!(redact(&redacted, &KEY).hidden, [], "{}: {redacted:?}", row.name);
             // Also within JSON, where a line break is written as two signs.
             let json = serde_json::to_string(&row.text()).unwrap();
             let hidden = redact(&json, &KEY).text.into_owned();
-            assert!(!row.made.iter().any(|made| hidden.contains(made.as_str())), "{}: {hidden:?}", row.name);
-            assert!(serde_json::from_str::<serde_json::Value>(&hidden).is_ok(), "{}: {hidden:?}", row.name);
+            assert!(
+                !row.made.iter().any(|made| hidden.contains(made.as_str())),
+                "{}: {hidden:?}",
+                row.name
+            );
+            assert!(
+                serde_json::from_str::<serde_json::Value>(&hidden).is_ok(),
+                "{}: {hidden:?}",
+                row.name
+            );
         }
     }
 
     #[test]
     fn private_keys_are_hidden_as_a_block() {
-        let (begin, end) = (concat!("-----BEGIN RSA PRIV", "ATE KEY-----"), concat!("-----END RSA PRIV", "ATE KEY-----"));
+        let (begin, end) = (
+            concat!("-----BEGIN RSA PRIV", "ATE KEY-----"),
+            concat!("-----END RSA PRIV", "ATE KEY-----"),
+        );
         let (line, last) = (&BODY[..64], "x9Q=");
-        hides("my key:\n", &format!("{begin}\n{line}\n{line}\n{last}\n{end}"), "\nplease", "private-key");
-        hides("{\"key\":\"", &format!("{begin}\\n{line}\\n{last}\\n{end}"), "\\n\"}", "private-key");
-        hides("cut off: ", &format!("{begin}\n{line}\n{line}\n{last}"), "\n\nwhat is wrong with it?", "private-key");
+        hides(
+            "my key:\n",
+            &format!("{begin}\n{line}\n{line}\n{last}\n{end}"),
+            "\nplease",
+            "private-key",
+        );
+        hides(
+            "{\"key\":\"",
+            &format!("{begin}\\n{line}\\n{last}\\n{end}"),
+            "\\n\"}",
+            "private-key",
+        );
+        hides(
+            "cut off: ",
+            &format!("{begin}\n{line}\n{line}\n{last}"),
+            "\n\nwhat is wrong with it?",
+            "private-key",
+        );
         hides("{\"key\":\"", &format!("{begin}\\n{line}\\n{line}"), "\"}", "private-key");
-        hides("", &format!("{begin}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0F1E\n\n{line}"), "", "private-key");
+        hides(
+            "",
+            &format!("{begin}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0F1E\n\n{line}"),
+            "",
+            "private-key",
+        );
         let ssh = concat!("-----BEGIN OPENSSH PRIV", "ATE KEY-----");
-        hides("> ", &format!("{ssh}\n> {line}\n> {}", concat!("-----END OPENSSH PRIV", "ATE KEY-----")), "\n> ok", "private-key");
+        hides(
+            "> ",
+            &format!("{ssh}\n> {line}\n> {}", concat!("-----END OPENSSH PRIV", "ATE KEY-----")),
+            "\n> ok",
+            "private-key",
+        );
     }
 
     #[test]
@@ -1958,7 +2397,11 @@ mod tests {
     #[test]
     fn a_hostile_text_comes_back_soon() {
         let pieces = "glpat- sk- eyJ- eyJaaaaaaaaaa. password: password_for_ ://a: -----BEGIN_PRIVATE_KEY----- key_ Bearer_a. token=a, 12345678:AA cookie= cookie:_a=b; curl_-u_a: mysql_-p :5432:a:b: seed_phrase_abc_ mnemonic_ 4_1- DE89_ AZDO -us .atlasv1. Private-Lines:_1\n Authorization:_a_";
-        for piece in pieces.split(' ').map(|piece| piece.replace('_', " ")).chain(["ghp_".into(), "sk_live_".into()]) {
+        for piece in pieces
+            .split(' ')
+            .map(|piece| piece.replace('_', " "))
+            .chain(["ghp_".into(), "sk_live_".into()])
+        {
             let once = redact(&piece.repeat(40_000 / piece.len()), &KEY).text.into_owned();
             assert_eq!(redact(&once, &KEY).hidden, [], "{piece}");
         }

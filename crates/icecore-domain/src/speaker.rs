@@ -1,9 +1,10 @@
 //! Who speaks: the one rule that says whose words a message has.
 //!
-//! A word for a role decides: `user` is the owner of this memory, `assistant` an assistant. A name is no role. Somebody who
-//! is only named is another person, unless the owner is known by that name, or is the one human beside an assistant in a
-//! conversation that is handed over whole. Another person's words are of low trust: they can be found and confirmed, but
-//! they make no rule, wish or promise of the owner's.
+//! A word for a role decides: `user` is the owner of this memory, `assistant` an assistant. A name
+//! is no role. Somebody who is only named is another person, unless the owner is known by that
+//! name, or is the one human beside an assistant in a conversation that is handed over whole.
+//! Another person's words are of low trust: they can be found and confirmed, but they make no rule,
+//! wish or promise of the owner's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,10 +28,16 @@ impl OwnerNames {
         self.0.contains(&folded(name)) || OWN_WORDS.contains(&folded(name).as_str())
     }
 
-    /// Whether a user of that name is another person where these names speak as users too: unless the owner is known by a name,
-    /// one of several named users is not known to be the owner.
-    pub fn is_one_of_several<'a>(&self, name: &str, users: impl IntoIterator<Item = &'a str>) -> bool {
-        self.0.is_empty() && !self.has(name) && users.into_iter().any(|user| folded(user) != folded(name))
+    /// Whether a user of that name is another person where these names speak as users too: unless
+    /// the owner is known by a name, one of several named users is not known to be the owner.
+    pub fn is_one_of_several<'a>(
+        &self,
+        name: &str,
+        users: impl IntoIterator<Item = &'a str>,
+    ) -> bool {
+        self.0.is_empty()
+            && !self.has(name)
+            && users.into_iter().any(|user| folded(user) != folded(name))
     }
 }
 
@@ -74,12 +81,14 @@ impl Voices {
             return true;
         }
         let only_one = self.named.len() == 1 && !self.has_unnamed_user;
-        owner.0.is_empty() && only_one && (said.role.is_some() || (extent == Extent::Whole && self.has_assistant))
+        owner.0.is_empty()
+            && only_one
+            && (said.role.is_some() || (extent == Extent::Whole && self.has_assistant))
     }
 }
 
-/// Says of each message who speaks: fills in the role and, where it is another person, their name and the origin of their
-/// words.
+/// Says of each message who speaks: fills in the role and, where it is another person, their name
+/// and the origin of their words.
 pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
     let place = |said: &Said| (said.conversation.clone(), said.session.clone());
     // Most of what comes names nobody.
@@ -93,15 +102,20 @@ pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
     let mut with_others = BTreeSet::new();
     for said in messages.iter_mut().filter(|said| matches!(said.role, None | Some(Role::User))) {
         let Some(name) = said.name.clone() else { continue };
-        if !voices.get(&place(said)).is_some_and(|voices| voices.is_owner(said, &name, owner, extent)) {
+        if !voices
+            .get(&place(said))
+            .is_some_and(|voices| voices.is_owner(said, &name, owner, extent))
+        {
             with_others.insert(place(said));
-            said.origin = said.origin.filter(|origin| *origin == Origin::Tool).or(Some(Origin::Import));
+            said.origin =
+                said.origin.filter(|origin| *origin == Origin::Tool).or(Some(Origin::Import));
             said.other_speaker = Some(name);
         }
         said.role = Some(Role::User);
     }
     for said in messages.iter_mut().filter(|said| said.role.is_none()) {
-        // What stands above the first speaker of a talk among several people is not known to be the owner's.
+        // What stands above the first speaker of a talk among several people is not known to be the
+        // owner's.
         if with_others.contains(&place(said)) {
             said.origin = said.origin.or(Some(Origin::Import));
         }
@@ -118,11 +132,20 @@ mod tests {
     }
 
     /// The names of those who are taken for other people.
-    fn others(messages: &[(Option<Role>, Option<&str>)], owner: &[&str], extent: Extent) -> Vec<String> {
-        let mut messages: Vec<Said> = messages.iter().map(|(role, name)| said(*role, *name)).collect();
+    fn others(
+        messages: &[(Option<Role>, Option<&str>)],
+        owner: &[&str],
+        extent: Extent,
+    ) -> Vec<String> {
+        let mut messages: Vec<Said> =
+            messages.iter().map(|(role, name)| said(*role, *name)).collect();
         attribute(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
         assert!(messages.iter().all(|said| said.role.is_some()));
-        assert!(messages.iter().all(|said| said.other_speaker.is_none() || said.origin == Some(Origin::Import)));
+        assert!(
+            messages
+                .iter()
+                .all(|said| said.other_speaker.is_none() || said.origin == Some(Origin::Import))
+        );
         messages.into_iter().filter_map(|said| said.other_speaker).collect()
     }
 
@@ -156,15 +179,23 @@ mod tests {
             (&[(USER, None), (ASSISTANT, Some("Bob"))], &[], Whole, &[]),
             (&[(None, Some("I")), (None, Some("Bob"))], &[], Part, &["Bob"]),
         ] {
-            assert_eq!(others(messages, owner, extent), expected, "{messages:?} {owner:?} {extent:?}");
+            assert_eq!(
+                others(messages, owner, extent),
+                expected,
+                "{messages:?} {owner:?} {extent:?}"
+            );
         }
     }
 
     #[test]
     fn what_stands_above_a_talk_among_others_is_not_the_owners() {
-        let mut messages = vec![said(None, None), said(None, Some("Bob")), said(None, Some("Carol"))];
+        let mut messages =
+            vec![said(None, None), said(None, Some("Bob")), said(None, Some("Carol"))];
         attribute(&mut messages, &OwnerNames::default(), Extent::Whole);
-        assert_eq!((messages[0].role, messages[0].origin), (Some(Role::User), Some(Origin::Import)));
+        assert_eq!(
+            (messages[0].role, messages[0].origin),
+            (Some(Role::User), Some(Origin::Import))
+        );
         let mut alone = vec![said(None, None)];
         attribute(&mut alone, &OwnerNames::default(), Extent::Whole);
         assert_eq!((alone[0].role, alone[0].origin), (Some(Role::User), None));

@@ -1,7 +1,8 @@
 //! The summary: what a period came to. One cascade of them serves every reader.
 //!
-//! Every accepted version is a line that is never changed; the Markdown file a person opens is a view of the newest. A
-//! summary keeps a hash of what it was made from: as long as its sources have that hash, nothing is due.
+//! Every accepted version is a line that is never changed; the Markdown file a person opens is a
+//! view of the newest. A summary keeps a hash of what it was made from: as long as its sources have
+//! that hash, nothing is due.
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,7 +90,10 @@ impl Period {
             Self::Session { day, .. } | Self::Day(day) => Days { first: day, last: day },
             Self::Week(week) => Days { first: week.monday(), last: week.sunday() },
             Self::Month(month) => month.span_of_weeks(),
-            Self::Year(year) => Days { first: month(year, 1).span_of_weeks().first, last: month(year, 12).span_of_weeks().last },
+            Self::Year(year) => Days {
+                first: month(year, 1).span_of_weeks().first,
+                last: month(year, 12).span_of_weeks().last,
+            },
         }
     }
 
@@ -170,7 +174,8 @@ impl FromStr for Period {
         let wrong = || NotAPeriod(crate::plain::one_line(text).chars().take(60).collect());
         let text = text.trim();
         if let Some((day, number)) = text.split_once("_session_") {
-            let digits = (2..=6).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+            let digits =
+                (2..=6).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
             let number = if digits { number.parse().unwrap_or(0) } else { 0 };
             let day = read_date(day).filter(|_| number > 0).ok_or_else(wrong)?;
             return Ok(Self::Session { day, number });
@@ -179,7 +184,12 @@ impl FromStr for Period {
             return Ok(Self::Day(day));
         }
         if text.len() == 4 && text.bytes().all(|b| b.is_ascii_digit()) {
-            return text.parse().ok().filter(|year| (1..=9998).contains(year)).map(Self::Year).ok_or_else(wrong);
+            return text
+                .parse()
+                .ok()
+                .filter(|year| (1..=9998).contains(year))
+                .map(Self::Year)
+                .ok_or_else(wrong);
         }
         text.parse().map(Self::Week).or_else(|_| text.parse().map(Self::Month)).map_err(|_| wrong())
     }
@@ -434,28 +444,44 @@ impl Summary {
             sources: self.sources.iter().map(ToString::to_string).collect(),
             made_by: self.maker.to_string(),
             provisional: self.provisional,
-            importance: (self.importance != Importance::Ordinary).then(|| self.importance.word().into()),
-            left_out: self.left_out.iter().map(|left| (left.what.clone(), left.why.clone())).collect(),
+            importance: (self.importance != Importance::Ordinary)
+                .then(|| self.importance.word().into()),
+            left_out: self
+                .left_out
+                .iter()
+                .map(|left| (left.what.clone(), left.why.clone()))
+                .collect(),
             cost: self.cost,
-            similar: self
-                .similar
-                .as_ref()
-                .map(|similar| SimilarLine { period: similar.period.to_string(), shared: similar.shared.clone() }),
+            similar: self.similar.as_ref().map(|similar| SimilarLine {
+                period: similar.period.to_string(),
+                shared: similar.shared.clone(),
+            }),
         };
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     }
 
     /// Reads a line; the error is the end of the sentence "this line …".
     pub fn read(line: &[u8]) -> Result<Self, String> {
-        let line: Line = serde_json::from_slice(line)
-            .map_err(|error| format!("is not a summary: {}", error.to_string().split(" at line ").next().unwrap_or_default()))?;
-        let moment =
-            |name: &str, text: &str| Moment::read(text).map(|read| read.moment).ok_or_else(|| format!("has a `{name}` that is no time"));
+        let line: Line = serde_json::from_slice(line).map_err(|error| {
+            format!(
+                "is not a summary: {}",
+                error.to_string().split(" at line ").next().unwrap_or_default()
+            )
+        })?;
+        let moment = |name: &str, text: &str| {
+            Moment::read(text)
+                .map(|read| read.moment)
+                .ok_or_else(|| format!("has a `{name}` that is no time"))
+        };
         let period: Period = line.period.parse().map_err(|error: NotAPeriod| error.to_string())?;
         let session = match (period, line.conversation) {
-            (Period::Session { day, .. }, Some(conversation)) => Some(SessionKey { day, conversation, session: line.session }),
+            (Period::Session { day, .. }, Some(conversation)) => {
+                Some(SessionKey { day, conversation, session: line.session })
+            }
             // The primer of another program names no conversation.
-            (Period::Session { .. }, None) if line.made_by != "file" => return Err("has no `conversation`".into()),
+            (Period::Session { .. }, None) if line.made_by != "file" => {
+                return Err("has no `conversation`".into());
+            }
             _ => None,
         };
         Ok(Self {
@@ -479,10 +505,15 @@ impl Summary {
                 other => Maker::Model(other.strip_prefix("model ").unwrap_or(other).to_owned()),
             },
             provisional: line.provisional,
-            importance: line.importance.and_then(|word| word.parse().ok()).unwrap_or(Importance::Ordinary),
+            importance: line
+                .importance
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(Importance::Ordinary),
             left_out: line.left_out.into_iter().map(|(what, why)| LeftOut { what, why }).collect(),
             cost: line.cost,
-            similar: line.similar.and_then(|similar| Some(Similar { period: similar.period.parse().ok()?, shared: similar.shared })),
+            similar: line.similar.and_then(|similar| {
+                Some(Similar { period: similar.period.parse().ok()?, shared: similar.shared })
+            }),
         })
     }
 
@@ -574,7 +605,9 @@ pub fn read_file(text: &str) -> ReadView {
         let header = text.split("\n---").next().unwrap_or_default();
         let hash = header.lines().find_map(|line| line.trim().strip_prefix("content: "));
         return match read {
-            Some((headline, body)) if hash == Some(content(&headline, &body).short().as_str()) => ReadView::Ours,
+            Some((headline, body)) if hash == Some(content(&headline, &body).short().as_str()) => {
+                ReadView::Ours
+            }
             Some((headline, body)) => ReadView::Edited { headline, body },
             None => ReadView::Broken,
         };
@@ -582,7 +615,9 @@ pub fn read_file(text: &str) -> ReadView {
     // Without a first paragraph, the first line.
     let first_line = || match text.trim().split_once('\n').unwrap_or((text.trim(), "")) {
         ("", _) => None,
-        (first, rest) => Some((first.trim_start_matches('#').trim().to_owned(), rest.trim().to_owned())),
+        (first, rest) => {
+            Some((first.trim_start_matches('#').trim().to_owned(), rest.trim().to_owned()))
+        }
     };
     match read.or_else(first_line) {
         Some((headline, body)) => ReadView::Foreign { headline, body },
@@ -600,7 +635,11 @@ fn quoted(text: &str) -> String {
 pub fn header_bytes(session: Option<&SessionKey>) -> usize {
     // Dates, counts, a title, and the longest name of a maker.
     const REST: usize = 560;
-    let names = session.map_or(0, |key| quoted(&key.conversation).len() + key.session.as_deref().map_or(0, |name| quoted(name).len()) + 32);
+    let names = session.map_or(0, |key| {
+        quoted(&key.conversation).len()
+            + key.session.as_deref().map_or(0, |name| quoted(name).len())
+            + 32
+    });
     REST + names
 }
 
@@ -624,15 +663,24 @@ pub fn read_view(text: &str) -> Option<(String, String)> {
     (!headline.is_empty()).then(|| (headline, body.trim().to_owned()))
 }
 
-/// What a file says without the reference that icecore put behind it; the header tells whether it did.
+/// What a file says without the reference that icecore put behind it; the header tells whether it
+/// did.
 fn without_reference(header: &str, rest: &str) -> String {
     let referred = header.lines().find_map(|line| line.trim().strip_prefix("similar: "));
     let ours = referred.map(|period| format!("{SIMILAR}{}", period.trim()));
-    let is_ours = |line: &str| ours.as_ref().is_some_and(|ours| line.trim_end() == ours || line.starts_with(&format!("{ours} (")));
+    let is_ours = |line: &str| {
+        ours.as_ref()
+            .is_some_and(|ours| line.trim_end() == ours || line.starts_with(&format!("{ours} (")))
+    };
     // What somebody wrote behind it stays, as does a line before it that only looks like it.
     let last = rest.lines().rev().position(is_ours);
     let skip = last.map(|back| rest.lines().count() - 1 - back);
-    let kept: Vec<&str> = rest.lines().enumerate().filter(|(at, _)| Some(*at) != skip).map(|(_, line)| line).collect();
+    let kept: Vec<&str> = rest
+        .lines()
+        .enumerate()
+        .filter(|(at, _)| Some(*at) != skip)
+        .map(|(_, line)| line)
+        .collect();
     kept.join("\n")
 }
 
@@ -672,8 +720,13 @@ impl SummaryQuery {
             && self.until.is_none_or(|until| recorded.at() <= until)
     }
 
-    /// Of all versions in the order they were written, the newest of each period asked for, by period.
-    pub fn choose<T>(&self, all: impl IntoIterator<Item = T>, of: impl Fn(&T) -> (Period, Moment)) -> Vec<T> {
+    /// Of all versions in the order they were written, the newest of each period asked for, by
+    /// period.
+    pub fn choose<T>(
+        &self,
+        all: impl IntoIterator<Item = T>,
+        of: impl Fn(&T) -> (Period, Moment),
+    ) -> Vec<T> {
         let mut newest = std::collections::BTreeMap::new();
         for one in all {
             let (period, recorded) = of(&one);
@@ -720,8 +773,16 @@ mod tests {
     #[test]
     fn periods_are_named_in_iso_dates_and_two_digit_numbers() {
         for (name, path, archived) in [
-            ("2026-02-13_session_01", "primers/daily/2026-02-13_session_01.md", "primers/archive/2026-Q1/2026-02-13_session_01.md"),
-            ("2026-02-13_session_123", "primers/daily/2026-02-13_session_123.md", "primers/archive/2026-Q1/2026-02-13_session_123.md"),
+            (
+                "2026-02-13_session_01",
+                "primers/daily/2026-02-13_session_01.md",
+                "primers/archive/2026-Q1/2026-02-13_session_01.md",
+            ),
+            (
+                "2026-02-13_session_123",
+                "primers/daily/2026-02-13_session_123.md",
+                "primers/archive/2026-Q1/2026-02-13_session_123.md",
+            ),
             ("2026-02-13", "primers/daily/2026-02-13.md", "primers/archive/2026-Q1/2026-02-13.md"),
             ("2026-W53", "primers/weekly/2026-W53.md", "primers/archive/2026-Q4/2026-W53.md"),
             ("2026-12", "primers/monthly/2026-12.md", "primers/archive/2026-Q4/2026-12.md"),
@@ -733,7 +794,17 @@ mod tests {
                 assert_eq!(period.archived().as_str(), archived);
             }
         }
-        for bad in ["", "2026-02-13_session_0", "2026-02-13_session_00", "2026-02-30", "2027-W53", "2026-13", "26", "../x", "2026-2-3"] {
+        for bad in [
+            "",
+            "2026-02-13_session_0",
+            "2026-02-13_session_00",
+            "2026-02-30",
+            "2027-W53",
+            "2026-13",
+            "26",
+            "../x",
+            "2026-2-3",
+        ] {
             assert!(bad.parse::<Period>().is_err(), "{bad}");
         }
     }
@@ -762,19 +833,33 @@ mod tests {
     }
 
     fn refers() -> Similar {
-        Similar { period: "2026-W01".parse().unwrap(), shared: vec!["harbour".into(), "permits".into()] }
+        Similar {
+            period: "2026-W01".parse().unwrap(),
+            shared: vec!["harbour".into(), "permits".into()],
+        }
     }
 
     // Y11
     #[test]
     fn a_reference_stands_in_the_line_and_behind_the_text_and_is_no_part_of_it() {
-        let (without, one) =
-            (summary("It went well.", "- a\n- b"), Summary { similar: Some(refers()), ..summary("It went well.", "- a\n- b") });
+        let (without, one) = (
+            summary("It went well.", "- a\n- b"),
+            Summary { similar: Some(refers()), ..summary("It went well.", "- a\n- b") },
+        );
         assert_eq!(Summary::read(one.line().trim_end().as_bytes()), Ok(one.clone()));
-        assert!(one.line().contains(r#""similar":{"period":"2026-W01","shared":["harbour","permits"]}"#), "{}", one.line());
+        assert!(
+            one.line()
+                .contains(r#""similar":{"period":"2026-W01","shared":["harbour","permits"]}"#),
+            "{}",
+            one.line()
+        );
         assert!(!without.line().contains("similar"), "older lines have none");
         assert_eq!((one.content(), one.head()), (without.content(), without.head()));
-        assert!(one.view().ends_with("- b\n\nSimilar: 2026-W01 (harbour, permits)\n"), "{}", one.view());
+        assert!(
+            one.view().ends_with("- b\n\nSimilar: 2026-W01 (harbour, permits)\n"),
+            "{}",
+            one.view()
+        );
         // What a person does around it is what the person did.
         let edited = |text: &str| match read_file(text) {
             ReadView::Edited { headline, body } => (headline, body),
@@ -783,16 +868,31 @@ mod tests {
         let mine = |body: &str| ("It went well.".to_owned(), body.to_owned());
         assert_eq!(edited(&one.view().replace("- b", "- c")), mine("- a\n- c"));
         assert_eq!(edited(&format!("{}My note.\n", one.view())), mine("- a\n- b\n\nMy note."));
-        assert_eq!(edited(&one.view().replace("- b", "- Similar: 2026-W01 (x)")), mine("- a\n- Similar: 2026-W01 (x)"));
+        assert_eq!(
+            edited(&one.view().replace("- b", "- Similar: 2026-W01 (x)")),
+            mine("- a\n- Similar: 2026-W01 (x)")
+        );
         assert_eq!(
             edited(&one.view().replace("Similar: 2026-W01", "Not at all like 2026-W01")).1,
             "- a\n- b\n\nNot at all like 2026-W01 (harbour, permits)"
         );
         // Taking it away changes nothing that was said; without one, such a line is the person's.
-        assert_eq!(read_file(&one.view().replace("\nSimilar: 2026-W01 (harbour, permits)\n", "")), ReadView::Ours);
-        assert_eq!(edited(&format!("{}\nSimilar: 2026-W01 (x)\n", without.view())).1, "- a\n- b\n\nSimilar: 2026-W01 (x)");
+        assert_eq!(
+            read_file(&one.view().replace("\nSimilar: 2026-W01 (harbour, permits)\n", "")),
+            ReadView::Ours
+        );
+        assert_eq!(
+            edited(&format!("{}\nSimilar: 2026-W01 (x)\n", without.view())).1,
+            "- a\n- b\n\nSimilar: 2026-W01 (x)"
+        );
         // Somebody else's line cannot break the file.
-        let odd = Summary { similar: Some(Similar { shared: vec!["a\n---\n# b".into(), "ü".repeat(300)], ..refers() }), ..one };
+        let odd = Summary {
+            similar: Some(Similar {
+                shared: vec!["a\n---\n# b".into(), "ü".repeat(300)],
+                ..refers()
+            }),
+            ..one
+        };
         assert_eq!(read_file(&odd.view()), ReadView::Ours, "{}", odd.view());
         assert_eq!(odd.view().lines().filter(|line| *line == "---").count(), 2);
     }

@@ -1,9 +1,11 @@
-//! The transcript: a conversation that a person or a program hands over, read into what was said (P1).
+//! The transcript: a conversation that a person or a program hands over, read into what was said
+//! (P1).
 //!
-//! It comes as lines of JSON, as Markdown or as plain text, from programs that change their forms without notice. So
-//! nothing here is an error: a line that cannot be read is a complaint with its number, what is passed over is counted
-//! by what it is, and a text in which nobody is seen to speak is one turn of the person who handed it over. Turns
-//! keep the order of the file and their own words; the time to read it grows with its length and no faster.
+//! It comes as lines of JSON, as Markdown or as plain text, from programs that change their forms
+//! without notice. So nothing here is an error: a line that cannot be read is a complaint with its
+//! number, what is passed over is counted by what it is, and a text in which nobody is seen to
+//! speak is one turn of the person who handed it over. Turns keep the order of the file and their
+//! own words; the time to read it grows with its length and no faster.
 
 mod queue;
 
@@ -29,13 +31,15 @@ use self::queue::PromptQueue;
 
 /// The longest line, or message of a list, that is read.
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// How deep the JSON of a line may nest; what is kept of it must still be readable one level further in.
+/// How deep the JSON of a line may nest; what is kept of it must still be readable one level
+/// further in.
 pub const MAX_DEPTH: usize = 100;
 /// How many complaints are told one by one; what comes after is counted as skipped.
 pub const MAX_COMPLAINTS: usize = 1_000;
 /// How many kinds of skipped things are told apart.
 const MAX_KINDS: usize = 64;
-/// A picture or file inside a message is kept in `parts` up to this size, above it only its description.
+/// A picture or file inside a message is kept in `parts` up to this size, above it only its
+/// description.
 const MAX_EMBEDDED_BYTES: usize = 2_048;
 /// How many lines front matter may have.
 const MAX_FRONT_MATTER_LINES: usize = 200;
@@ -65,7 +69,8 @@ pub struct Transcript {
     pub session: Option<String>,
     /// What was said, in the order of the file.
     pub turns: Vec<Said>,
-    /// Lines that could not be read, by their number from 1 on, as the end of the sentence "this line …".
+    /// Lines that could not be read, by their number from 1 on, as the end of the sentence "this
+    /// line …".
     pub complaints: Vec<(usize, String)>,
     /// What was passed over on purpose, and how often.
     pub skipped: Vec<(String, usize)>,
@@ -73,7 +78,14 @@ pub struct Transcript {
 
 impl Transcript {
     fn new(shape: Shape) -> Self {
-        Self { shape, title: None, session: None, turns: Vec::new(), complaints: Vec::new(), skipped: Vec::new() }
+        Self {
+            shape,
+            title: None,
+            session: None,
+            turns: Vec::new(),
+            complaints: Vec::new(),
+            skipped: Vec::new(),
+        }
     }
 
     fn skip(&mut self, what: &str, count: usize) {
@@ -85,7 +97,9 @@ impl Transcript {
         let full = self.skipped.len() >= MAX_KINDS;
         match known.or_else(|| full.then_some(MAX_KINDS - 1)) {
             Some(place) => self.skipped[place].1 += count,
-            None if self.skipped.len() == MAX_KINDS - 1 => self.skipped.push(("other kinds".into(), count)),
+            None if self.skipped.len() == MAX_KINDS - 1 => {
+                self.skipped.push(("other kinds".into(), count))
+            }
             None => self.skipped.push((what, count)),
         }
     }
@@ -99,8 +113,8 @@ impl Transcript {
     }
 }
 
-/// Reads a transcript. Without a `shape` it is guessed. `day` is the day of clock times without a date, `offset` that
-/// of times without one.
+/// Reads a transcript. Without a `shape` it is guessed. `day` is the day of clock times without a
+/// date, `offset` that of times without one.
 pub fn read(text: &str, shape: Option<Shape>, day: Date, offset: Offset) -> Transcript {
     match shape.unwrap_or_else(|| guess(text)) {
         Shape::Jsonl => Lines::read(unmarked(text), offset),
@@ -120,16 +134,26 @@ pub fn guess(text: &str) -> Shape {
         let listed = start.starts_with('[') && inner.trim_start().starts_with('{');
         let named = start.starts_with('{') && inner.trim_start().starts_with('"');
         let mut first = start.lines().filter(|line| !line.trim().is_empty()).take(16);
-        if listed || named || first.any(|line| line.trim_start().starts_with('{') && Object::read(line.trim()).is_ok()) {
+        if listed
+            || named
+            || first
+                .any(|line| line.trim_start().starts_with('{') && Object::read(line.trim()).is_ok())
+        {
             return Shape::Jsonl;
         }
     }
     let text = line_feeds(text);
     let front = FrontMatter::read(&text);
     let body = &text[front.bytes..];
-    let (marked, plain) = (Body::read(body, Style::Marked).marks.len(), Body::read(body, Style::Plain).marks.len());
-    let dressed = front.bytes > 0 || body.lines().any(|line| line.starts_with("```") || heading(line).is_some());
-    if if marked.max(plain) > 0 { marked >= plain } else { dressed } { Shape::Markdown } else { Shape::Text }
+    let (marked, plain) =
+        (Body::read(body, Style::Marked).marks.len(), Body::read(body, Style::Plain).marks.len());
+    let dressed = front.bytes > 0
+        || body.lines().any(|line| line.starts_with("```") || heading(line).is_some());
+    if if marked.max(plain) > 0 { marked >= plain } else { dressed } {
+        Shape::Markdown
+    } else {
+        Shape::Text
+    }
 }
 
 fn unmarked(text: &str) -> &str {
@@ -145,7 +169,8 @@ fn in_zone(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
     Some(Moment::new(at, offset))
 }
 
-// ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── JSON
+// ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// A JSON object: its fields in their order, each as it was written.
 pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -181,7 +206,12 @@ impl<'a> Object<'a> {
     }
 
     pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
-        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, raw)| raw.get()).filter(|json| *json != "null")
+        self.0
+            .iter()
+            .rev()
+            .find(|(known, _)| known == name)
+            .map(|(_, raw)| raw.get())
+            .filter(|json| *json != "null")
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
@@ -190,7 +220,10 @@ impl<'a> Object<'a> {
 
     /// The first of these fields that has something to say.
     pub(crate) fn first(&self, names: &[&str]) -> Option<String> {
-        names.iter().find_map(|name| self.text(name).filter(|text| !text.trim().is_empty())).map(Cow::into_owned)
+        names
+            .iter()
+            .find_map(|name| self.text(name).filter(|text| !text.trim().is_empty()))
+            .map(Cow::into_owned)
     }
 
     pub(crate) fn object(&self, name: &str) -> Option<Object<'a>> {
@@ -227,9 +260,14 @@ pub(crate) fn list(json: &str) -> Option<Vec<&RawValue>> {
     json.starts_with('[').then(|| serde_json::from_str(json).ok()).flatten()
 }
 
-/// JSON on one line, as a record needs it. Line breaks stand between its tokens only, never inside a string.
+/// JSON on one line, as a record needs it. Line breaks stand between its tokens only, never inside
+/// a string.
 pub(crate) fn compact(json: &str) -> String {
-    if json.contains(['\n', '\r']) { json.split(['\n', '\r']).map(str::trim).collect() } else { json.to_owned() }
+    if json.contains(['\n', '\r']) {
+        json.split(['\n', '\r']).map(str::trim).collect()
+    } else {
+        json.to_owned()
+    }
 }
 
 pub(crate) fn is_too_deep(json: &str) -> bool {
@@ -306,7 +344,10 @@ impl Block {
     fn parts(&self) -> Option<String> {
         match &self.given {
             given if self.parts.is_empty() => given.clone(),
-            given => Some(format!("[{}]", given.iter().chain(&self.parts).map(String::as_str).collect::<Vec<_>>().join(","))),
+            given => Some(format!(
+                "[{}]",
+                given.iter().chain(&self.parts).map(String::as_str).collect::<Vec<_>>().join(",")
+            )),
         }
     }
 
@@ -354,23 +395,38 @@ impl Content {
             }
             return;
         }
-        let Ok(part) = Object::read(json) else { return self.left_out.push("content of no known form".into()) };
+        let Ok(part) = Object::read(json) else {
+            return self.left_out.push("content of no known form".into());
+        };
         let kind = part.text("type").unwrap_or_default();
         match kind.as_ref() {
-            "" | "text" | "input_text" | "output_text" if part.raw("text").is_some() => self.add(part.raw("text").unwrap_or_default()),
+            "" | "text" | "input_text" | "output_text" if part.raw("text").is_some() => {
+                self.add(part.raw("text").unwrap_or_default())
+            }
             "thinking" | "redacted_thinking" | "reasoning" => self.left_out.push("thinking".into()),
-            _ if self.words_only && kind.ends_with("tool_result") => self.left_out.push("tool output".into()),
-            _ if self.words_only && (kind.ends_with("tool_use") || kind.ends_with("_call")) => self.left_out.push("tool call".into()),
+            _ if self.words_only && kind.ends_with("tool_result") => {
+                self.left_out.push("tool output".into())
+            }
+            _ if self.words_only && (kind.ends_with("tool_use") || kind.ends_with("_call")) => {
+                self.left_out.push("tool call".into())
+            }
             _ if self.words_only => {
                 // That there was one is told where it stood; what it was is not kept.
-                self.said.say(&format!("[{}]", short(if kind.is_empty() { "part" } else { kind.as_ref() })), false);
+                self.said.say(
+                    &format!("[{}]", short(if kind.is_empty() { "part" } else { kind.as_ref() })),
+                    false,
+                );
                 self.left_out.push(format!("{kind} data"));
             }
             _ if kind.ends_with("tool_result") => {
                 let said = words_of(part.raw("content").unwrap_or_default(), &mut self.left_out);
                 self.results.say(&said, true);
                 // Its words are the text; the part only says which call they answer.
-                let described = part.0.iter().filter(|(name, _)| name != "content").map(|(name, raw)| (name.as_ref(), raw.get()));
+                let described = part
+                    .0
+                    .iter()
+                    .filter(|(name, _)| name != "content")
+                    .map(|(name, raw)| (name.as_ref(), raw.get()));
                 self.results.parts.push(described_by(described));
             }
             _ if kind.ends_with("tool_use") || kind.ends_with("_call") => self.call(&part, json),
@@ -384,7 +440,9 @@ impl Content {
     }
 
     fn call(&mut self, part: &Object<'_>, json: &str) {
-        let name = part.first(&["name"]).or_else(|| part.object("function").and_then(|function| function.first(&["name"])));
+        let name = part
+            .first(&["name"])
+            .or_else(|| part.object("function").and_then(|function| function.first(&["name"])));
         let name = name.or_else(|| part.first(&["type"])).unwrap_or_else(|| "unnamed".into());
         self.said.say(&format!("[tool: {}]", short(&name)), false);
         self.said.parts.push(compact(json));
@@ -396,13 +454,19 @@ impl Content {
         }
         self.left_out.push(format!("{kind} data"));
         let bytes = json.len().to_string();
-        let small = part.0.iter().map(|(name, raw)| (name.as_ref(), raw.get())).filter(|(_, raw)| raw.len() <= 256);
+        let small = part
+            .0
+            .iter()
+            .map(|(name, raw)| (name.as_ref(), raw.get()))
+            .filter(|(_, raw)| raw.len() <= 256);
         described_by(small.chain([("left_out_bytes", bytes.as_str())]))
     }
 }
 
 fn described_by<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let fields: Vec<String> = fields.map(|(name, raw)| format!("{}:{}", serde_json::Value::from(name), compact(raw))).collect();
+    let fields: Vec<String> = fields
+        .map(|(name, raw)| format!("{}:{}", serde_json::Value::from(name), compact(raw)))
+        .collect();
     format!("{{{}}}", fields.join(","))
 }
 
@@ -412,10 +476,12 @@ fn words_of(json: &str, left_out: &mut Vec<String>) -> String {
         return text.into_owned();
     }
     let mut block = Block::default();
-    let parts = list(json).map_or_else(|| vec![json], |parts| parts.iter().map(|part| part.get()).collect());
+    let parts = list(json)
+        .map_or_else(|| vec![json], |parts| parts.iter().map(|part| part.get()).collect());
     for part in parts {
         let object = Object::read(part);
-        let known = object.as_ref().ok().and_then(|part| part.first(&["text", "content", "output"]));
+        let known =
+            object.as_ref().ok().and_then(|part| part.first(&["text", "content", "output"]));
         match (known.or_else(|| text(part).map(Cow::into_owned)), object) {
             (Some(text), _) => block.say(&text, true),
             (None, Ok(part)) => {
@@ -434,8 +500,8 @@ fn short(name: &str) -> String {
     one_line(&name.chars().take(80).collect::<String>())
 }
 
-/// What Codex and Claude Code send to their models in the person's name: notices and instructions that stand alone between
-/// tags.
+/// What Codex and Claude Code send to their models in the person's name: notices and instructions
+/// that stand alone between tags.
 const INJECTED: [&str; 18] = [
     "environment_context",
     "user_instructions",
@@ -457,10 +523,16 @@ const INJECTED: [&str; 18] = [
     "hook_prompt",
 ];
 /// What they put among what the person did say.
-const AMONG: [(&str, &str); 3] =
-    [("<system-reminder>", "</system-reminder>"), ("<ide_opened_file>", "</ide_opened_file>"), ("<ide_selection>", "</ide_selection>")];
+const AMONG: [(&str, &str); 3] = [
+    ("<system-reminder>", "</system-reminder>"),
+    ("<ide_opened_file>", "</ide_opened_file>"),
+    ("<ide_selection>", "</ide_selection>"),
+];
 /// What Claude Code says about its commands as if the person had said it.
-const CAVEATS: [&str; 2] = ["<local-command-caveat>", "Caveat: The messages below were generated by the user while running local commands"];
+const CAVEATS: [&str; 2] = [
+    "<local-command-caveat>",
+    "Caveat: The messages below were generated by the user while running local commands",
+];
 
 /// What programs put before a person's words without the person having said it.
 fn is_injected(text: &str) -> bool {
@@ -468,14 +540,17 @@ fn is_injected(text: &str) -> bool {
     let alone = |tag: &&str| {
         let inner = start.strip_prefix('<').and_then(|rest| rest.strip_prefix(*tag));
         // The tag may have attributes.
-        let opens = inner.is_some_and(|inner| inner.starts_with('>') || inner.split('>').next().is_some_and(|rest| rest.starts_with(' ')));
+        let opens = inner.is_some_and(|inner| {
+            inner.starts_with('>')
+                || inner.split('>').next().is_some_and(|rest| rest.starts_with(' '))
+        });
         opens && start.ends_with(&format!("</{tag}>"))
     };
     start.starts_with("# AGENTS.md instructions") || INJECTED.iter().any(alone)
 }
 
-/// The text without what a program put among a person's words; `None` if there is nothing of it. A tag that is never closed is
-/// the person's own, unless our own text stands behind it.
+/// The text without what a program put among a person's words; `None` if there is nothing of it. A
+/// tag that is never closed is the person's own, unless our own text stands behind it.
 fn without_injected(text: &str) -> Option<String> {
     let mut ours = memchr::memmem::find_iter(text.as_bytes(), "icecore:begin").peekable();
     let (mut kept, mut from) = (String::new(), 0);
@@ -484,16 +559,21 @@ fn without_injected(text: &str) -> Option<String> {
         if at < from {
             continue;
         }
-        let Some(tag) = AMONG.iter().position(|(open, _)| text[at..].starts_with(open)) else { continue };
-        let close = |from: usize| text[from..].find(AMONG[tag].1).map(|found| from + found + AMONG[tag].1.len());
+        let Some(tag) = AMONG.iter().position(|(open, _)| text[at..].starts_with(open)) else {
+            continue;
+        };
+        let close = |from: usize| {
+            text[from..].find(AMONG[tag].1).map(|found| from + found + AMONG[tag].1.len())
+        };
         while ours.next_if(|&begin| begin < at).is_some() {}
         let end = if is_closed[tag] { close(at) } else { None };
         is_closed[tag] = end.is_some();
         let end = match ours.peek() {
             // Our text may itself speak of such tags; it ends before the one it stands in does.
-            Some(&begin) if end.is_none_or(|end| begin < end) => {
-                Some(close(text[begin..].find("icecore:end").map_or(begin, |found| begin + found)).unwrap_or(text.len()))
-            }
+            Some(&begin) if end.is_none_or(|end| begin < end) => Some(
+                close(text[begin..].find("icecore:end").map_or(begin, |found| begin + found))
+                    .unwrap_or(text.len()),
+            ),
             _ => end,
         };
         if let Some(end) = end {
@@ -509,17 +589,40 @@ fn is_caveat(text: &str) -> bool {
     CAVEATS.iter().any(|mark| text.trim_start().starts_with(mark))
 }
 
-/// What a program printed when the person ran a command in it; it comes as if the person had said it.
+/// What a program printed when the person ran a command in it; it comes as if the person had said
+/// it.
 fn is_command_output(text: &str) -> bool {
-    ["<local-command-stdout>", "<local-command-stderr>", "<bash-stdout>", "<bash-stderr>", "<task-notification>"]
-        .into_iter()
-        .any(|tag| text.trim_start().starts_with(tag))
+    [
+        "<local-command-stdout>",
+        "<local-command-stderr>",
+        "<bash-stdout>",
+        "<bash-stderr>",
+        "<task-notification>",
+    ]
+    .into_iter()
+    .any(|tag| text.trim_start().starts_with(tag))
 }
 
-/// The fields a line of a record file has of its own; a stranger's field of that name must not pass for one.
-const OWN_FIELDS: [&str; 14] =
-    ["ts", "conversation", "session", "id", "role", "name", "speaker", "kind", "title", "text", "origin", "captured", "parts", "trust"];
-const TIMES: [&str; 8] = ["ts", "timestamp", "created_at", "createdAt", "create_time", "time", "sent_at", "date"];
+/// The fields a line of a record file has of its own; a stranger's field of that name must not pass
+/// for one.
+const OWN_FIELDS: [&str; 14] = [
+    "ts",
+    "conversation",
+    "session",
+    "id",
+    "role",
+    "name",
+    "speaker",
+    "kind",
+    "title",
+    "text",
+    "origin",
+    "captured",
+    "parts",
+    "trust",
+];
+const TIMES: [&str; 8] =
+    ["ts", "timestamp", "created_at", "createdAt", "create_time", "time", "sent_at", "date"];
 const ROLES: [&str; 6] = ["role", "sender", "author", "from", "speaker", "type"];
 const CONTENTS: [&str; 5] = ["text", "content", "message", "value", "parts"];
 const IDS: [&str; 3] = ["id", "uuid", "message_id"];
@@ -568,7 +671,8 @@ impl Lines {
         }
     }
 
-    /// The number of the first line that would have to be read again to know what becomes of a prompt that is still queued.
+    /// The number of the first line that would have to be read again to know what becomes of a
+    /// prompt that is still queued.
     pub(crate) fn queued_since(&self) -> Option<usize> {
         self.queue.oldest()
     }
@@ -623,7 +727,10 @@ impl Lines {
         self.elements(text, &elements);
         if let Err(error) = outcome {
             let before = text[..text.len() - text.trim_start().len()].matches('\n').count();
-            self.out.complain(before + error.line().max(1), format!("breaks off the list it belongs to: {}", reason(&error)));
+            self.out.complain(
+                before + error.line().max(1),
+                format!("breaks off the list it belongs to: {}", reason(&error)),
+            );
         }
         true
     }
@@ -636,7 +743,10 @@ impl Lines {
                 self.open(&object);
                 self.elements(text, &elements);
             }
-            None => self.line(text[..text.len() - text.trim_start().len()].matches('\n').count() + 1, start),
+            None => self.line(
+                text[..text.len() - text.trim_start().len()].matches('\n').count() + 1,
+                start,
+            ),
         }
         true
     }
@@ -646,7 +756,9 @@ impl Lines {
         for element in elements {
             let json = element.get();
             let at = json.as_ptr().addr().saturating_sub(text.as_ptr().addr());
-            number += memchr::memchr_iter(b'\n', text.as_bytes().get(counted..at).unwrap_or_default()).count();
+            number +=
+                memchr::memchr_iter(b'\n', text.as_bytes().get(counted..at).unwrap_or_default())
+                    .count();
             counted = at;
             self.line(number, json);
         }
@@ -655,20 +767,26 @@ impl Lines {
     /// Takes title and session from what holds the messages.
     fn open(&mut self, object: &Object<'_>) {
         self.entitle(object.first(&["title", "name"]), 1);
-        self.within = object.first(&["session", "sessionId", "session_id", "conversation_id", "uuid", "id"]);
+        self.within =
+            object.first(&["session", "sessionId", "session_id", "conversation_id", "uuid", "id"]);
         self.name_session(self.within.clone());
     }
 
     pub(crate) fn line(&mut self, number: usize, json: &str) {
         if json.len() > MAX_LINE_BYTES {
-            return self.out.complain(number, format!("has {} bytes; at most {MAX_LINE_BYTES} are read", json.len()));
+            return self.out.complain(
+                number,
+                format!("has {} bytes; at most {MAX_LINE_BYTES} are read", json.len()),
+            );
         }
         if is_too_deep(json) {
             return self.out.complain(number, format!("nests deeper than {MAX_DEPTH} levels"));
         }
         match Object::read(json) {
             Ok(object) => self.object(number, &object),
-            Err(error) => self.out.complain(number, format!("is not a JSON object: {}", reason(&error))),
+            Err(error) => {
+                self.out.complain(number, format!("is not a JSON object: {}", reason(&error)))
+            }
         }
     }
 
@@ -678,40 +796,63 @@ impl Lines {
             return self.rollout(number, &kind, object, &payload);
         }
         let speaks = speaks(object);
-        let spoken = CONTENTS.iter().any(|name| object.raw(name).is_some()) || object.raw("tool_calls").is_some();
-        // Notices of a program have a type that could be a role, and something that could be content.
-        let program = ["subtype", "parentUuid", "sessionId", "operation"].iter().any(|name| object.raw(name).is_some());
+        let spoken = CONTENTS.iter().any(|name| object.raw(name).is_some())
+            || object.raw("tool_calls").is_some();
+        // Notices of a program have a type that could be a role, and something that could be
+        // content.
+        let program = ["subtype", "parentUuid", "sessionId", "operation"]
+            .iter()
+            .any(|name| object.raw(name).is_some());
         match kind.as_ref() {
             "user" | "assistant" if object.raw("message").is_some() => self.claude(number, object),
             "custom-title" => self.entitle(object.first(&["customTitle", "title"]), 4),
             "ai-title" => self.entitle(object.first(&["aiTitle", "title"]), 3),
-            "summary" if object.raw("summary").is_some() => self.entitle(object.first(&["summary"]), 2),
-            "queue-operation" if object.raw("operation").is_some() => self.queue_operation(number, object),
+            "summary" if object.raw("summary").is_some() => {
+                self.entitle(object.first(&["summary"]), 2)
+            }
+            "queue-operation" if object.raw("operation").is_some() => {
+                self.queue_operation(number, object)
+            }
             "attachment"
-                if object.object("attachment").is_some_and(|inner| inner.text("type").is_some_and(|kind| kind == "queued_command")) =>
+                if object.object("attachment").is_some_and(|inner| {
+                    inner.text("type").is_some_and(|kind| kind == "queued_command")
+                }) =>
             {
                 self.queued_command(number, object);
             }
             _ if object.raw("mapping").is_some() => {
-                self.out.complain(number, "is a ChatGPT export, not a transcript; use `icecore import` for it");
+                self.out.complain(
+                    number,
+                    "is a ChatGPT export, not a transcript; use `icecore import` for it",
+                );
             }
             _ if messages(object).is_some() => {
                 let outer = self.within.take();
                 self.open(object);
                 for element in messages(object).unwrap_or_default() {
                     match Object::read(element.get()) {
-                        // Messages hold no messages; what nests further is read as the fields it has.
+                        // Messages hold no messages; what nests further is read as the fields it
+                        // has.
                         Ok(message) => self.chat(number, &message),
-                        Err(error) => self.out.complain(number, format!("has a message that is not a JSON object: {}", reason(&error))),
+                        Err(error) => self.out.complain(
+                            number,
+                            format!("has a message that is not a JSON object: {}", reason(&error)),
+                        ),
                     }
                 }
                 self.within = outer;
             }
-            _ if !speaks && (kind.ends_with("_call") || kind.ends_with("_call_output")) => self.item(number, object, object),
-            _ if spoken && (speaks || kind.is_empty() || (!program && Role::meant(&kind).is_some())) => {
+            _ if !speaks && (kind.ends_with("_call") || kind.ends_with("_call_output")) => {
+                self.item(number, object, object)
+            }
+            _ if spoken
+                && (speaks || kind.is_empty() || (!program && Role::meant(&kind).is_some())) =>
+            {
                 self.chat(number, object);
             }
-            "" => self.out.complain(number, "has neither text nor content; a message needs one of them"),
+            "" => self
+                .out
+                .complain(number, "has neither text nor content; a message needs one of them"),
             kind => self.out.skip(kind, 1),
         }
     }
@@ -720,7 +861,8 @@ impl Lines {
     fn chat(&mut self, number: usize, object: &Object<'_>) {
         let mut used = Vec::new();
         let mut pick = |names: &[&'static str]| -> Option<&str> {
-            let name = names.iter().find(|name| object.raw(name).is_some_and(|json| json != "\"\""))?;
+            let name =
+                names.iter().find(|name| object.raw(name).is_some_and(|json| json != "\"\""))?;
             used.push(*name);
             object.raw(name)
         };
@@ -729,10 +871,16 @@ impl Lines {
         // Where both are there, the text is a shorter telling of the blocks.
         let content = pick(if object.list("content").is_some() { &["content"] } else { &CONTENTS });
         let id = pick(&IDS).and_then(text).filter(|id| !id.trim().is_empty()).map(Cow::into_owned);
-        let session = pick(&SESSIONS).and_then(text).filter(|name| !name.trim().is_empty()).map(Cow::into_owned);
-        let conversation = object.first(&["conversation"]).or_else(|| pick(&["conversation_id"]).and_then(text).map(Cow::into_owned));
+        let session = pick(&SESSIONS)
+            .and_then(text)
+            .filter(|name| !name.trim().is_empty())
+            .map(Cow::into_owned);
+        let conversation = object
+            .first(&["conversation"])
+            .or_else(|| pick(&["conversation_id"]).and_then(text).map(Cow::into_owned));
         let calls = pick(&["tool_calls"]).and_then(list).unwrap_or_default();
-        let author_object = author.filter(|json| json.starts_with('{')).and_then(|json| Object::read(json).ok());
+        let author_object =
+            author.filter(|json| json.starts_with('{')).and_then(|json| Object::read(json).ok());
         let word = match &author_object {
             Some(author) => author.first(&["role", "name"]),
             None => author.and_then(text).map(Cow::into_owned),
@@ -740,11 +888,16 @@ impl Lines {
         // The type of a Responses item says what it is, not who speaks.
         let word = word.filter(|word| word != "message" && !word.trim().is_empty());
         let role = word.as_deref().and_then(Role::meant);
-        let named = object.first(&["name"]).or_else(|| author_object.and_then(|author| author.first(&["name"])));
+        let named = object
+            .first(&["name"])
+            .or_else(|| author_object.and_then(|author| author.first(&["name"])));
         let name = named.or_else(|| if role.is_none() { word } else { None });
         let role = role.or_else(|| name.is_none().then_some(Role::User));
-        let mut content =
-            Content::of(content, role == Some(Role::User) && object.text("type").is_some_and(|kind| kind == "message"), self.words_only);
+        let mut content = Content::of(
+            content,
+            role == Some(Role::User) && object.text("type").is_some_and(|kind| kind == "message"),
+            self.words_only,
+        );
         for call in calls {
             if let Ok(part) = Object::read(call.get()) {
                 content.call(&part, call.get());
@@ -753,11 +906,23 @@ impl Lines {
         if !used.contains(&"parts") {
             content.said.given = object.raw("parts").map(compact);
         }
-        let extra = object.0.iter().filter(|(name, _)| !OWN_FIELDS.contains(&name.as_ref()) && !used.contains(&name.as_ref()));
-        let extra: Vec<_> = extra.map(|(name, raw)| (name.as_ref().to_owned(), compact(raw.get()))).collect();
+        let extra = object.0.iter().filter(|(name, _)| {
+            !OWN_FIELDS.contains(&name.as_ref()) && !used.contains(&name.as_ref())
+        });
+        let extra: Vec<_> =
+            extra.map(|(name, raw)| (name.as_ref().to_owned(), compact(raw.get()))).collect();
         let ts = self.time(number, time);
         self.name_session(session.clone());
-        let said = Said { ts, conversation, session: session.or_else(|| self.within.clone()), id, role, name, extra, ..Said::default() };
+        let said = Said {
+            ts,
+            conversation,
+            session: session.or_else(|| self.within.clone()),
+            id,
+            role,
+            name,
+            extra,
+            ..Said::default()
+        };
         self.turn(said, content, Strand::Main);
     }
 
@@ -771,10 +936,17 @@ impl Lines {
         let Some(message) = object.object("message") else {
             return self.out.complain(number, "has a `message` that is not a JSON object");
         };
-        if self.words_only && (object.holds("isApiErrorMessage") || message.text("model").is_some_and(|model| model == "<synthetic>")) {
+        if self.words_only
+            && (object.holds("isApiErrorMessage")
+                || message.text("model").is_some_and(|model| model == "<synthetic>"))
+        {
             return self.out.skip("error of the service", 1);
         }
-        self.about = About { message: message.first(&["id"]), agent: object.first(&["agentId"]), folder: object.first(&["cwd"]) };
+        self.about = About {
+            message: message.first(&["id"]),
+            agent: object.first(&["agentId"]),
+            folder: object.first(&["cwd"]),
+        };
         if message.raw("content").is_none() {
             return self.out.complain(number, "has a `message` without `content`");
         }
@@ -796,7 +968,14 @@ impl Lines {
             Role::System => return self.out.skip("instructions", 1),
             role => role,
         };
-        let said = Said { ts, session, id: object.first(&["uuid"]), role: Some(role), folder: object.first(&["cwd"]), ..Said::default() };
+        let said = Said {
+            ts,
+            session,
+            id: object.first(&["uuid"]),
+            role: Some(role),
+            folder: object.first(&["cwd"]),
+            ..Said::default()
+        };
         self.turn(said, content, if is_side { Strand::Side } else { Strand::Talk });
     }
 
@@ -808,7 +987,16 @@ impl Lines {
                 let session = object.first(&SESSIONS).or_else(|| self.within.clone());
                 self.name_session(session.clone());
                 let ts = self.time(number, object.raw("timestamp"));
-                self.queue.enqueue(number, queued_prompt(Said { ts, session, folder: self.about.folder.clone(), text, ..Said::default() }))
+                self.queue.enqueue(
+                    number,
+                    queued_prompt(Said {
+                        ts,
+                        session,
+                        folder: self.about.folder.clone(),
+                        text,
+                        ..Said::default()
+                    }),
+                )
             }
             "remove" => self.queue.remove(&text),
             "dequeue" => {
@@ -833,8 +1021,10 @@ impl Lines {
         let Some(attachment) = object.object("attachment") else { return };
         let text = prompt_text(attachment.raw("prompt"));
         let is_first = self.queue.attach(&text);
-        let is = |field: Option<Cow<'_, str>>, wanted: &str| field.is_none_or(|word| word == wanted);
-        let origin = attachment.object("origin").and_then(|origin| origin.text("kind").map(Cow::into_owned));
+        let is =
+            |field: Option<Cow<'_, str>>, wanted: &str| field.is_none_or(|word| word == wanted);
+        let origin =
+            attachment.object("origin").and_then(|origin| origin.text("kind").map(Cow::into_owned));
         let is_persons = is(attachment.text("commandMode"), "prompt")
             && is(origin.map(Cow::Owned), "human")
             && !attachment.holds("isMeta")
@@ -847,7 +1037,14 @@ impl Lines {
         let session = object.first(&SESSIONS);
         self.name_session(session.clone());
         let folder = object.first(&["cwd"]).or_else(|| self.about.folder.clone());
-        self.keep_queued(queued_prompt(Said { ts, session, id: object.first(&["uuid"]), folder, text, ..Said::default() }));
+        self.keep_queued(queued_prompt(Said {
+            ts,
+            session,
+            id: object.first(&["uuid"]),
+            folder,
+            text,
+            ..Said::default()
+        }));
     }
 
     fn keep_queued(&mut self, said: Said) {
@@ -885,10 +1082,16 @@ impl Lines {
                     folder: self.about.folder.clone(),
                     ..Said::default()
                 };
-                self.turn(said, Content::of(payload.raw("message"), role == Role::User, self.words_only), Strand::Echo);
+                self.turn(
+                    said,
+                    Content::of(payload.raw("message"), role == Role::User, self.words_only),
+                    Strand::Echo,
+                );
             }
             ("event_msg", inner) if !inner.is_empty() => self.out.skip(inner, 1),
-            (kind, _) => self.out.skip(if kind.is_empty() { "payload without a type" } else { kind }, 1),
+            (kind, _) => {
+                self.out.skip(if kind.is_empty() { "payload without a type" } else { kind }, 1)
+            }
         }
     }
 
@@ -896,7 +1099,11 @@ impl Lines {
     fn item(&mut self, number: usize, line: &Object<'_>, item: &Object<'_>) {
         let kind = item.text("type").unwrap_or_default();
         let call = item.first(&["call_id"]);
-        let mut said = Said { session: self.within.clone(), folder: self.about.folder.clone(), ..Said::default() };
+        let mut said = Said {
+            session: self.within.clone(),
+            folder: self.about.folder.clone(),
+            ..Said::default()
+        };
         let (content, strand) = match kind.as_ref() {
             "message" => {
                 let role = Role::of_client(item.first(&["role"]).as_deref());
@@ -904,11 +1111,19 @@ impl Lines {
                     return self.out.skip("instructions", 1);
                 }
                 (said.role, said.id) = (Some(role), item.first(&["id"]));
-                let strand = if matches!(role, Role::User | Role::Assistant) { Strand::Item } else { Strand::Main };
+                let strand = if matches!(role, Role::User | Role::Assistant) {
+                    Strand::Item
+                } else {
+                    Strand::Main
+                };
                 (Content::of(item.raw("content"), role == Role::User, self.words_only), strand)
             }
-            kind if self.words_only && kind.ends_with("_call") => return self.out.skip("tool call", 1),
-            kind if self.words_only && kind.ends_with("_output") => return self.out.skip("tool output", 1),
+            kind if self.words_only && kind.ends_with("_call") => {
+                return self.out.skip("tool call", 1);
+            }
+            kind if self.words_only && kind.ends_with("_output") => {
+                return self.out.skip("tool output", 1);
+            }
             kind if kind.ends_with("_call") => {
                 (said.role, said.id) = (Some(Role::Assistant), call);
                 let mut content = Content::default();
@@ -917,11 +1132,17 @@ impl Lines {
                 (content, Strand::Main)
             }
             kind if kind.ends_with("_output") => {
-                (said.role, said.id) = (Some(Role::Tool), call.map(|call| format!("{call}.output")));
+                (said.role, said.id) =
+                    (Some(Role::Tool), call.map(|call| format!("{call}.output")));
                 let mut content = Content::default();
-                let output = words_of(item.raw("output").unwrap_or_default(), &mut content.left_out);
+                let output =
+                    words_of(item.raw("output").unwrap_or_default(), &mut content.left_out);
                 content.said.say(&output, true);
-                let described = item.0.iter().filter(|(name, _)| name != "output").map(|(name, raw)| (name.as_ref(), raw.get()));
+                let described = item
+                    .0
+                    .iter()
+                    .filter(|(name, _)| name != "output")
+                    .map(|(name, raw)| (name.as_ref(), raw.get()));
                 content.said.parts.push(described_by(described));
                 (content, Strand::Main)
             }
@@ -932,8 +1153,8 @@ impl Lines {
         self.turn(said, content, strand);
     }
 
-    /// Keeps what was said. What tools answered within it becomes a turn of its own, so that it is not taken for the
-    /// person's words.
+    /// Keeps what was said. What tools answered within it becomes a turn of its own, so that it is
+    /// not taken for the person's words.
     fn turn(&mut self, said: Said, content: Content, strand: Strand) {
         let Content { said: own, results, left_out, .. } = content;
         if own.is_empty() && results.is_empty() && left_out.is_empty() {
@@ -941,12 +1162,22 @@ impl Lines {
         }
         left_out.iter().for_each(|what| self.out.skip(what, 1));
         if !results.is_empty() {
-            let id = if own.is_empty() { said.id.clone() } else { said.id.as_ref().map(|id| format!("{id}.tool")) };
+            let id = if own.is_empty() {
+                said.id.clone()
+            } else {
+                said.id.as_ref().map(|id| format!("{id}.tool"))
+            };
             let text = trim_blank_lines(&results.text).to_owned();
-            self.keep(Said { id, role: Some(Role::Tool), parts: results.parts(), text, ..said.clone() }, strand);
+            self.keep(
+                Said { id, role: Some(Role::Tool), parts: results.parts(), text, ..said.clone() },
+                strand,
+            );
         }
         if !own.is_empty() {
-            self.keep(Said { parts: own.parts(), text: trim_blank_lines(&own.text).to_owned(), ..said }, strand);
+            self.keep(
+                Said { parts: own.parts(), text: trim_blank_lines(&own.text).to_owned(), ..said },
+                strand,
+            );
         }
     }
 
@@ -1040,7 +1271,8 @@ pub(crate) fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
     Some(Moment::new(at, offset))
 }
 
-// ── Markdown and text ───────────────────────────────────────────────────────────────────────────────────────────────
+// ── Markdown and text
+// ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Which marks of a speaker are looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -1079,7 +1311,11 @@ fn written(text: &str, shape: Shape, day: Date, offset: Offset) -> Transcript {
     let Some(first) = body.marks.first() else {
         let whole = trim_blank_lines(text);
         if !whole.is_empty() {
-            out.turns.push(Said { role: Some(Role::User), text: whole.to_owned(), ..Said::default() });
+            out.turns.push(Said {
+                role: Some(Role::User),
+                text: whole.to_owned(),
+                ..Said::default()
+            });
         }
         return out;
     };
@@ -1102,7 +1338,13 @@ fn written(text: &str, shape: Shape, day: Date, offset: Offset) -> Transcript {
             Who::Nobody => (Some(Role::System), None),
         };
         let ts = mark.stamp.as_ref().and_then(|stamp| stamp.moment(day, offset, month_first));
-        out.turns.push(Said { ts, role, name: name.map(str::to_owned), text: said.to_owned(), ..Said::default() });
+        out.turns.push(Said {
+            ts,
+            role,
+            name: name.map(str::to_owned),
+            text: said.to_owned(),
+            ..Said::default()
+        });
     }
     out
 }
@@ -1120,7 +1362,9 @@ impl FrontMatter {
     fn read(text: &str) -> Self {
         let mut front = Self::default();
         let mut lines = text.split_inclusive('\n').take(MAX_FRONT_MATTER_LINES);
-        let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else { return front };
+        let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else {
+            return front;
+        };
         let (mut bytes, mut keys) = (first.len(), 0);
         for line in lines {
             bytes += line.len();
@@ -1133,7 +1377,12 @@ impl FrontMatter {
                 continue;
             }
             // Two rules with a sentence between them are no front matter.
-            let Some((key, value)) = content.split_once(':').filter(|(key, _)| !key.trim().contains(char::is_whitespace)) else { break };
+            let Some((key, value)) = content
+                .split_once(':')
+                .filter(|(key, _)| !key.trim().contains(char::is_whitespace))
+            else {
+                break;
+            };
             keys += 1;
             let value = value.trim().trim_matches(['"', '\'']).trim();
             let filled = (!value.is_empty()).then(|| value.to_owned());
@@ -1174,7 +1423,8 @@ fn trim_blank_end(mut text: &str) -> &str {
     }
 }
 
-/// A turn's text: without blank lines around it and, in Markdown, without the rules that part it from its neighbours.
+/// A turn's text: without blank lines around it and, in Markdown, without the rules that part it
+/// from its neighbours.
 fn block(text: &str, markdown: bool) -> &str {
     let mut text = trim_blank_lines(text);
     while markdown
@@ -1194,7 +1444,10 @@ fn block(text: &str, markdown: bool) -> &str {
 
 fn is_rule(line: &str) -> bool {
     let line = line.trim();
-    line.len() >= 3 && ["-", "*", "_"].iter().any(|mark| line.replace(' ', "").trim_matches(|c| mark.starts_with(c)).is_empty())
+    line.len() >= 3
+        && ["-", "*", "_"]
+            .iter()
+            .any(|mark| line.replace(' ', "").trim_matches(|c| mark.starts_with(c)).is_empty())
 }
 
 /// A heading's level and what it says.
@@ -1277,8 +1530,8 @@ impl<'a> Body<'a> {
             places.push((start, line.trim_end_matches('\n')));
             start += line.len();
         }
-        // The longest fence of each kind that could still be closed by what follows a line: one that nothing closes
-        // must not swallow the rest of the conversation.
+        // The longest fence of each kind that could still be closed by what follows a line: one
+        // that nothing closes must not swallow the rest of the conversation.
         let mut ahead = vec![(0, 0); places.len() + 1];
         for (at, (_, line)) in places.iter().enumerate().rev() {
             let (ticks, tildes) = ahead[at + 1];
@@ -1305,16 +1558,25 @@ impl<'a> Body<'a> {
                 Style::Plain => plainly(line),
             };
             let words = mark.as_ref().map_or(line, |mark| &line[mark.end..]);
-            open = fence(words).filter(|&(kind, length)| length <= if kind == b'`' { ahead[at + 1].0 } else { ahead[at + 1].1 });
-            let speaks = mark.as_ref().is_some_and(|mark| mark.stamp.is_some() || matches!(mark.who, Who::Role { .. }));
+            open = fence(words).filter(|&(kind, length)| {
+                length <= if kind == b'`' { ahead[at + 1].0 } else { ahead[at + 1].1 }
+            });
+            let speaks = mark
+                .as_ref()
+                .is_some_and(|mark| mark.stamp.is_some() || matches!(mark.who, Who::Role { .. }));
             if opening.is_none() && !line.trim().is_empty() && !is_rule(line) {
-                if title.is_none() && !speaks && heading(line).is_some_and(|(level, _)| level == 1) {
+                if title.is_none() && !speaks && heading(line).is_some_and(|(level, _)| level == 1)
+                {
                     title = Some(start..start + line.len());
                     continue;
                 }
                 opening = Some(start);
             }
-            marks.extend(mark.map(|mark| Mark { start: start + mark.start, end: start + mark.end, ..mark }));
+            marks.extend(mark.map(|mark| Mark {
+                start: start + mark.start,
+                end: start + mark.end,
+                ..mark
+            }));
         }
         if style == Style::Plain {
             let tags = closed_tags(text);
@@ -1323,7 +1585,8 @@ impl<'a> Body<'a> {
         let opening = opening.unwrap_or_default();
         let marks = choose(marks, |mark| mark.start == opening);
         let speakers = marks.iter().filter(|mark| mark.who != Who::Nobody).count();
-        let alone = style == Style::Marked && marks.first().is_some_and(|mark| mark.start == opening || mark.stamp.is_some());
+        let alone = style == Style::Marked
+            && marks.first().is_some_and(|mark| mark.start == opening || mark.stamp.is_some());
         let marks = if speakers >= 2 || (speakers == 1 && alone) { marks } else { Vec::new() };
         Self { marks, title }
     }
@@ -1339,14 +1602,20 @@ fn closed_tags(text: &str) -> HashSet<&str> {
     .collect()
 }
 
-/// Of all places where somebody may begin to speak, those where somebody does. Answers are full of lines such as
-/// `Budget: 5`, so what is no word for a role must prove itself: by a time, by opening the conversation, by coming again.
+/// Of all places where somebody may begin to speak, those where somebody does. Answers are full of
+/// lines such as `Budget: 5`, so what is no word for a role must prove itself: by a time, by
+/// opening the conversation, by coming again.
 fn choose<'a>(marks: Vec<Mark<'a>>, opens: impl Fn(&Mark<'a>) -> bool) -> Vec<Mark<'a>> {
     let opener = marks.first().filter(|mark| opens(mark)).cloned();
     let is_name = |mark: &Mark<'_>| matches!(mark.who, Who::Name(_));
     let lines = |mark: &Mark<'_>| matches!(mark.make, Make::Name | Make::Angle);
-    let timed = marks.iter().filter(|mark| lines(mark) && mark.who != Who::Nobody && mark.stamp.is_some()).count() >= 2;
-    let only_timed = timed && opener.as_ref().is_some_and(|mark| lines(mark) && mark.stamp.is_some());
+    let timed = marks
+        .iter()
+        .filter(|mark| lines(mark) && mark.who != Who::Nobody && mark.stamp.is_some())
+        .count()
+        >= 2;
+    let only_timed =
+        timed && opener.as_ref().is_some_and(|mark| lines(mark) && mark.stamp.is_some());
     let angled = opener.as_ref().is_some_and(|mark| mark.make == Make::Angle);
     let bit = |role: Role| 1_u8 << (role as u8);
     let both = bit(Role::User) | bit(Role::Assistant);
@@ -1362,10 +1631,12 @@ fn choose<'a>(marks: Vec<Mark<'a>>, opens: impl Fn(&Mark<'a>) -> bool) -> Vec<Ma
             Who::Nobody => {}
         }
     }
-    let roles = plain.iter().any(|roles| *roles != 0) || any.iter().any(|roles| roles & both == both);
+    let roles =
+        plain.iter().any(|roles| *roles != 0) || any.iter().any(|roles| roles & both == both);
     let repeated = counts.values().any(|count| *count >= 2);
     let opened_by_name = opener.as_ref().is_some_and(is_name);
-    let first_role = marks.iter().position(|mark| matches!(mark.who, Who::Role { .. })).unwrap_or(marks.len());
+    let first_role =
+        marks.iter().position(|mark| matches!(mark.who, Who::Role { .. })).unwrap_or(marks.len());
     let early: HashSet<&str> = marks[..first_role]
         .iter()
         .filter_map(|mark| if let Who::Name(name) = mark.who { Some(name) } else { None })
@@ -1439,7 +1710,9 @@ fn marked(line: &str) -> Option<Mark<'_>> {
         after = rest;
         ended = true;
     }
-    if let Some(rest) = after.trim_start().strip_prefix([':', '：']).filter(|_| !ended || stamp.is_some()) {
+    if let Some(rest) =
+        after.trim_start().strip_prefix([':', '：']).filter(|_| !ended || stamp.is_some())
+    {
         after = rest;
         ended = true;
     }
@@ -1448,7 +1721,13 @@ fn marked(line: &str) -> Option<Mark<'_>> {
     if !(ended || alone) {
         return None;
     }
-    Some(Mark { start: 0, end: line.len() - after.trim_start_matches([' ', '\t']).len(), who, stamp, make: Make::Bold })
+    Some(Mark {
+        start: 0,
+        end: line.len() - after.trim_start_matches([' ', '\t']).len(),
+        who,
+        stamp,
+        make: Make::Bold,
+    })
 }
 
 /// The mark of a plain line: `Anna: …`, `[09:31] Anna: …`, `<anna> …` and the like.
@@ -1465,8 +1744,15 @@ fn plainly(line: &str) -> Option<Mark<'_>> {
     };
     let found = named(rest, before.is_some());
     let Some((who, after, words, make)) = found else {
-        let stamp = before.filter(|stamp| stamp.date.is_some() && stamp.clock.is_some() && stamp.parted)?;
-        return Some(Mark { start: 0, end: line.len() - rest.len(), who: Who::Nobody, stamp: Some(stamp), make: Make::Name });
+        let stamp =
+            before.filter(|stamp| stamp.date.is_some() && stamp.clock.is_some() && stamp.parted)?;
+        return Some(Mark {
+            start: 0,
+            end: line.len() - rest.len(),
+            who: Who::Nobody,
+            stamp: Some(stamp),
+            make: Make::Name,
+        });
     };
     let end = line.len() - words.trim_start_matches([' ', '\t']).len();
     Some(Mark { start: 0, end, who, stamp: before.or(after), make })
@@ -1476,17 +1762,27 @@ fn plainly(line: &str) -> Option<Mark<'_>> {
 fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)> {
     let free = |words: &str| words.is_empty() || words.starts_with(char::is_whitespace);
     if let Some(inner) = text.strip_prefix('<') {
-        let (name, words) = inner.split_at_checked(inner.bytes().take(MAX_SPEAKER_BYTES).position(|byte| byte == b'>')?)?;
+        let (name, words) = inner.split_at_checked(
+            inner.bytes().take(MAX_SPEAKER_BYTES).position(|byte| byte == b'>')?,
+        )?;
         let words = &words[1..];
         let nick = name.trim_start_matches([' ', '@', '+', '%', '&', '~']);
         let fits = !nick.is_empty()
             && nick.starts_with(|c: char| c.is_alphabetic() || "_[]\\`^{}|".contains(c))
-            && !nick.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '<' | '/' | '=' | '"' | '!'))
-            && !["br", "hr", "p", "li", "img", "input", "td", "tr", "th"].iter().any(|tag| nick.eq_ignore_ascii_case(tag));
+            && !nick.contains(|c: char| {
+                c.is_whitespace() || c.is_control() || matches!(c, '<' | '/' | '=' | '"' | '!')
+            })
+            && !["br", "hr", "p", "li", "img", "input", "td", "tr", "th"]
+                .iter()
+                .any(|tag| nick.eq_ignore_ascii_case(tag));
         let who = role_of(nick).unwrap_or(Who::Name(nick));
         return (fits && free(words)).then_some((who, None, words, Make::Angle));
     }
-    let near = &text[..text.char_indices().map(|(at, _)| at).find(|at| *at > MAX_SPEAKER_BYTES).unwrap_or(text.len())];
+    let near = &text[..text
+        .char_indices()
+        .map(|(at, _)| at)
+        .find(|at| *at > MAX_SPEAKER_BYTES)
+        .unwrap_or(text.len())];
     let at = near.find([':', '：', '>', '(', '['])?;
     let label = text[..at].trim_end();
     // A bullet makes a list of what follows it.
@@ -1508,13 +1804,16 @@ fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)
         return None;
     }
     let who = speaker(label).or_else(|| {
-        let number = timed && label.starts_with('+') && label.chars().all(|c| c.is_ascii_digit() || " +-()".contains(c));
+        let number = timed
+            && label.starts_with('+')
+            && label.chars().all(|c| c.is_ascii_digit() || " +-()".contains(c));
         number.then_some(Who::Name(label))
     })?;
     Some((who, stamp, words, Make::Name))
 }
 
-/// A label with or without a time: `Anna`, `[10:31] Anna`, `Anna (10:31)`, `Anna — 10:31`, `Assistant (gpt-x)`.
+/// A label with or without a time: `Anna`, `[10:31] Anna`, `Anna (10:31)`, `Anna — 10:31`,
+/// `Assistant (gpt-x)`.
 fn who(label: &str) -> Option<(Who<'_>, Option<Stamp>)> {
     let label = label.trim().trim_matches(['*', '_', '`']).trim();
     if label.len() > 2 * MAX_SPEAKER_BYTES {
@@ -1530,7 +1829,9 @@ fn who(label: &str) -> Option<(Who<'_>, Option<Stamp>)> {
         }
         let inner = tail.strip_prefix('(')?.strip_suffix(')')?.trim();
         return match speaker(name)? {
-            Who::Role { role, plain, .. } if !inner.is_empty() => Some((Who::Role { role, plain, name: Some(inner) }, None)),
+            Who::Role { role, plain, .. } if !inner.is_empty() => {
+                Some((Who::Role { role, plain, name: Some(inner) }, None))
+            }
             _ => None,
         };
     }
@@ -1550,7 +1851,11 @@ fn role_of(label: &str) -> Option<Who<'_>> {
     let word = word.strip_suffix(" said").unwrap_or(word);
     let role = Role::meant(word).filter(|_| word.len() <= 16)?;
     let sure = ["user", "human", "me", "you", "assistant", "ai", "claude", "chatgpt", "codex"];
-    Some(Who::Role { role, plain: sure.iter().any(|sure| word.eq_ignore_ascii_case(sure)), name: None })
+    Some(Who::Role {
+        role,
+        plain: sure.iter().any(|sure| word.eq_ignore_ascii_case(sure)),
+        name: None,
+    })
 }
 
 /// What stands before a colon without being anybody.
@@ -1572,8 +1877,10 @@ static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 });
 
 /// Small words inside names of people.
-const PARTICLES: [&str; 19] =
-    ["van", "von", "der", "den", "de", "da", "di", "del", "du", "dos", "la", "le", "el", "al", "bin", "zu", "zur", "und", "and"];
+const PARTICLES: [&str; 19] = [
+    "van", "von", "der", "den", "de", "da", "di", "del", "du", "dos", "la", "le", "el", "al",
+    "bin", "zu", "zur", "und", "and",
+];
 
 /// Who a label names, if it can be somebody: a word for a role, or a name of at most four words.
 fn speaker(label: &str) -> Option<Who<'_>> {
@@ -1585,8 +1892,11 @@ fn speaker(label: &str) -> Option<Who<'_>> {
         return Some(role);
     }
     let name = label.trim_start_matches(['@', '~', ' ', '\u{202f}', '\u{a0}']);
-    let fits =
-        |c: char| c.is_alphanumeric() || matches!(c, ' ' | '\'' | '’' | '.' | '-' | '_' | '\u{a0}') || !(c.is_ascii() || c.is_control());
+    let fits = |c: char| {
+        c.is_alphanumeric()
+            || matches!(c, ' ' | '\'' | '’' | '.' | '-' | '_' | '\u{a0}')
+            || !(c.is_ascii() || c.is_control())
+    };
     if !name.starts_with(char::is_alphabetic) || !name.chars().all(fits) || name.contains("  ") {
         return None;
     }
@@ -1604,7 +1914,9 @@ fn speaker(label: &str) -> Option<Who<'_>> {
         }
     }
     let particle = |word: &str| PARTICLES.contains(&word);
-    let small_sentence = words > 1 && name.starts_with(char::is_lowercase) && !name.split_whitespace().next().is_some_and(particle);
+    let small_sentence = words > 1
+        && name.starts_with(char::is_lowercase)
+        && !name.split_whitespace().next().is_some_and(particle);
     (!small_sentence).then_some(Who::Name(name))
 }
 
@@ -1628,7 +1940,8 @@ enum Written {
     Slashed(i8, i8, i16),
 }
 
-/// Whether dates with slashes begin with the month: told by a day that is no month, else by clocks with am and pm.
+/// Whether dates with slashes begin with the month: told by a day that is no month, else by clocks
+/// with am and pm.
 fn month_comes_first(marks: &[Mark<'_>]) -> bool {
     let slashed = || {
         marks.iter().filter_map(|mark| mark.stamp).filter_map(|stamp| match stamp.date {
@@ -1636,13 +1949,16 @@ fn month_comes_first(marks: &[Mark<'_>]) -> bool {
             _ => None,
         })
     };
-    slashed().any(|(_, second, _)| second > 12) || (!slashed().any(|(first, ..)| first > 12) && slashed().any(|(.., halves)| halves))
+    slashed().any(|(_, second, _)| second > 12)
+        || (!slashed().any(|(first, ..)| first > 12) && slashed().any(|(.., halves)| halves))
 }
 
 /// A number of at most so many digits, how many it has, and what follows.
 fn number(text: &str, most: usize) -> Option<(i16, usize, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    ((1..=most).contains(&digits)).then(|| text[..digits].parse().ok().map(|number| (number, digits, &text[digits..]))).flatten()
+    ((1..=most).contains(&digits))
+        .then(|| text[..digits].parse().ok().map(|number| (number, digits, &text[digits..])))
+        .flatten()
 }
 
 impl Stamp {
@@ -1665,8 +1981,11 @@ impl Stamp {
             return read_clock(text, none);
         };
         let dated = Self { date: Some(date), ..none };
-        let after = rest.strip_prefix(['T', 't']).unwrap_or_else(|| rest.trim_start_matches([',', ' ', '\u{202f}', '\u{a0}']));
-        read_clock(after, dated).or_else(|| (!rest.starts_with(|c: char| c.is_alphanumeric())).then_some((dated, rest)))
+        let after = rest
+            .strip_prefix(['T', 't'])
+            .unwrap_or_else(|| rest.trim_start_matches([',', ' ', '\u{202f}', '\u{a0}']));
+        read_clock(after, dated)
+            .or_else(|| (!rest.starts_with(|c: char| c.is_alphanumeric())).then_some((dated, rest)))
     }
 }
 
@@ -1682,14 +2001,18 @@ fn read_date(text: &str) -> Option<(Written, &str)> {
         _ => None,
     };
     let date = match (digits, separator) {
-        (4, _) => Written::Day(Date::new(first, small(second)?, small(third).filter(|_| last <= 2)?).ok()?),
+        (4, _) => Written::Day(
+            Date::new(first, small(second)?, small(third).filter(|_| last <= 2)?).ok()?,
+        ),
         (1 | 2, '/') => {
             let (first, second, year) = (small(first)?, small(second)?, year(third, last)?);
             // One of the two ways must be a day.
             Date::new(year, second, first).or_else(|_| Date::new(year, first, second)).ok()?;
             Written::Slashed(first, second, year)
         }
-        (1 | 2, _) => Written::Day(Date::new(year(third, last)?, small(second)?, small(first)?).ok()?),
+        (1 | 2, _) => {
+            Written::Day(Date::new(year(third, last)?, small(second)?, small(first)?).ok()?)
+        }
         _ => return None,
     };
     Some((date, rest))
@@ -1697,11 +2020,15 @@ fn read_date(text: &str) -> Option<(Written, &str)> {
 
 fn read_clock(text: &str, stamp: Stamp) -> Option<(Stamp, &str)> {
     let (hour, _, rest) = number(text, 2)?;
-    let (minute, _, rest) = number(rest.strip_prefix(':')?, 2).filter(|(_, digits, _)| *digits == 2)?;
+    let (minute, _, rest) =
+        number(rest.strip_prefix(':')?, 2).filter(|(_, digits, _)| *digits == 2)?;
     let (mut second, mut rest) = (0, rest);
     if let Some((found, 2, after)) = rest.strip_prefix(':').and_then(|after| number(after, 2)) {
         (second, rest) = (found.min(59), after);
-        if let Some(fraction) = rest.strip_prefix(['.', ',']).filter(|after| after.starts_with(|c: char| c.is_ascii_digit())) {
+        if let Some(fraction) = rest
+            .strip_prefix(['.', ','])
+            .filter(|after| after.starts_with(|c: char| c.is_ascii_digit()))
+        {
             rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
         }
     }
@@ -1722,8 +2049,8 @@ fn read_clock(text: &str, stamp: Stamp) -> Option<(Stamp, &str)> {
     if let Some(after) = rest.strip_prefix(['Z', 'z']).or_else(|| rest.strip_prefix(" UTC")) {
         (offset, rest) = (Some(Offset::UTC), after);
     } else if let Some(sign) = rest.bytes().next().filter(|byte| matches!(byte, b'+' | b'-'))
-        && let Some((hours, 2, after)) =
-            number(rest[1..].get(..2).unwrap_or_default(), 2).map(|(hours, digits, _)| (hours, digits, &rest[3..]))
+        && let Some((hours, 2, after)) = number(rest[1..].get(..2).unwrap_or_default(), 2)
+            .map(|(hours, digits, _)| (hours, digits, &rest[3..]))
         && let Some((minutes, 2, after)) = number(after.strip_prefix(':').unwrap_or(after), 2)
     {
         let seconds = i32::from(hours) * 3_600 + i32::from(minutes) * 60;
@@ -1777,7 +2104,8 @@ mod tests {
         read(text, shape, DAY, berlin())
     }
 
-    /// A turn on one line: time, role, name, id, text, parts; what is not there is left out. `?` is a role that nothing states.
+    /// A turn on one line: time, role, name, id, text, parts; what is not there is left out. `?` is
+    /// a role that nothing states.
     fn shown(said: &Said) -> String {
         let mut line = said.ts.map_or(String::new(), |ts| format!("{ts} "));
         line.push_str(said.role.map_or("?", Role::word));
@@ -1814,7 +2142,12 @@ mod tests {
         let ours = "<!-- icecore:begin delta 2026-02-13 -->\nabout </system-reminder> tags\n<!-- icecore:end -->";
         for (text, rest) in [
             (format!("a<system-reminder>hook: {ours}</system-reminder>b"), Some("ab")),
-            (format!("a<system-reminder>x</system-reminder>b<system-reminder>{ours}\n</system-reminder>c"), Some("abc")),
+            (
+                format!(
+                    "a<system-reminder>x</system-reminder>b<system-reminder>{ours}\n</system-reminder>c"
+                ),
+                Some("abc"),
+            ),
             (format!("{ours} stands alone"), None),
             ("<system-reminder>x</system-reminder> a".into(), Some(" a")),
             ("look\n<ide_selection>x</ide_selection>\nhere".into(), Some("look\n\nhere")),
@@ -1867,7 +2200,9 @@ mod tests {
     #[test]
     fn a_claude_code_transcript_becomes_turns() {
         let line = |kind: &str, uuid: &str, rest: &str| {
-            format!(r#"{{"type":"{kind}","uuid":"{uuid}","sessionId":"s1","timestamp":"2026-11-02T09:00:00.000Z",{rest}}}"#) + "\n"
+            format!(
+                r#"{{"type":"{kind}","uuid":"{uuid}","sessionId":"s1","timestamp":"2026-11-02T09:00:00.000Z",{rest}}}"#
+            ) + "\n"
         };
         let text = [
             r#"{"type":"summary","summary":"Ports","leafUuid":"a9"}"#.to_owned() + "\n",
@@ -1906,40 +2241,88 @@ mod tests {
                 "2026-11-02T09:00:00+00:00 tool #a9: <local-command-stdout>done</local-command-stdout>",
             ],
         );
-        assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("My ports"), Some("s1")));
-        assert!(read.turns.iter().all(|said| said.session.as_deref() == Some("s1") && said.extra.is_empty()));
+        assert_eq!(
+            (read.title.as_deref(), read.session.as_deref()),
+            (Some("My ports"), Some("s1"))
+        );
+        assert!(
+            read.turns
+                .iter()
+                .all(|said| said.session.as_deref() == Some("s1") && said.extra.is_empty())
+        );
         assert_eq!(
             skipped(&read),
-            [("thinking", 1), ("meta", 1), ("compact summary", 1), ("system", 1), ("progress", 2), ("sidechain", 1)]
+            [
+                ("thinking", 1),
+                ("meta", 1),
+                ("compact summary", 1),
+                ("system", 1),
+                ("progress", 2),
+                ("sidechain", 1)
+            ]
         );
-        assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [12, 17, 18, 19]);
+        assert_eq!(
+            read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
+            [12, 17, 18, 19]
+        );
         // A helper's own file is told, though all of it stands beside the main conversation.
-        let helper = line("user", "a7", r#""isSidechain":true,"message":{"role":"user","content":"to a helper"}"#);
+        let helper = line(
+            "user",
+            "a7",
+            r#""isSidechain":true,"message":{"role":"user","content":"to a helper"}"#,
+        );
         check(Shape::Jsonl, &helper, &["2026-11-02T09:00:00+00:00 assistant #a7: to a helper"]);
     }
 
     // P1
     #[test]
     fn a_codex_rollout_becomes_turns() {
-        let line =
-            |kind: &str, payload: &str| format!(r#"{{"timestamp":"2026-11-02T09:00:00.000Z","type":"{kind}","payload":{payload}}}"#) + "\n";
-        let said =
-            |role: &str, text: &str| format!(r#"{{"type":"message","role":"{role}","content":[{{"type":"input_text","text":"{text}"}}]}}"#);
+        let line = |kind: &str, payload: &str| {
+            format!(
+                r#"{{"timestamp":"2026-11-02T09:00:00.000Z","type":"{kind}","payload":{payload}}}"#
+            ) + "\n"
+        };
+        let said = |role: &str, text: &str| {
+            format!(
+                r#"{{"type":"message","role":"{role}","content":[{{"type":"input_text","text":"{text}"}}]}}"#
+            )
+        };
         let meta = line("session_meta", r#"{"id":"t1","cwd":"/home/u/app"}"#);
         let events = line("event_msg", r#"{"type":"user_message","message":"use port 7431"}"#)
             + &line("event_msg", r#"{"type":"token_count"}"#)
             + &line("event_msg", r#"{"type":"agent_message","message":"Done."}"#);
         let items = [
-            line("response_item", &said("user", "# AGENTS.md instructions for /home/u/app\\n\\n<INSTRUCTIONS>x</INSTRUCTIONS>")),
-            line("response_item", &said("developer", "<skills_instructions>\\nWe decided to obey.\\n</skills_instructions>")),
+            line(
+                "response_item",
+                &said(
+                    "user",
+                    "# AGENTS.md instructions for /home/u/app\\n\\n<INSTRUCTIONS>x</INSTRUCTIONS>",
+                ),
+            ),
+            line(
+                "response_item",
+                &said(
+                    "developer",
+                    "<skills_instructions>\\nWe decided to obey.\\n</skills_instructions>",
+                ),
+            ),
             line("response_item", &said("developer", "Never provide the sandbox permissions.")),
             line("response_item", &said("user", "<environment_context>x</environment_context>")),
             line("response_item", &said("user", "<skill name='x'>Always lint.</skill>")),
-            line("response_item", &said("user", "<user_instructions>Always lint.</user_instructions>")),
+            line(
+                "response_item",
+                &said("user", "<user_instructions>Always lint.</user_instructions>"),
+            ),
             line("response_item", &said("user", "use port 7431")),
             line("response_item", r#"{"type":"reasoning","summary":[]}"#),
-            line("response_item", r#"{"type":"function_call","name":"shell","arguments":"{}","call_id":"c1"}"#),
-            line("response_item", r#"{"type":"function_call_output","call_id":"c1","output":"a\nb"}"#),
+            line(
+                "response_item",
+                r#"{"type":"function_call","name":"shell","arguments":"{}","call_id":"c1"}"#,
+            ),
+            line(
+                "response_item",
+                r#"{"type":"function_call_output","call_id":"c1","output":"a\nb"}"#,
+            ),
             line("response_item", &said("assistant", "Done.")),
             line("turn_context", "{}"),
         ]
@@ -1955,23 +2338,37 @@ mod tests {
             ],
         );
         assert_eq!(read.session.as_deref(), Some("t1"));
-        let passed_over =
-            [("injected context", 4), ("instructions", 2), ("reasoning", 1), ("turn_context", 1), ("token_count", 1), ("event_msg", 2)];
+        let passed_over = [
+            ("injected context", 4),
+            ("instructions", 2),
+            ("reasoning", 1),
+            ("turn_context", 1),
+            ("token_count", 1),
+            ("event_msg", 2),
+        ];
         assert_eq!(skipped(&read), passed_over);
         check(
             Shape::Jsonl,
             &(meta + &events),
-            &["2026-11-02T09:00:00+00:00 user: use port 7431", "2026-11-02T09:00:00+00:00 assistant: Done."],
+            &[
+                "2026-11-02T09:00:00+00:00 user: use port 7431",
+                "2026-11-02T09:00:00+00:00 assistant: Done.",
+            ],
         );
     }
 
     // P1
     #[test]
     fn a_file_may_be_one_list_or_one_object() {
-        let turns = ["user: hi", r#"assistant: [tool: Read] [{"type": "tool_use","name": "Read"}]"#];
+        let turns =
+            ["user: hi", r#"assistant: [tool: Read] [{"type": "tool_use","name": "Read"}]"#];
         let list = "[\n  {\"role\": \"user\", \"content\": \"hi\"},\n  {\"role\": \"assistant\", \"content\": [{\"type\": \"tool_use\",\n    \"name\": \"Read\"}]}";
         check(Shape::Jsonl, &format!("{list}\n]\n"), &turns);
-        let read = check(Shape::Jsonl, &format!("{{\"title\": \"T\", \"id\": \"s9\", \"messages\": {list}\n,\n7]\n}}"), &turns);
+        let read = check(
+            Shape::Jsonl,
+            &format!("{{\"title\": \"T\", \"id\": \"s9\", \"messages\": {list}\n,\n7]\n}}"),
+            &turns,
+        );
         assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("T"), Some("s9")));
         assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
         // A list that breaks off is read as far as it goes.
@@ -1986,19 +2383,41 @@ mod tests {
     #[test]
     fn what_is_too_long_or_too_deep_is_passed_over_and_told() {
         let long = format!("{{\"role\":\"user\",\"content\":\"{}\"}}", "x".repeat(MAX_LINE_BYTES));
-        let deep = format!("{{\"role\":\"user\",\"content\":{}{}}}", "[".repeat(200_000), "]".repeat(200_000));
-        let read = check(Shape::Jsonl, &format!("{{\"text\":\"a\"}}\n{long}\n{deep}\n{{\"text\":\"b\"}}"), &["user: a", "user: b"]);
-        let complaints: Vec<_> = read.complaints.iter().map(|(line, what)| format!("{line} {what}")).collect();
+        let deep = format!(
+            "{{\"role\":\"user\",\"content\":{}{}}}",
+            "[".repeat(200_000),
+            "]".repeat(200_000)
+        );
+        let read = check(
+            Shape::Jsonl,
+            &format!("{{\"text\":\"a\"}}\n{long}\n{deep}\n{{\"text\":\"b\"}}"),
+            &["user: a", "user: b"],
+        );
+        let complaints: Vec<_> =
+            read.complaints.iter().map(|(line, what)| format!("{line} {what}")).collect();
         assert!(complaints[0].starts_with("2 has 4194"), "{complaints:?}");
         assert!(complaints[1].starts_with("3 nests deeper"), "{complaints:?}");
         let read = reading(&"{\n".repeat(MAX_COMPLAINTS + 5), Some(Shape::Jsonl));
-        assert_eq!((read.complaints.len(), skipped(&read)), (MAX_COMPLAINTS, vec![("further complaints", 5)]));
+        assert_eq!(
+            (read.complaints.len(), skipped(&read)),
+            (MAX_COMPLAINTS, vec![("further complaints", 5)])
+        );
         let kinds: String = (0..200).map(|kind| format!("{{\"type\":\"k{kind}\"}}\n")).collect();
         let read = reading(&kinds, None);
-        assert_eq!((read.skipped.len(), read.skipped.iter().map(|(_, count)| count).sum::<usize>()), (MAX_KINDS, 200));
+        assert_eq!(
+            (read.skipped.len(), read.skipped.iter().map(|(_, count)| count).sum::<usize>()),
+            (MAX_KINDS, 200)
+        );
         // The bytes of a picture are not words; that they are gone is told.
-        let picture = format!(r#"{{"role":"user","content":[{{"type":"image","data":"{}","name":"a.png"}}]}}"#, "A".repeat(9_000));
-        let read = check(Shape::Jsonl, &picture, &[r#"user: [image] [{"type":"image","name":"a.png","left_out_bytes":9041}]"#]);
+        let picture = format!(
+            r#"{{"role":"user","content":[{{"type":"image","data":"{}","name":"a.png"}}]}}"#,
+            "A".repeat(9_000)
+        );
+        let read = check(
+            Shape::Jsonl,
+            &picture,
+            &[r#"user: [image] [{"type":"image","name":"a.png","left_out_bytes":9041}]"#],
+        );
         assert_eq!(skipped(&read), [("image data", 1)]);
     }
 
@@ -2019,8 +2438,16 @@ mod tests {
         );
         assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("Ports"), Some("s7")));
         assert_eq!(skipped(&read), [("front matter", 1), ("empty", 1)]);
-        check(Shape::Markdown, "# Human\nhi\n\n# Assistant (gpt-x)\nhello\n", &["user: hi", "assistant gpt-x: hello"]);
-        check(Shape::Markdown, "## User: hi there\n## Assistant\nhello", &["user: hi there", "assistant: hello"]);
+        check(
+            Shape::Markdown,
+            "# Human\nhi\n\n# Assistant (gpt-x)\nhello\n",
+            &["user: hi", "assistant gpt-x: hello"],
+        );
+        check(
+            Shape::Markdown,
+            "## User: hi there\n## Assistant\nhello",
+            &["user: hi there", "assistant: hello"],
+        );
         check(Shape::Markdown, "# Talk\n## User\nalone", &["user: alone"]);
     }
 
@@ -2045,14 +2472,19 @@ mod tests {
             &["? Anna: hi", "? Ben: ho", "assistant: so", "? Ben: ok"],
         );
         // A fence that nobody closes swallows nothing.
-        check(Shape::Markdown, "**User:** a\n```\n\n**Assistant:** b", &["user: a⏎```", "assistant: b"]);
+        check(
+            Shape::Markdown,
+            "**User:** a\n```\n\n**Assistant:** b",
+            &["user: a⏎```", "assistant: b"],
+        );
     }
 
     // P1
     #[test]
     fn a_document_in_which_nobody_speaks_is_one_turn() {
         let notes = "# Notes\n\n**Note:** a\n\n## Model\n\nb: c\n\n---\n";
-        let read = check(Shape::Markdown, notes, &["user: # Notes⏎⏎**Note:** a⏎⏎## Model⏎⏎b: c⏎⏎---"]);
+        let read =
+            check(Shape::Markdown, notes, &["user: # Notes⏎⏎**Note:** a⏎⏎## Model⏎⏎b: c⏎⏎---"]);
         assert_eq!(read.title.as_deref(), Some("Notes"));
         for text in [
             "Just words.\n\nNote: a\nTODO: b\nDecision: c\nError: d",
@@ -2078,25 +2510,46 @@ mod tests {
                 "User: hi\n\n  indented\nNote: this\nAssistant: ho\nBudget: 5",
                 &["user: hi⏎⏎  indented⏎Note: this", "assistant: ho⏎Budget: 5"],
             ),
-            ("Before.\n\nUser:\nhi\nASSISTANT: ho\nTool: out", &["?: Before.", "user: hi", "assistant: ho", "tool: out"]),
-            ("Anna: hi\nBen van Dyk: ho\nAnna: so", &["? Anna: hi", "? Ben van Dyk: ho", "? Anna: so"]),
-            ("anna: hi\nben: ho\nanna: so\nben: go", &["? anna: hi", "? ben: ho", "? anna: so", "? ben: go"]),
+            (
+                "Before.\n\nUser:\nhi\nASSISTANT: ho\nTool: out",
+                &["?: Before.", "user: hi", "assistant: ho", "tool: out"],
+            ),
+            (
+                "Anna: hi\nBen van Dyk: ho\nAnna: so",
+                &["? Anna: hi", "? Ben van Dyk: ho", "? Anna: so"],
+            ),
+            (
+                "anna: hi\nben: ho\nanna: so\nben: go",
+                &["? anna: hi", "? ben: ho", "? anna: so", "? ben: go"],
+            ),
             ("Customer: hi\nAgent: ho", &["user: hi", "assistant: ho"]),
-            ("User: see\n```\nUser: code\n```\nAssistant: ok", &["user: see⏎```⏎User: code⏎```", "assistant: ok"]),
+            (
+                "User: see\n```\nUser: code\n```\nAssistant: ok",
+                &["user: see⏎```⏎User: code⏎```", "assistant: ok"],
+            ),
             (
                 "[09:31] Anna: hi\nUser: quoted\n[09:30] Assistant: ho",
-                &["2026-02-13T09:31:00+01:00 ? Anna: hi⏎User: quoted", "2026-02-13T09:30:00+01:00 assistant: ho"],
+                &[
+                    "2026-02-13T09:31:00+01:00 ? Anna: hi⏎User: quoted",
+                    "2026-02-13T09:30:00+01:00 assistant: ho",
+                ],
             ),
             (
                 "2026-02-14 09:31 Anna: hi\n2026-02-14 09:32:10 Ben: see https://a.b/c: d",
-                &["2026-02-14T09:31:00+01:00 ? Anna: hi", "2026-02-14T09:32:10+01:00 ? Ben: see https://a.b/c: d"],
+                &[
+                    "2026-02-14T09:31:00+01:00 ? Anna: hi",
+                    "2026-02-14T09:32:10+01:00 ? Ben: see https://a.b/c: d",
+                ],
             ),
             (
                 "[2026-02-13T09:31:00Z] user> hi\n[2026-02-13T09:31:00.5-05:00] assistant> ho",
                 &["2026-02-13T09:31:00+00:00 user: hi", "2026-02-13T09:31:00-05:00 assistant: ho"],
             ),
             ("<anna> hi\n<@ben_> ho: yes", &["? anna: hi", "? ben_: ho: yes"]),
-            ("09:31 <anna> hi\n09:32 <ben> ho", &["2026-02-13T09:31:00+01:00 ? anna: hi", "2026-02-13T09:32:00+01:00 ? ben: ho"]),
+            (
+                "09:31 <anna> hi\n09:32 <ben> ho",
+                &["2026-02-13T09:31:00+01:00 ? anna: hi", "2026-02-13T09:32:00+01:00 ? ben: ho"],
+            ),
             (
                 "13.02.26, 09:30 - Messages are private.\n13.02.26, 09:31 - Anna: hi\nmore: yes\n13.02.26, 09:32 - +49 170 1234: ho",
                 &[
@@ -2113,13 +2566,20 @@ mod tests {
                 "1/3/26, 9:31\u{202f}PM - Anna: hi\n1/4/26, 12:05 AM - Ben: ho",
                 &["2026-01-03T21:31:00+01:00 ? Anna: hi", "2026-01-04T00:05:00+01:00 ? Ben: ho"],
             ),
-            ("Anna (10:31): hi\nBen (10:32): ho", &["2026-02-13T10:31:00+01:00 ? Anna: hi", "2026-02-13T10:32:00+01:00 ? Ben: ho"]),
+            (
+                "Anna (10:31): hi\nBen (10:32): ho",
+                &["2026-02-13T10:31:00+01:00 ? Anna: hi", "2026-02-13T10:32:00+01:00 ? Ben: ho"],
+            ),
         ];
         for (text, turns) in cases {
             check(Shape::Text, text, turns);
         }
         // A Markdown file may have plain names as well.
-        check_as(Shape::Markdown, "# Talk\n\nUser: hi\n\n---\n\nAssistant: ho", &["user: hi", "assistant: ho"]);
+        check_as(
+            Shape::Markdown,
+            "# Talk\n\nUser: hi\n\n---\n\nAssistant: ho",
+            &["user: hi", "assistant: ho"],
+        );
     }
 
     #[test]
@@ -2133,7 +2593,9 @@ mod tests {
             "[09:31 Anna: a",
         ] {
             assert!(
-                plainly(text).is_none_or(|mark| mark.stamp.is_none_or(|stamp| stamp.date.is_none() && text.starts_with('2'))),
+                plainly(text).is_none_or(|mark| mark
+                    .stamp
+                    .is_none_or(|stamp| stamp.date.is_none() && text.starts_with('2'))),
                 "{text}"
             );
         }
@@ -2141,7 +2603,8 @@ mod tests {
 
     /// A conversation: who speaks, at which minute, in which words.
     fn talk() -> impl Strategy<Value = Vec<(usize, u8, Vec<String>)>> {
-        let lines = proptest::collection::vec("[a-zäß日]{1,6}( [a-z0-9é.,!?*_`~#\\-]{1,6}){0,4}", 1..4);
+        let lines =
+            proptest::collection::vec("[a-zäß日]{1,6}( [a-z0-9é.,!?*_`~#\\-]{1,6}){0,4}", 1..4);
         proptest::collection::vec((0..4_usize, 0..60_u8, lines), 2..12)
     }
 
@@ -2193,7 +2656,8 @@ mod tests {
                 text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.ends_with('x')).map(str::to_owned).collect()
             };
             let mut kept: Vec<String> = read.turns.iter().flat_map(|said| words(&said.text)).collect();
-            // A heading that names the document stands in the title, unless the document is one turn.
+            // A heading that names the document stands in the title, unless the document is one
+            // turn.
             let mut expected = words(&text);
             if kept.len() < expected.len() {
                 kept.splice(0..0, words(read.title.as_deref().unwrap_or_default()));

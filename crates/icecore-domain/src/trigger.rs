@@ -1,8 +1,9 @@
 //! Words that bring knowledge along: `recall/triggers.json` (L8).
 //!
-//! When one of a trigger's patterns is said, its pages are loaded. Patterns are whole words whatever their case or the blanks
-//! between them; where a script sets no blanks, a pattern is found anywhere. The text is indexed once, so that thousands of
-//! patterns cost little more than one.
+//! When one of a trigger's patterns is said, its pages are loaded. Patterns are whole words
+//! whatever their case or the blanks between them; where a script sets no blanks, a pattern is
+//! found anywhere. The text is indexed once, so that thousands of patterns cost little more than
+//! one.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -53,7 +54,8 @@ pub struct Trigger {
     pub by_hand: bool,
 }
 
-/// Reads the triggers of a file, and what is wrong with it. What cannot be read is passed over and told.
+/// Reads the triggers of a file, and what is wrong with it. What cannot be read is passed over and
+/// told.
 pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
     let mut complaints = Complaints::default();
     let root: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
@@ -78,37 +80,50 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
             complaints.add(format!("trigger {number} is not an object"));
             continue;
         };
-        let patterns = texts(fields.get("patterns"), number, "patterns", &mut complaints).into_iter().filter_map(|text| {
-            let why = if text.len() > MAX_PATTERN_BYTES {
-                format!("is longer than {MAX_PATTERN_BYTES} bytes")
-            } else if Phrase::read(text).is_none() {
-                "has no letter and no digit".into()
-            } else {
-                return Some(text.trim().to_owned());
-            };
-            complaints.add(format!("the pattern `{}` of trigger {number} {why}", quoted(text)));
-            None
-        });
+        let patterns = texts(fields.get("patterns"), number, "patterns", &mut complaints)
+            .into_iter()
+            .filter_map(|text| {
+                let why = if text.len() > MAX_PATTERN_BYTES {
+                    format!("is longer than {MAX_PATTERN_BYTES} bytes")
+                } else if Phrase::read(text).is_none() {
+                    "has no letter and no digit".into()
+                } else {
+                    return Some(text.trim().to_owned());
+                };
+                complaints.add(format!("the pattern `{}` of trigger {number} {why}", quoted(text)));
+                None
+            });
         let patterns: Vec<String> = patterns.collect();
-        let load = texts(fields.get("load"), number, "load", &mut complaints).into_iter().filter_map(|text| {
-            let path = text.trim().parse::<DocPath>();
-            path.map_err(|error| complaints.add(format!("trigger {number}: {error}"))).ok()
-        });
+        let load = texts(fields.get("load"), number, "load", &mut complaints)
+            .into_iter()
+            .filter_map(|text| {
+                let path = text.trim().parse::<DocPath>();
+                path.map_err(|error| complaints.add(format!("trigger {number}: {error}"))).ok()
+            });
         let load: Vec<DocPath> = load.collect();
         if patterns.is_empty() || load.is_empty() {
-            complaints.add(format!("trigger {number} is passed over: it has no {}", if patterns.is_empty() { "pattern" } else { "page" }));
+            complaints.add(format!(
+                "trigger {number} is passed over: it has no {}",
+                if patterns.is_empty() { "pattern" } else { "page" }
+            ));
             continue;
         }
         triggers.push(Trigger { patterns, load, by_hand: true });
     }
     if list.len() > MAX_TRIGGERS {
-        complaints.add(format!("only its first {MAX_TRIGGERS} of {} triggers are used", list.len()));
+        complaints
+            .add(format!("only its first {MAX_TRIGGERS} of {} triggers are used", list.len()));
     }
     (triggers, complaints.told())
 }
 
 /// A list of texts, or one text alone.
-fn texts<'a>(value: Option<&'a Value>, number: usize, field: &str, complaints: &mut Complaints) -> Vec<&'a str> {
+fn texts<'a>(
+    value: Option<&'a Value>,
+    number: usize,
+    field: &str,
+    complaints: &mut Complaints,
+) -> Vec<&'a str> {
     let items = match value {
         Some(Value::Array(items)) => items.as_slice(),
         Some(single @ Value::String(_)) => std::slice::from_ref(single),
@@ -119,13 +134,18 @@ fn texts<'a>(value: Option<&'a Value>, number: usize, field: &str, complaints: &
         }
     };
     if items.len() > MAX_ITEMS {
-        complaints.add(format!("only the first {MAX_ITEMS} of {} `{field}` of trigger {number} are used", items.len()));
+        complaints.add(format!(
+            "only the first {MAX_ITEMS} of {} `{field}` of trigger {number} are used",
+            items.len()
+        ));
     }
     let mut found = Vec::new();
     for item in items.iter().take(MAX_ITEMS) {
         match item {
             Value::String(text) => found.push(text.as_str()),
-            _ => complaints.add(format!("something in `{field}` of trigger {number} is not a text")),
+            _ => {
+                complaints.add(format!("something in `{field}` of trigger {number} is not a text"))
+            }
         }
     }
     found
@@ -158,7 +178,8 @@ fn quoted(text: &str) -> String {
     plain::one_line(text).chars().take(60).collect()
 }
 
-/// What the pages themselves suggest: their names, the other names they have, and the initials of long ones.
+/// What the pages themselves suggest: their names, the other names they have, and the initials of
+/// long ones.
 pub fn suggest(pages: &[(DocPath, String, Vec<String>)]) -> Vec<Trigger> {
     pages.iter().filter_map(|(path, title, aliases)| suggested(path, title, aliases)).collect()
 }
@@ -169,7 +190,10 @@ fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger>
     let mut patterns: Vec<String> = Vec::new();
     let mut seen = HashSet::new();
     let mut suggest = |pattern: String| {
-        if pattern.len() <= MAX_PATTERN_BYTES && patterns.len() < MAX_ITEMS && seen.insert(fold(&pattern)) {
+        if pattern.len() <= MAX_PATTERN_BYTES
+            && patterns.len() < MAX_ITEMS
+            && seen.insert(fold(&pattern))
+        {
             patterns.push(pattern);
         }
     };
@@ -182,11 +206,16 @@ fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger>
         suggest(words.join(" "));
         // A mark within a name, as in `node.js`, is said along with it.
         let written = fold(name).split_whitespace().collect::<Vec<_>>().join(" ");
-        if written.contains(|c: char| !c.is_alphanumeric() && !is_combining_mark(c) && !is_blank(c)) {
+        if written.contains(|c: char| !c.is_alphanumeric() && !is_combining_mark(c) && !is_blank(c))
+        {
             suggest(written);
         }
         if (INITIALS_FROM..=INITIALS_UP_TO).contains(&words.len()) {
-            let initials: String = words.iter().filter_map(|word| word.chars().next()).filter(|c| c.is_alphabetic()).collect();
+            let initials: String = words
+                .iter()
+                .filter_map(|word| word.chars().next())
+                .filter(|c| c.is_alphabetic())
+                .collect();
             if initials.chars().count() == words.len() && is_telling(&[initials.as_str()]) {
                 suggest(initials.to_uppercase());
             }
@@ -204,12 +233,16 @@ fn is_telling(words: &[&str]) -> bool {
         && !words.iter().all(|word| EVERYDAY.split(' ').any(|everyday| everyday == *word))
 }
 
-/// Which pages the input brings along, and by which pattern: what a person wrote first, then the longer patterns; each page once.
+/// Which pages the input brings along, and by which pattern: what a person wrote first, then the
+/// longer patterns; each page once.
 pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
     let spoken = Spoken::of(input);
     let mut found: Vec<(bool, Reverse<usize>, usize, &str)> = Vec::new();
     for (at, trigger) in triggers.iter().enumerate() {
-        let said = trigger.patterns.iter().filter(|pattern| Phrase::read(pattern).is_some_and(|phrase| spoken.says(&phrase)));
+        let said = trigger
+            .patterns
+            .iter()
+            .filter(|pattern| Phrase::read(pattern).is_some_and(|phrase| spoken.says(&phrase)));
         // Of two as long the first counts.
         if let Some(longest) = said.min_by_key(|pattern| Reverse(pattern.chars().count())) {
             found.push((!trigger.by_hand, Reverse(longest.chars().count()), at, longest));
@@ -220,7 +253,13 @@ pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
     let mut loaded = Vec::new();
     for (_, _, at, pattern) in found {
         let Some(trigger) = triggers.get(at) else { continue };
-        loaded.extend(trigger.load.iter().filter(|path| seen.insert(*path)).map(|path| (path.clone(), pattern.to_owned())));
+        loaded.extend(
+            trigger
+                .load
+                .iter()
+                .filter(|path| seen.insert(*path))
+                .map(|path| (path.clone(), pattern.to_owned())),
+        );
     }
     loaded
 }
@@ -236,8 +275,10 @@ pub fn write(triggers: &[Trigger]) -> String {
     struct File<'a> {
         triggers: Vec<Written<'a>>,
     }
-    let written =
-        triggers.iter().map(|trigger| Written { patterns: &trigger.patterns, load: trigger.load.iter().map(DocPath::as_str).collect() });
+    let written = triggers.iter().map(|trigger| Written {
+        patterns: &trigger.patterns,
+        load: trigger.load.iter().map(DocPath::as_str).collect(),
+    });
     let file = File { triggers: written.collect() };
     // Texts and lists of them can always be written.
     serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
@@ -260,7 +301,8 @@ enum Gap {
     Marks(Range<usize>),
 }
 
-/// Whether the character is a word of its own because its script sets no blanks between words (or, as Korean, hangs endings on).
+/// Whether the character is a word of its own because its script sets no blanks between words (or,
+/// as Korean, hangs endings on).
 fn is_unspaced(c: char) -> bool {
     let in_script = matches!(c,
         '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{1100}'..='\u{11ff}'
@@ -293,7 +335,9 @@ fn tokens(folded: &str) -> Vec<Token> {
         // Marks and joiners belong to the letter before them.
         let joins = is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}');
         match &mut word {
-            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced(c)) => open.end = end,
+            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced(c)) => {
+                open.end = end
+            }
             _ => {
                 if let Some(done) = word.take() {
                     push(&mut found, done);
@@ -380,7 +424,8 @@ impl Spoken {
         self.look_for(phrase).0
     }
 
-    /// Whether the phrase is said, and at how many places one had to look for that: only where its rarest word stands.
+    /// Whether the phrase is said, and at how many places one had to look for that: only where its
+    /// rarest word stands.
     fn look_for(&self, phrase: &Phrase) -> (bool, usize) {
         let mut rarest: Option<(usize, &[usize])> = None;
         for (at, token) in phrase.tokens.iter().enumerate() {
@@ -410,8 +455,14 @@ impl Spoken {
             joined && text(&said.at) == phrase.text(&wanted.at)
         });
         let (Some(first), Some(last)) = (here.first(), here.last()) else { return false };
-        same && self.folded.get(..first.at.start).is_some_and(|before| before.ends_with(phrase.text(&phrase.head)))
-            && self.folded.get(last.at.end..).is_some_and(|after| after.starts_with(phrase.text(&phrase.tail)))
+        same && self
+            .folded
+            .get(..first.at.start)
+            .is_some_and(|before| before.ends_with(phrase.text(&phrase.head)))
+            && self
+                .folded
+                .get(last.at.end..)
+                .is_some_and(|after| after.starts_with(phrase.text(&phrase.tail)))
     }
 }
 
@@ -425,7 +476,11 @@ mod tests {
     }
 
     fn trigger(patterns: &[&str], load: &str, by_hand: bool) -> Trigger {
-        Trigger { patterns: patterns.iter().map(|&text| text.into()).collect(), load: vec![path(load)], by_hand }
+        Trigger {
+            patterns: patterns.iter().map(|&text| text.into()).collect(),
+            load: vec![path(load)],
+            by_hand,
+        }
     }
 
     fn check(pattern: &str, input: &str, said: bool) {
@@ -492,7 +547,11 @@ mod tests {
             trigger(&["dress like"], "knowledge/a.md", false),
         ];
         let found = matches(&triggers, "Dress like Mommy");
-        let expected = [("knowledge/c.md", "dress"), ("knowledge/b.md", "dress like mommy"), ("knowledge/a.md", "dress like")];
+        let expected = [
+            ("knowledge/c.md", "dress"),
+            ("knowledge/b.md", "dress like mommy"),
+            ("knowledge/a.md", "dress like"),
+        ];
         assert_eq!(found, expected.map(|(page, pattern)| (path(page), pattern.to_owned())));
     }
 
@@ -510,7 +569,11 @@ mod tests {
         ]}"#;
         let (triggers, complaints) = read(text);
         let expected = [
-            trigger(&["shopify", "dress like mommy"], "knowledge/entities/dress-like-mommy.md", true),
+            trigger(
+                &["shopify", "dress like mommy"],
+                "knowledge/entities/dress-like-mommy.md",
+                true,
+            ),
             trigger(&["apollo"], "knowledge/apollo.md", true),
             trigger(&["ok"], "knowledge/ok.md", true),
         ];
@@ -535,20 +598,27 @@ mod tests {
     fn what_is_no_json_says_where() {
         let (triggers, complaints) = read("{\"triggers\":[\n  {]}");
         assert!(triggers.is_empty());
-        assert!(complaints.len() == 1 && complaints[0].contains("line 2 column 4"), "{complaints:?}");
+        assert!(
+            complaints.len() == 1 && complaints[0].contains("line 2 column 4"),
+            "{complaints:?}"
+        );
         assert_eq!(read("").1.len(), 1);
         assert_eq!(read("{}").1, ["it has no list `triggers`"]);
         assert_eq!(read("\u{feff}{\"triggers\":[]}"), (vec![], vec![]));
         let many = format!("[{}]", vec!["1"; MAX_TRIGGERS + 10].join(","));
         let (_, complaints) = read(&many);
         assert_eq!(complaints.len(), MAX_COMPLAINTS + 1);
-        assert_eq!(complaints.last().unwrap(), &format!("and {} more", MAX_TRIGGERS + 1 - MAX_COMPLAINTS));
+        assert_eq!(
+            complaints.last().unwrap(),
+            &format!("and {} more", MAX_TRIGGERS + 1 - MAX_COMPLAINTS)
+        );
     }
 
     fn check_suggested(page: &str, title: &str, aliases: &[&str], patterns: &[&str]) {
         let aliases = aliases.iter().map(|&alias| alias.to_owned()).collect();
         let found = suggest(&[(path(page), title.into(), aliases)]);
-        let found: Vec<&str> = found.iter().flat_map(|trigger| &trigger.patterns).map(String::as_str).collect();
+        let found: Vec<&str> =
+            found.iter().flat_map(|trigger| &trigger.patterns).map(String::as_str).collect();
         assert_eq!(found, patterns, "{page} {title}");
     }
 
@@ -561,11 +631,26 @@ mod tests {
             &["the shop", "DLM"],
             &["dress like mommy", "DLM", "the shop"],
         );
-        check_suggested("knowledge/entities/project.md", "Project", &["the team", "AB", "2026", ""], &[]);
+        check_suggested(
+            "knowledge/entities/project.md",
+            "Project",
+            &["the team", "AB", "2026", ""],
+            &[],
+        );
         check_suggested("knowledge/nodejs.md", "Node.js", &[], &["node js", "node.js", "nodejs"]);
         // Initials that are an everyday word would load the page all the time.
-        check_suggested("knowledge/agile-review-events.md", "Agile Review Events", &[], &["agile review events"]);
-        check_suggested("knowledge/a-very-long-name-of-some-thing.md", "", &[], &["a very long name of some thing"]);
+        check_suggested(
+            "knowledge/agile-review-events.md",
+            "Agile Review Events",
+            &[],
+            &["agile review events"],
+        );
+        check_suggested(
+            "knowledge/a-very-long-name-of-some-thing.md",
+            "",
+            &[],
+            &["a very long name of some thing"],
+        );
         check_suggested("knowledge/x.md", "東京", &["budget"], &["東京", "budget"]);
         check_suggested("knowledge/x.md", &"long ".repeat(100), &[], &[]);
     }
@@ -573,8 +658,15 @@ mod tests {
     // L8
     #[test]
     fn suggestions_can_be_kept() {
-        let pages = [(path("knowledge/entities/apollo.md"), "Apollo \"11\"".into(), vec!["moon shot".into()])];
-        let kept: Vec<Trigger> = suggest(&pages).into_iter().map(|trigger| Trigger { by_hand: true, ..trigger }).collect();
+        let pages = [(
+            path("knowledge/entities/apollo.md"),
+            "Apollo \"11\"".into(),
+            vec!["moon shot".into()],
+        )];
+        let kept: Vec<Trigger> = suggest(&pages)
+            .into_iter()
+            .map(|trigger| Trigger { by_hand: true, ..trigger })
+            .collect();
         assert_eq!(read(&write(&kept)), (kept, vec![]));
         assert_eq!(read(&write(&[])), (vec![], vec![]));
     }
@@ -585,8 +677,11 @@ mod tests {
         let input = format!("{} the end of number 7", "the end is not the end ".repeat(900));
         assert!(input.len() > 20_000);
         let spoken = Spoken::of(&input);
-        let patterns = (0..5_000).flat_map(|at| [format!("the end of number {at}"), format!("the {at}"), format!("missing {at}")]);
-        let found: Vec<(bool, usize)> = patterns.map(|pattern| spoken.look_for(&Phrase::read(&pattern).unwrap())).collect();
+        let patterns = (0..5_000).flat_map(|at| {
+            [format!("the end of number {at}"), format!("the {at}"), format!("missing {at}")]
+        });
+        let found: Vec<(bool, usize)> =
+            patterns.map(|pattern| spoken.look_for(&Phrase::read(&pattern).unwrap())).collect();
         assert_eq!(found.iter().filter(|(said, _)| *said).count(), 1);
         let looked: usize = found.iter().map(|(_, looked)| looked).sum();
         assert!(looked <= 10, "{looked}");

@@ -1,14 +1,16 @@
-//! Times as people ask for them: `yesterday`, `last tuesday`, `2026-W07`, `feb 2026`, `last month` (Y6).
+//! Times as people ask for them: `yesterday`, `last tuesday`, `2026-W07`, `feb 2026`, `last month`
+//! (Y6).
 //!
-//! Memory is asked about the past, so a bare name is always the latest one that has begun: on the 13th of February
-//! `february` is this month, `feb 20` last year's, and `tuesday` the one before today. Only `this`, `next`,
-//! `tomorrow` and dates with a year reach ahead. What was understood is told by `Display`, in a form that reads
-//! back to the same value.
+//! Memory is asked about the past, so a bare name is always the latest one that has begun: on the
+//! 13th of February `february` is this month, `feb 20` last year's, and `tuesday` the one before
+//! today. Only `this`, `next`, `tomorrow` and dates with a year reach ahead. What was understood is
+//! told by `Display`, in a form that reads back to the same value.
 //!
 //! Conventions that could have been others:
-//! - Seasons are the meteorological ones of the northern half: spring begins on March 1. A winter has the year it
-//!   begins in; `last winter` is the latest that is over.
-//! - `last 7 days` and `past two weeks` end today and count it; `last week` is the week before this one.
+//! - Seasons are the meteorological ones of the northern half: spring begins on March 1. A winter
+//!   has the year it begins in; `last winter` is the latest that is over.
+//! - `last 7 days` and `past two weeks` end today and count it; `last week` is the week before this
+//!   one.
 //! - `two weeks ago` is that whole week, `three months ago` that whole month.
 //! - A few of them are three, a couple are two.
 //! - `this week last year` is the week that holds the day a year ago.
@@ -48,9 +50,10 @@ impl When {
             Self::Day(day) => Days { first: day, last: day },
             Self::Week(week) => week.days(),
             Self::Month(month) => month.days(),
-            Self::Year(year) => {
-                Days { first: Date::new(year, 1, 1).unwrap_or(Date::MIN), last: Date::new(year, 12, 31).unwrap_or(Date::MAX) }
-            }
+            Self::Year(year) => Days {
+                first: Date::new(year, 1, 1).unwrap_or(Date::MIN),
+                last: Date::new(year, 12, 31).unwrap_or(Date::MAX),
+            },
             Self::Days(days) => days,
         }
     }
@@ -82,7 +85,9 @@ pub enum NotADate {
         text: String,
     },
     /// Day and month may stand in either order.
-    #[error("`{text}` may be {month_first} or {day_first}; write the one that is meant in that form")]
+    #[error(
+        "`{text}` may be {month_first} or {day_first}; write the one that is meant in that form"
+    )]
     TwoReadings {
         /// What was given.
         text: String,
@@ -100,7 +105,9 @@ pub enum NotADate {
         day: Date,
     },
     /// It is a span that runs backwards.
-    #[error("`{text}` ends before it begins ({first} to {last}); write the earlier day first, such as 2026-02-01..2026-02-10")]
+    #[error(
+        "`{text}` ends before it begins ({first} to {last}); write the earlier day first, such as 2026-02-01..2026-02-10"
+    )]
     Backwards {
         /// What was given.
         text: String,
@@ -111,17 +118,27 @@ pub enum NotADate {
     },
 }
 
-/// Reads a time the way a person asks for one, in any case and with the words that usually stand around it.
+/// Reads a time the way a person asks for one, in any case and with the words that usually stand
+/// around it.
 pub fn read(text: &str, today: Date) -> Result<When, NotADate> {
     let shown: String = plain::one_line(text.trim()).chars().take(80).collect();
     if text.len() > MAX_TEXT_BYTES {
         return Err(NotADate::Unknown { text: shown });
     }
-    let folded = plain::sameness_key(text).replace('\u{2010}', "-").replace("...", "..").replace("..", " .. ");
+    let folded = plain::sameness_key(text)
+        .replace('\u{2010}', "-")
+        .replace("...", "..")
+        .replace("..", " .. ");
     let folded = folded.replace(['–', '—'], " .. ");
     let words: Vec<&str> = folded
         .split_whitespace()
-        .map(|word| if word == ".." { word } else { word.trim_matches(['?', '!', ',', ';', ':', '.', '"', '\'', '(', ')']) })
+        .map(|word| {
+            if word == ".." {
+                word
+            } else {
+                word.trim_matches(['?', '!', ',', ';', ':', '.', '"', '\'', '(', ')'])
+            }
+        })
         .filter(|word| !word.is_empty() && !FILLER.contains(word))
         .map(common_word)
         .collect();
@@ -244,11 +261,14 @@ impl Reader<'_> {
             ["from", rest @ ..] => (rest, "to"),
             _ => (words, "to"),
         };
-        let Some(middle) = words.iter().position(|word| *word == between || *word == "..") else { return self.plain(words) };
+        let Some(middle) = words.iter().position(|word| *word == between || *word == "..") else {
+            return self.plain(words);
+        };
         let last = self.plain(&words[middle + 1..])?;
         let mut first = self.plain(&words[..middle])?;
         if first.span().first > last.span().last {
-            // "from monday to friday", asked on a Saturday or on a Thursday: the Monday that led up to that Friday.
+            // "from monday to friday", asked on a Saturday or on a Thursday: the Monday that led up
+            // to that Friday.
             let then = Self { text: self.text, today: last.span().last };
             first = then.bare(&words[..middle]).unwrap_or(first);
         }
@@ -257,7 +277,11 @@ impl Reader<'_> {
 
     fn days(&self, first: When, last: When) -> Result<When, NotADate> {
         let (first, last) = (first.span().first, last.span().last);
-        if first > last { Err(NotADate::Backwards { text: self.text.into(), first, last }) } else { Ok(When::Days(Days { first, last })) }
+        if first > last {
+            Err(NotADate::Backwards { text: self.text.into(), first, last })
+        } else {
+            Ok(When::Days(Days { first, last }))
+        }
     }
 
     /// A time without ends of its own.
@@ -266,7 +290,9 @@ impl Reader<'_> {
             return Ok(when);
         }
         match words {
-            [name, rest @ ..] if weekday_named(name).is_some() && !rest.is_empty() => self.weekday_in(name, rest),
+            [name, rest @ ..] if weekday_named(name).is_some() && !rest.is_empty() => {
+                self.weekday_in(name, rest)
+            }
             ["week", rest @ ..] if !rest.is_empty() => match self.plain(rest)? {
                 When::Day(day) => Ok(When::Week(Week::of(day))),
                 _ => Err(self.unknown()),
@@ -313,9 +339,15 @@ impl Reader<'_> {
             ["yesterday"] | ["last", "day"] => When::Day(day(-1)),
             ["day", "before", "yesterday"] | ["vorgestern"] => When::Day(day(-2)),
             ["tomorrow" | "morgen"] => When::Day(day(1)),
-            ["this", "week", "last", "year"] => When::Week(Week::of(today.saturating_sub(1.year()))),
-            ["this", "month", "last", "year"] => When::Month(Month::of(today.saturating_sub(1.year()))),
-            ["today", "last", "year"] | ["this", "day", "last", "year"] => When::Day(today.saturating_sub(1.year())),
+            ["this", "week", "last", "year"] => {
+                When::Week(Week::of(today.saturating_sub(1.year())))
+            }
+            ["this", "month", "last", "year"] => {
+                When::Month(Month::of(today.saturating_sub(1.year())))
+            }
+            ["today", "last", "year"] | ["this", "day", "last", "year"] => {
+                When::Day(today.saturating_sub(1.year()))
+            }
             ["this", "week"] => When::Week(week),
             ["last", "week"] => When::Week(week.previous()),
             ["next", "week"] => When::Week(week.next()),
@@ -340,7 +372,9 @@ impl Reader<'_> {
                 let back = today.weekday().since(wanted);
                 When::Day(day(-i32::from(if back == 0 { 7 } else { back })))
             }
-            ["this", name] if weekday_named(name).is_some() => When::Day(week.day(weekday_named(name)?)),
+            ["this", name] if weekday_named(name).is_some() => {
+                When::Day(week.day(weekday_named(name)?))
+            }
             ["next", name] if weekday_named(name).is_some() => {
                 let ahead = weekday_named(name)?.since(today.weekday());
                 When::Day(day(i32::from(if ahead == 0 { 7 } else { ahead })))
@@ -357,7 +391,8 @@ impl Reader<'_> {
         };
         if let ["this", name] = words {
             let year = self.today.year();
-            let running = name_in(name, year.saturating_sub(1)).filter(|when| when.span().contains(self.today));
+            let running = name_in(name, year.saturating_sub(1))
+                .filter(|when| when.span().contains(self.today));
             return running.or_else(|| name_in(name, year));
         }
         let (name, year) = match words {
@@ -385,11 +420,18 @@ impl Reader<'_> {
         if let [ordinal] = name
             && let Some(wanted) = ordinal_day(ordinal)
         {
-            let months = std::iter::successors(Some(Month::of(self.today)), |month| Some(month.previous()));
-            let mut days = months.take(3).filter_map(|month| Date::new(month.year(), month.number(), wanted).ok());
-            return days.find(|day| if over { *day < self.today } else { *day <= self.today }).map(When::Day);
+            let months =
+                std::iter::successors(Some(Month::of(self.today)), |month| Some(month.previous()));
+            let mut days = months
+                .take(3)
+                .filter_map(|month| Date::new(month.year(), month.number(), wanted).ok());
+            return days
+                .find(|day| if over { *day < self.today } else { *day <= self.today })
+                .map(When::Day);
         }
-        let begun = |when: &When| if over { when.span().last < self.today } else { when.span().first <= self.today };
+        let begun = |when: &When| {
+            if over { when.span().last < self.today } else { when.span().first <= self.today }
+        };
         // Ten years, since neither the 29th of February nor week 53 is in every one.
         (0..10).filter_map(|back| in_year(self.today.year().saturating_sub(back))).find(begun)
     }
@@ -434,7 +476,9 @@ fn iso(text: &str) -> Option<When> {
     let dashed: Vec<&str> = text.split('-').collect();
     let dotted: Vec<&str> = text.split('.').collect();
     match (dashed.as_slice(), dotted.as_slice()) {
-        ([year, month, day], _) | (_, [day, month, year]) => Some(When::Day(date(full_year(year)?, small(month, 2), small(day, 2))?)),
+        ([year, month, day], _) | (_, [day, month, year]) => {
+            Some(When::Day(date(full_year(year)?, small(month, 2), small(day, 2))?))
+        }
         _ => None,
     }
 }
@@ -509,11 +553,18 @@ fn lately(count: i32, unit: &str, today: Date) -> Option<When> {
 }
 
 fn number(text: &str) -> Option<i32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten().filter(|count| (1..=MAX_COUNT).contains(count))
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
+        .filter(|count| (1..=MAX_COUNT).contains(count))
 }
 
 fn small(text: &str, most_digits: usize) -> Option<i8> {
-    (text.len() <= most_digits).then(|| number(text)).flatten().and_then(|number| i8::try_from(number).ok())
+    (text.len() <= most_digits)
+        .then(|| number(text))
+        .flatten()
+        .and_then(|number| i8::try_from(number).ok())
 }
 
 fn full_year(text: &str) -> Option<i16> {
@@ -534,15 +585,46 @@ fn day_of_month(year: i16, month: &str, day: &str) -> Option<When> {
 
 /// Whether `text` is the name or a usual beginning of it.
 fn stands_for(text: &str, name: &str) -> bool {
-    text == name || (name.starts_with(text) && (text.len() == 3 || (text.len() == 4 && "tues thur sept".contains(text)) || text == "thurs"))
+    text == name
+        || (name.starts_with(text)
+            && (text.len() == 3
+                || (text.len() == 4 && "tues thur sept".contains(text))
+                || text == "thurs"))
 }
 
 fn month_named(text: &str) -> Option<i8> {
-    let english =
-        ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"];
-    let german = ["januar", "februar", "märz", "april", "mai", "juni", "juli", "august", "september", "oktober", "november", "dezember"];
-    let number =
-        english.iter().position(|name| stands_for(text, name)).or_else(|| german.iter().position(|name| stands_for(text, name)))?;
+    let english = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    let german = [
+        "januar",
+        "februar",
+        "märz",
+        "april",
+        "mai",
+        "juni",
+        "juli",
+        "august",
+        "september",
+        "oktober",
+        "november",
+        "dezember",
+    ];
+    let number = english
+        .iter()
+        .position(|name| stands_for(text, name))
+        .or_else(|| german.iter().position(|name| stands_for(text, name)))?;
     i8::try_from(number + 1).ok()
 }
 
@@ -550,7 +632,10 @@ fn weekday_named(text: &str) -> Option<Weekday> {
     let english = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     let german = ["montag", "dienstag", "mittwoch", "donnerstag", "freitag", "samstag", "sonntag"];
     let text = if text == "sonnabend" { "samstag" } else { text };
-    let number = english.iter().position(|name| stands_for(text, name)).or_else(|| german.iter().position(|name| text == *name))?;
+    let number = english
+        .iter()
+        .position(|name| stands_for(text, name))
+        .or_else(|| german.iter().position(|name| text == *name))?;
     Weekday::from_monday_zero_offset(i8::try_from(number).ok()?).ok()
 }
 
@@ -564,7 +649,11 @@ mod tests {
     const TODAY: Date = date(2026, 2, 13);
 
     fn check_on(today: Date, text: &str, written: &str) {
-        assert_eq!(read(text, today).map(|when| when.to_string()).map_err(|error| error.to_string()), Ok(written.to_owned()), "{text}");
+        assert_eq!(
+            read(text, today).map(|when| when.to_string()).map_err(|error| error.to_string()),
+            Ok(written.to_owned()),
+            "{text}"
+        );
     }
 
     // Y6
@@ -735,7 +824,9 @@ mod tests {
         ] {
             let error = read(text, TODAY).expect_err(text);
             assert_eq!(error, NotADate::Unknown { text: text.into() });
-            for example in ["2026-02-13", "last tuesday", "2026-W07", "feb 2026", "last month", "since monday"] {
+            for example in
+                ["2026-02-13", "last tuesday", "2026-W07", "feb 2026", "last month", "since monday"]
+            {
                 assert!(error.to_string().contains(example), "{error}");
             }
         }
@@ -743,7 +834,10 @@ mod tests {
         assert!(ambiguous.to_string().contains("2026-02-03 or 2026-03-02"), "{ambiguous}");
         let backwards = read("2026-02-10..2026-02-01", TODAY).unwrap_err();
         assert!(backwards.to_string().contains("ends before it begins"), "{backwards}");
-        assert!(matches!(read("from yesterday to 2026-02-01", TODAY), Err(NotADate::Backwards { .. })));
+        assert!(matches!(
+            read("from yesterday to 2026-02-01", TODAY),
+            Err(NotADate::Backwards { .. })
+        ));
         let contradiction = read("tuesday 2026-02-13", TODAY).unwrap_err();
         assert!(contradiction.to_string().contains("2026-02-13 is a Friday"), "{contradiction}");
         let long = read(&"tuesday ".repeat(1_000), TODAY).unwrap_err();
@@ -754,7 +848,8 @@ mod tests {
     #[test]
     fn the_examples_of_the_error_are_read() {
         let help = read("soon", TODAY).unwrap_err().to_string();
-        let examples: Vec<&str> = help.split(['(', ')']).skip(1).step_by(2).flat_map(|list| list.split(", ")).collect();
+        let examples: Vec<&str> =
+            help.split(['(', ')']).skip(1).step_by(2).flat_map(|list| list.split(", ")).collect();
         assert!(examples.len() > 12);
         for example in examples {
             assert!(read(example, TODAY).is_ok(), "{example}");
@@ -771,11 +866,15 @@ mod tests {
             any_day().prop_map(|day| When::Week(Week::of(day))),
             any_day().prop_map(|day| When::Month(Month::of(day))),
             any_day().prop_map(|day| When::Year(day.year())),
-            (any_day(), any_day()).prop_map(|(one, other)| When::Days(Days { first: one.min(other), last: one.max(other) })),
+            (any_day(), any_day()).prop_map(|(one, other)| When::Days(Days {
+                first: one.min(other),
+                last: one.max(other)
+            })),
         ]
     }
 
-    /// Sentences out of the words that mean something here, so that the grammar's far corners are reached.
+    /// Sentences out of the words that mean something here, so that the grammar's far corners are
+    /// reached.
     fn word_soup() -> impl Strategy<Value = String> {
         let words = "last this next past week weekend month year quarter day days weeks ago before yesterday today since from to between and \
                      .. tuesday feb february may 13 29 13th 2026 1 0 9999 53 two a q1 w07 w53 2026-w07 2026-02 0001-01-01 9999-12-31 02/03/2026 \

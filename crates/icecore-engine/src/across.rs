@@ -1,7 +1,8 @@
-//! Looking across time: what comes up again and again, what was at this time before, which periods are alike (Y11).
+//! Looking across time: what comes up again and again, what was at this time before, which periods
+//! are alike (Y11).
 //!
-//! Nothing is written here but the reference that a new summary carries. Words are read day by day, so that a year of them never
-//! stands in memory at once.
+//! Nothing is written here but the reference that a new summary carries. Words are read day by day,
+//! so that a year of them never stands in memory at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -71,10 +72,12 @@ impl Memory {
                 let mut gone = self.store.archived(&EventQuery::everything()).await?;
                 gone.retain(|event| event.ts.at() <= until && ledger.get(event.id).is_none());
                 let ids: Vec<EventId> = gone.iter().map(|event| event.id).collect();
-                let mut tied = if ids.is_empty() { Vec::new() } else { self.store.tied(&ids, &[]).await? };
+                let mut tied =
+                    if ids.is_empty() { Vec::new() } else { self.store.tied(&ids, &[]).await? };
                 tied.retain(|event| event.ts.at() <= until);
                 let tied = Ledger::of(tied);
-                let mut entries: Vec<Entry> = ids.iter().filter_map(|&id| tied.get(id).cloned()).collect();
+                let mut entries: Vec<Entry> =
+                    ids.iter().filter_map(|&id| tied.get(id).cloned()).collect();
                 entries.extend(ledger.entries().iter().cloned());
                 entries.sort_by_key(|entry| entry.event.id);
                 entries
@@ -90,14 +93,29 @@ impl Memory {
         let mut days = self.store.record_days().await?;
         days.extend(entries.iter().map(|entry| told_on(&entry.event)));
         // A year or a month begins before the first word that was said in it.
-        let heads = self.store.heads(&SummaryQuery { until: vantage.until, ..SummaryQuery::tier(Tier::Day) }).await?.0;
+        let heads = self
+            .store
+            .heads(&SummaryQuery { until: vantage.until, ..SummaryQuery::tier(Tier::Day) })
+            .await?
+            .0;
         days.extend(heads.iter().map(|head| head.period.days().first));
         days.retain(|day| *day <= today);
-        Ok(days.iter().min().zip(days.iter().max()).map(|(first, last)| Days { first: *first, last: *last }))
+        Ok(days
+            .iter()
+            .min()
+            .zip(days.iter().max())
+            .map(|(first, last)| Days { first: *first, last: *last }))
     }
 
-    /// What came up again and again: in these days, or in the last twelve months; with `about`, together with these words.
-    pub async fn trends(&self, days: Option<Days>, limit: usize, about: Option<&str>, watch: Watch<'_>) -> Result<Trended> {
+    /// What came up again and again: in these days, or in the last twelve months; with `about`,
+    /// together with these words.
+    pub async fn trends(
+        &self,
+        days: Option<Days>,
+        limit: usize,
+        about: Option<&str>,
+        watch: Watch<'_>,
+    ) -> Result<Trended> {
         let vantage = self.vantage(None)?;
         let today = vantage.now.day();
         let days = days.unwrap_or_else(|| {
@@ -106,23 +124,38 @@ impl Memory {
         });
         let days = Days { first: days.first, last: days.last.min(today) };
         let entries = self.statements().await?;
-        let entities: BTreeSet<String> = entries.iter().filter_map(|entry| entry.event.entity.clone()).collect();
+        let entities: BTreeSet<String> =
+            entries.iter().filter_map(|entry| entry.event.entity.clone()).collect();
         let mut counter = Counter::new(days, &entities.into_iter().collect::<Vec<_>>(), about);
         if about.is_some() && !counter.is_about_something() {
-            return Err(Error::Unclear("--about: name a word that says what it is about, such as a name or a thing".into()));
+            return Err(Error::Unclear(
+                "--about: name a word that says what it is about, such as a name or a thing".into(),
+            ));
         }
         let mut learnt: BTreeMap<Date, Vec<&Event>> = BTreeMap::new();
         for entry in entries.iter().filter(|entry| !entry.is_quarantined()) {
             learnt.entry(told_on(&entry.event)).or_default().push(&entry.event);
         }
         let known = self.known_then(vantage).await?;
-        let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| days.contains(*day)).collect();
-        let logs: BTreeSet<Date> =
-            self.store.documents("memory").await?.iter().filter_map(DocPath::log_day).filter(|day| days.contains(*day)).collect();
-        let pressed = self.store.heads(&SummaryQuery::within(Tier::Day, days).as_of(vantage.until)).await?.0;
-        let pressed: BTreeSet<Date> =
-            pressed.iter().map(|head| head.period.days().first).filter(|day| !recorded.contains(day) && !logs.contains(day)).collect();
-        let mut all: BTreeSet<Date> = learnt.keys().copied().filter(|day| days.contains(*day)).collect();
+        let recorded: BTreeSet<Date> =
+            self.store.record_days().await?.into_iter().filter(|day| days.contains(*day)).collect();
+        let logs: BTreeSet<Date> = self
+            .store
+            .documents("memory")
+            .await?
+            .iter()
+            .filter_map(DocPath::log_day)
+            .filter(|day| days.contains(*day))
+            .collect();
+        let pressed =
+            self.store.heads(&SummaryQuery::within(Tier::Day, days).as_of(vantage.until)).await?.0;
+        let pressed: BTreeSet<Date> = pressed
+            .iter()
+            .map(|head| head.period.days().first)
+            .filter(|day| !recorded.contains(day) && !logs.contains(day))
+            .collect();
+        let mut all: BTreeSet<Date> =
+            learnt.keys().copied().filter(|day| days.contains(*day)).collect();
         all.extend(recorded.iter().chain(&logs).chain(&pressed));
         let mut speakers = HashSet::new();
         for (done, &day) in all.iter().enumerate() {
@@ -142,9 +175,13 @@ impl Memory {
                 counter.take(Place::Log(day), [(Voice::Own, &*String::from_utf8_lossy(&log))]);
             }
             if pressed.contains(&day) {
-                let query = SummaryQuery::within(Tier::Day, Days { first: day, last: day }).as_of(vantage.until);
+                let query = SummaryQuery::within(Tier::Day, Days { first: day, last: day })
+                    .as_of(vantage.until);
                 for summary in self.store.summaries(&query).await? {
-                    let said = [(Voice::Own, summary.headline.as_str()), (Voice::Own, summary.body.as_str())];
+                    let said = [
+                        (Voice::Own, summary.headline.as_str()),
+                        (Voice::Own, summary.body.as_str()),
+                    ];
                     counter.take(Place::Summary(summary.period), said);
                 }
             }
@@ -161,7 +198,9 @@ impl Memory {
     async fn known_then(&self, vantage: Vantage) -> Result<KnownThen> {
         let until = vantage.until;
         let begun = match until {
-            Some(until) => self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until),
+            Some(until) => {
+                self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until)
+            }
             None => false,
         };
         Ok(KnownThen { until, begun })
@@ -173,7 +212,9 @@ impl Memory {
         let today = vantage.now.day();
         let day = date.unwrap_or(today);
         if day > today {
-            return Err(Error::Nothing(format!("{day} has not come yet; there is nothing to look back from")));
+            return Err(Error::Nothing(format!(
+                "{day} has not come yet; there is nothing to look back from"
+            )));
         }
         let entries = self.statements().await?;
         let memory = self.memory_days(&entries, vantage).await?;
@@ -197,15 +238,17 @@ impl Memory {
         Ok(LookedBack { day, looks, begun: memory.map(|memory| memory.first) })
     }
 
-    /// The summary of a period and those like it; without a period, the latest week that has any like it, else the latest month,
-    /// else the latest week. `None` if nothing was pressed yet.
+    /// The summary of a period and those like it; without a period, the latest week that has any
+    /// like it, else the latest month, else the latest week. `None` if nothing was pressed yet.
     pub async fn similar(&self, period: Option<Period>) -> Result<Option<Alike>> {
         let until = self.horizon();
         if let Some(period) = period {
             let found = self.alike(period, until).await?;
-            return found
-                .map(Some)
-                .ok_or_else(|| Error::Nothing(format!("{period} has not been pressed; `icecore rollup` presses what is due")));
+            return found.map(Some).ok_or_else(|| {
+                Error::Nothing(format!(
+                    "{period} has not been pressed; `icecore rollup` presses what is due"
+                ))
+            });
         }
         let mut first = None;
         for tier in [Tier::Week, Tier::Month] {
@@ -222,14 +265,18 @@ impl Memory {
 
     async fn alike(&self, period: Period, until: Option<jiff::Timestamp>) -> Result<Option<Alike>> {
         let mut all: BTreeMap<Period, Summary> = BTreeMap::new();
-        for summary in self.store.summaries(&SummaryQuery::tier(period.tier()).as_of(until)).await? {
+        for summary in self.store.summaries(&SummaryQuery::tier(period.tier()).as_of(until)).await?
+        {
             all.insert(summary.period, summary);
         }
         let shelf = Shelf::of(all.values());
         let Some(summary) = all.remove(&period) else { return Ok(None) };
         let like = shelf.like(period, |_| true, ALIKE);
         let others = all.len();
-        let like = like.into_iter().filter_map(|like| all.remove(&like.period).map(|summary| (like, summary))).collect();
+        let like = like
+            .into_iter()
+            .filter_map(|like| all.remove(&like.period).map(|summary| (like, summary)))
+            .collect();
         Ok(Some(Alike { summary, like, others }))
     }
 
@@ -238,9 +285,14 @@ impl Memory {
         similar::merge(summaries, bytes)
     }
 
-    /// A new summary with the earlier one it is like. Only what was recorded until now counts, and a run that was cut short
-    /// finds what a whole one does: everything earlier of its tier was pressed before it.
-    pub(crate) async fn referring(&self, mut summary: Summary, shelf: &mut Option<Shelf>) -> Result<Summary> {
+    /// A new summary with the earlier one it is like. Only what was recorded until now counts, and
+    /// a run that was cut short finds what a whole one does: everything earlier of its tier was
+    /// pressed before it.
+    pub(crate) async fn referring(
+        &self,
+        mut summary: Summary,
+        shelf: &mut Option<Shelf>,
+    ) -> Result<Summary> {
         let tier = summary.period.tier();
         if tier < Tier::Week {
             return Ok(summary);
@@ -258,7 +310,8 @@ impl Memory {
     }
 }
 
-/// What is known at a moment: as in a pack, what was captured until then; if nothing was, what was said until then.
+/// What is known at a moment: as in a pack, what was captured until then; if nothing was, what was
+/// said until then.
 struct KnownThen {
     until: Option<jiff::Timestamp>,
     begun: bool,
@@ -266,7 +319,9 @@ struct KnownThen {
 
 impl KnownThen {
     fn knows(&self, record: &Record) -> bool {
-        self.until.is_none_or(|until| record.ts.at() <= until && (!self.begun || record.captured.at() <= until))
+        self.until.is_none_or(|until| {
+            record.ts.at() <= until && (!self.begun || record.captured.at() <= until)
+        })
     }
 }
 
@@ -277,7 +332,8 @@ fn take_sessions(counter: &mut Counter, records: &[Record]) {
             Role::User if record.other_speaker.is_none() => Voice::Own,
             _ if record.kind == Captured::State => Voice::Own,
             Role::Assistant => Voice::Assistant,
-            // What a tool prints, what an assistant is told to be and what others say is no topic of the owner's.
+            // What a tool prints, what an assistant is told to be and what others say is no topic
+            // of the owner's.
             Role::User | Role::System | Role::Tool => continue,
         };
         sessions.entry(record.session_key()).or_default().push((voice, &record.text));

@@ -1,6 +1,7 @@
 //! Putting packs together, and going back to the raw words of any day.
 //!
-//! Packs are pure functions of the domain; here only what they need is read, as it was known at the moment asked for.
+//! Packs are pure functions of the domain; here only what they need is read, as it was known at the
+//! moment asked for.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +58,9 @@ impl Memory {
     pub(crate) fn vantage(&self, date: Option<Date>) -> Result<Vantage> {
         let now = self.now();
         match date {
-            Some(date) if date > now.day() => Err(Error::Nothing(format!("{date} has not come yet; there is no pack for it"))),
+            Some(date) if date > now.day() => {
+                Err(Error::Nothing(format!("{date} has not come yet; there is no pack for it")))
+            }
             Some(date) if date < now.day() => {
                 let end = self.zone.moment(self.zone.at(date, Time::constant(23, 59, 59, 0)));
                 Ok(Vantage { now: end, until: Some(end.at()) })
@@ -72,16 +75,24 @@ impl Memory {
         self.mark_withdrawn(&mut records).await?;
         let Some(until) = vantage.until else { return Ok(records) };
         records.retain(|record| record.ts.at() <= until);
-        // A moment before anything was captured at all lies before this memory began; then only when things were said counts.
+        // A moment before anything was captured at all lies before this memory began; then only
+        // when things were said counts.
         if records.iter().any(|record| record.captured.at() > until) {
-            let begun = self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until);
+            let begun =
+                self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until);
             records.retain(|record| !begun || record.captured.at() <= until);
         }
         Ok(records)
     }
 
     /// A session that has not been pressed yet, pressed on the spot from its own sentences.
-    async fn on_the_spot(&self, stat: &SessionStat, records: &[Record], number: u32, vantage: Vantage) -> Result<Summary> {
+    async fn on_the_spot(
+        &self,
+        stat: &SessionStat,
+        records: &[Record],
+        number: u32,
+        vantage: Vantage,
+    ) -> Result<Summary> {
         let period = Period::Session { day: stat.key.day, number };
         let due = Due {
             period,
@@ -98,7 +109,8 @@ impl Memory {
             by_hand: false,
             refused: false,
         };
-        let own: Vec<&Record> = records.iter().filter(|record| record.session_key() == stat.key).collect();
+        let own: Vec<&Record> =
+            records.iter().filter(|record| record.session_key() == stat.key).collect();
         let (draft, left_out) = self.extract_from(&due, &own);
         Ok(Summary {
             period,
@@ -128,38 +140,62 @@ impl Memory {
         let vantage = self.vantage(date)?;
         let today = vantage.now.day();
         let before_today = |period: Period| period.days().first <= today;
-        let mut months = self.store.heads(&SummaryQuery::tier(Tier::Month).as_of(vantage.until)).await?.0;
+        let mut months =
+            self.store.heads(&SummaryQuery::tier(Tier::Month).as_of(vantage.until)).await?.0;
         months.retain(|head| head.period.days().last < today);
         let month = match months.last() {
             Some(head) => self.of(&[head.period], vantage).await?.pop(),
             None => None,
         };
-        let mut weeks: Vec<Period> =
-            self.store.heads(&SummaryQuery::tier(Tier::Week).as_of(vantage.until)).await?.0.iter().map(|head| head.period).collect();
-        weeks.retain(|&week| before_today(week) && month.as_ref().is_none_or(|month| week.days().first > month.period.days().last));
+        let mut weeks: Vec<Period> = self
+            .store
+            .heads(&SummaryQuery::tier(Tier::Week).as_of(vantage.until))
+            .await?
+            .0
+            .iter()
+            .map(|head| head.period)
+            .collect();
+        weeks.retain(|&week| {
+            before_today(week)
+                && month.as_ref().is_none_or(|month| week.days().first > month.period.days().last)
+        });
         if month.is_none() {
             weeks = weeks.split_off(weeks.len().saturating_sub(FALLBACK_WEEKS));
         }
         let weeks = self.of(&weeks, vantage).await?;
         // What the month tells is not told again.
-        let after_month = month.as_ref().and_then(|month| month.period.days().last.tomorrow().ok()).unwrap_or(Date::MIN);
+        let after_month = month
+            .as_ref()
+            .and_then(|month| month.period.days().last.tomorrow().ok())
+            .unwrap_or(Date::MIN);
         let days = if weeks.is_empty() {
-            let span = Days { first: after_month, last: today.checked_sub(1.day()).unwrap_or(today) };
-            let query = SummaryQuery { latest: Some(FALLBACK_DAYS), ..SummaryQuery::within(Tier::Day, span) };
+            let span =
+                Days { first: after_month, last: today.checked_sub(1.day()).unwrap_or(today) };
+            let query = SummaryQuery {
+                latest: Some(FALLBACK_DAYS),
+                ..SummaryQuery::within(Tier::Day, span)
+            };
             self.store.summaries(&query.as_of(vantage.until)).await?
         } else {
             Vec::new()
         };
         // Sessions that none of these tells of.
         let told_until = weeks.last().or(days.last()).map(|summary| summary.period.days().last);
-        let told: BTreeSet<Period> = weeks.iter().chain(&days).flat_map(|summary| summary.sources.iter().copied()).collect();
-        let earliest = today.checked_sub(OPEN_DAYS.days()).unwrap_or(today).max(after_month).min(today);
+        let told: BTreeSet<Period> =
+            weeks.iter().chain(&days).flat_map(|summary| summary.sources.iter().copied()).collect();
+        let earliest =
+            today.checked_sub(OPEN_DAYS.days()).unwrap_or(today).max(after_month).min(today);
         let span = Days { first: earliest, last: today };
-        let sessions = self.store.summaries(&SummaryQuery::within(Tier::Session, span).as_of(vantage.until)).await?;
+        let sessions = self
+            .store
+            .summaries(&SummaryQuery::within(Tier::Session, span).as_of(vantage.until))
+            .await?;
         let open_sessions = sessions.iter().filter(|session| {
             let day = session.period.days().first;
             let covered = told.contains(&session.period)
-                || told_until.is_some_and(|until| day <= until && day < today && !is_open(&weeks, until, today));
+                || told_until.is_some_and(|until| {
+                    day <= until && day < today && !is_open(&weeks, until, today)
+                });
             day < today && !covered
         });
         let open_sessions: Vec<Summary> = open_sessions.cloned().collect();
@@ -169,7 +205,12 @@ impl Memory {
     }
 
     /// Today's sessions: as they were pressed, or pressed on the spot.
-    pub(crate) async fn today_sessions(&self, today: Date, pressed: &[Summary], vantage: Vantage) -> Result<Vec<Summary>> {
+    pub(crate) async fn today_sessions(
+        &self,
+        today: Date,
+        pressed: &[Summary],
+        vantage: Vantage,
+    ) -> Result<Vec<Summary>> {
         let records = self.records_then(Days { first: today, last: today }, vantage).await?;
         let mut stats = record::sessions(&records);
         stats.sort_by(|a, b| (a.first, &a.key).cmp(&(b.first, &b.key)));
@@ -179,7 +220,8 @@ impl Memory {
         for stat in &stats {
             let head = heads.session(&stat.key);
             match head.filter(|head| head.source == Known::session_source(stat)) {
-                Some(head) => found.extend(pressed.iter().find(|summary| summary.period == head.period).cloned()),
+                Some(head) => found
+                    .extend(pressed.iter().find(|summary| summary.period == head.period).cloned()),
                 None => {
                     let number = match head.map(|head| head.period) {
                         Some(Period::Session { number, .. }) => number,
@@ -201,17 +243,34 @@ impl Memory {
         let wanted: BTreeSet<Period> = periods.iter().copied().collect();
         let mut found = Vec::new();
         for &tier in Tier::ALL {
-            let of_tier: Vec<Date> = wanted.iter().filter(|period| period.tier() == tier).map(|period| period.days().first).collect();
-            let (Some(&first), Some(&last)) = (of_tier.iter().min(), of_tier.iter().max()) else { continue };
+            let of_tier: Vec<Date> = wanted
+                .iter()
+                .filter(|period| period.tier() == tier)
+                .map(|period| period.days().first)
+                .collect();
+            let (Some(&first), Some(&last)) = (of_tier.iter().min(), of_tier.iter().max()) else {
+                continue;
+            };
             let query = SummaryQuery::within(tier, Days { first, last }).as_of(vantage.until);
-            found.extend(self.store.summaries(&query).await?.into_iter().filter(|summary| wanted.contains(&summary.period)));
+            found.extend(
+                self.store
+                    .summaries(&query)
+                    .await?
+                    .into_iter()
+                    .filter(|summary| wanted.contains(&summary.period)),
+            );
         }
         found.sort_by_key(|summary| (summary.period.days().first, summary.period));
         Ok(found)
     }
 
     /// The pyramid (Y2, Y3, Y8).
-    pub async fn pack_pyramid(&self, date: Option<Date>, room: Option<usize>, before: &Before) -> Result<Pack> {
+    pub async fn pack_pyramid(
+        &self,
+        date: Option<Date>,
+        room: Option<usize>,
+        before: &Before,
+    ) -> Result<Pack> {
         let vantage = self.vantage(date)?;
         let today = vantage.now.day();
         let room = room.unwrap_or(self.policy.budget.pyramid_tokens);
@@ -223,15 +282,31 @@ impl Memory {
         let full = pyramid::full_from(today);
         let mut records = self.records_then(Days { first: full, last: today }, vantage).await?;
         records.retain(|record| !record.is_instructions() && !record.withdrawn);
-        let recorded: BTreeSet<Date> = self.store.record_days().await?.into_iter().filter(|day| *day < full).collect();
+        let recorded: BTreeSet<Date> =
+            self.store.record_days().await?.into_iter().filter(|day| *day < full).collect();
         let reach = self.policy.pyramid.reach();
         let tiers = vec![Tier::Week, Tier::Month, Tier::Year];
-        let heads = self.store.heads(&SummaryQuery { tiers, until: vantage.until, ..SummaryQuery::default() }).await?.0;
-        let mut there: BTreeSet<Period> = heads.iter().map(|head| head.period).filter(|period| period.days().first < full).collect();
+        let heads = self
+            .store
+            .heads(&SummaryQuery { tiers, until: vantage.until, ..SummaryQuery::default() })
+            .await?
+            .0;
+        let mut there: BTreeSet<Period> = heads
+            .iter()
+            .map(|head| head.period)
+            .filter(|period| period.days().first < full)
+            .collect();
         let by_day = pyramid::by_day(today, reach);
-        let days = self.store.heads(&SummaryQuery::within(Tier::Day, by_day).as_of(vantage.until)).await?.0;
-        there.extend(days.iter().map(|head| head.period).filter(|period| period.days().first < full));
-        // Where nothing coarser tells of a day, the day itself does, and where it has not been pressed its sessions do.
+        let days = self
+            .store
+            .heads(&SummaryQuery::within(Tier::Day, by_day).as_of(vantage.until))
+            .await?
+            .0;
+        there.extend(
+            days.iter().map(|head| head.period).filter(|period| period.days().first < full),
+        );
+        // Where nothing coarser tells of a day, the day itself does, and where it has not been
+        // pressed its sessions do.
         for tier in [Tier::Day, Tier::Session] {
             let untold = |day: &Date| {
                 let coarser = *day < by_day.first && pyramid::is_told(*day, today, reach, &there);
@@ -240,17 +315,32 @@ impl Memory {
             let mut missing = recorded.iter().copied().filter(|day| untold(day));
             let Some(first) = missing.next() else { break };
             let last = missing.next_back().unwrap_or(first);
-            let found = self.store.heads(&SummaryQuery::within(tier, Days { first, last }).as_of(vantage.until)).await?.0;
+            let found = self
+                .store
+                .heads(&SummaryQuery::within(tier, Days { first, last }).as_of(vantage.until))
+                .await?
+                .0;
             there.extend(found.iter().map(|head| head.period));
         }
         let telling = pyramid::choose(today, reach, &there, &recorded);
         let told = self.of(&telling.told, vantage).await?;
-        let from = Pyramid { system: before.system.clone(), files: before.files.clone(), records, told, untold: telling.untold };
+        let from = Pyramid {
+            system: before.system.clone(),
+            files: before.files.clone(),
+            records,
+            told,
+            untold: telling.untold,
+        };
         Ok(pyramid::pyramid(today, &from, room))
     }
 
     /// What was said at a time, or what it came to (Y6).
-    pub async fn zoom(&self, when: When, conversation: Option<&str>, summary: bool) -> Result<Zoomed> {
+    pub async fn zoom(
+        &self,
+        when: When,
+        conversation: Option<&str>,
+        summary: bool,
+    ) -> Result<Zoomed> {
         let vantage = self.vantage(None)?;
         let days = when.span();
         let mut zoomed = Zoomed { when, days, records: Vec::new(), summaries: Vec::new() };
@@ -268,17 +358,22 @@ impl Memory {
             // The finest there is stands in for what has not been pressed.
             for tier in [Tier::Week, Tier::Day, Tier::Session] {
                 if zoomed.summaries.is_empty() {
-                    zoomed.summaries = self.store.summaries(&SummaryQuery::within(tier, days).as_of(vantage.until)).await?;
+                    zoomed.summaries = self
+                        .store
+                        .summaries(&SummaryQuery::within(tier, days).as_of(vantage.until))
+                        .await?;
                 }
             }
             return Ok(zoomed);
         }
-        let recorded: Vec<Date> = self.store.record_days().await?.into_iter().filter(|day| days.contains(*day)).collect();
+        let recorded: Vec<Date> =
+            self.store.record_days().await?.into_iter().filter(|day| days.contains(*day)).collect();
         for day in recorded {
             zoomed.records.extend(self.store.records(Days { first: day, last: day }).await?);
         }
         zoomed.records.retain(|record| {
-            vantage.until.is_none_or(|until| record.ts.at() <= until) && conversation.is_none_or(|wanted| record.conversation == wanted)
+            vantage.until.is_none_or(|until| record.ts.at() <= until)
+                && conversation.is_none_or(|wanted| record.conversation == wanted)
         });
         self.mark_withdrawn(&mut zoomed.records).await?;
         Ok(zoomed)

@@ -1,8 +1,9 @@
-//! Attending a session of an assistant while it goes on (K1, K12, L7, L8): what its client tells is kept, and what it is to know is
-//! given to it, each thing once.
+//! Attending a session of an assistant while it goes on (K1, K12, L7, L8): what its client tells is
+//! kept, and what it is to know is given to it, each thing once.
 //!
-//! A client tells of a turn before its transcript does, and its transcript tells of it again. Both are one record, known by its
-//! words. What a session was given already is a note of the home: losing it costs a repetition, never memory.
+//! A client tells of a turn before its transcript does, and its transcript tells of it again. Both
+//! are one record, known by its words. What a session was given already is a note of the home:
+//! losing it costs a repetition, never memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -183,7 +184,8 @@ struct Noted {
     warned: Option<String>,
 }
 
-/// The same prompt within so many seconds is told twice, not said twice: a client may run one hook from two places.
+/// The same prompt within so many seconds is told twice, not said twice: a client may run one hook
+/// from two places.
 const TWICE_SECONDS: i64 = 3;
 /// More things than this are not remembered as given or heard.
 const MOST_NOTED: usize = 5_000;
@@ -209,13 +211,15 @@ const MAX_READ_TRIES: u32 = 6;
 const RETRY_SECS: i64 = 30;
 /// Notes of sessions are kept so long.
 const KEPT_SECONDS: i64 = 30 * 24 * 3_600;
-/// So many of the last records of all sessions are looked at for one that has none of the last days.
+/// So many of the last records of all sessions are looked at for one that has none of the last
+/// days.
 const LAST_SAID: usize = 500;
 /// A helper's last words may be written down so much after its client tells of them.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
 /// Troubles are told so many days.
 const TROUBLE_DAYS: i64 = 7;
-/// A state that an assistant saved itself within so many minutes is not lost to one that was only gathered.
+/// A state that an assistant saved itself within so many minutes is not lost to one that was only
+/// gathered.
 const OWN_STATE_MINUTES: i64 = 60;
 
 fn place(text: &str) -> Result<DocPath> {
@@ -279,7 +283,11 @@ impl Noted {
 impl Memory {
     /// Every pause there was.
     pub async fn pauses(&self) -> Result<Pauses> {
-        Ok(self.store.document(&place(layout::PAUSES)?).await?.map_or_else(Pauses::default, |text| Pauses::read(&text)))
+        Ok(self
+            .store
+            .document(&place(layout::PAUSES)?)
+            .await?
+            .map_or_else(Pauses::default, |text| Pauses::read(&text)))
     }
 
     /// Keeps nothing of what that reaches from now on.
@@ -294,7 +302,9 @@ impl Memory {
         let until = match seconds {
             Some(seconds) => {
                 let end = self.now().at().checked_add(SignedDuration::from_secs(seconds));
-                Some(self.zone.moment(end.map_err(|_| Error::Unclear("that is too long for a pause".into()))?))
+                Some(self.zone.moment(
+                    end.map_err(|_| Error::Unclear("that is too long for a pause".into()))?,
+                ))
             }
             None => None,
         };
@@ -305,8 +315,11 @@ impl Memory {
     pub async fn resume(&self, reach: &Reach) -> Result<Vec<Pause>> {
         let now = self.now();
         let pauses = self.pauses().await?;
-        let ending: Vec<Pause> =
-            pauses.at(now.at()).filter(|pause| *reach == Reach::Everything || pause.reach == *reach).cloned().collect();
+        let ending: Vec<Pause> = pauses
+            .at(now.at())
+            .filter(|pause| *reach == Reach::Everything || pause.reach == *reach)
+            .cloned()
+            .collect();
         if !ending.is_empty() {
             self.append_line(&place(layout::PAUSES)?, &pause::ended(now, reach)).await?;
         }
@@ -329,8 +342,9 @@ impl Memory {
         Ok(self.store.put_note(name, &serde_json::to_vec(noted).unwrap_or_default()).await?)
     }
 
-    /// The right to look at and change what is noted of a session. Hooks of one session may run at the same time; who cannot have it
-    /// soon goes on without, and at worst something is given twice.
+    /// The right to look at and change what is noted of a session. Hooks of one session may run at
+    /// the same time; who cannot have it soon goes on without, and at worst something is given
+    /// twice.
     async fn alone_with(&self, session: &str) -> Result<Option<Claimed>> {
         let work = format!("session-{:x}", Hash::of(session.as_bytes()).bytes()[0] % 16);
         // Longer each time: where asking takes its time, it is asked a few times only.
@@ -344,7 +358,12 @@ impl Memory {
     }
 
     /// A session begins or goes on: what it is to know (L17, K6).
-    pub async fn attend_start(&self, session: &Attended, begun: Begun, room: Room) -> Result<Given> {
+    pub async fn attend_start(
+        &self,
+        session: &Attended,
+        begun: Begun,
+        room: Room,
+    ) -> Result<Given> {
         let name = note_of(&session.session)?;
         let mut given = Given::default();
         let _alone = given.despite(self.alone_with(&session.session).await);
@@ -365,9 +384,15 @@ impl Memory {
         given.despite(self.take_waiting().await);
         let state = noted.state.clone().filter(|_| begun != Begun::Anew);
         let projects = given.despite(self.projects().await);
-        let starting =
-            Starting { session: &session.session, project: session.project.as_deref(), state: state.as_deref(), projects: &projects };
-        let (pack, items) = self.session_start(self.vantage(None)?, SessionKind::Main, room, Some(&starting)).await?;
+        let starting = Starting {
+            session: &session.session,
+            project: session.project.as_deref(),
+            state: state.as_deref(),
+            projects: &projects,
+        };
+        let (pack, items) = self
+            .session_start(self.vantage(None)?, SessionKind::Main, room, Some(&starting))
+            .await?;
         noted.give(&pack);
         given.despite(self.keep_note(&name, &noted).await);
         if !pack.sections.is_empty() {
@@ -377,8 +402,14 @@ impl Memory {
         Ok(given)
     }
 
-    /// A person says something to a session: it is kept, and what has to do with it is given along (L7, L8).
-    pub async fn attend_prompt(&self, session: &Attended, prompt: &str, room: Room) -> Result<Given> {
+    /// A person says something to a session: it is kept, and what has to do with it is given along
+    /// (L7, L8).
+    pub async fn attend_prompt(
+        &self,
+        session: &Attended,
+        prompt: &str,
+        room: Room,
+    ) -> Result<Given> {
         let name = note_of(&session.session)?;
         let mut given = Given::default();
         let _alone = given.despite(self.alone_with(&session.session).await);
@@ -393,7 +424,12 @@ impl Memory {
         let words = record::heard_words(Some(&session.session), Role::User, &text);
         let this = (words, session.turn.clone(), now.at().as_second());
         let twice = noted.prompted.as_ref().is_some_and(|(words, turn, at)| {
-            *words == this.0 && if turn.is_some() && this.1.is_some() { *turn == this.1 } else { this.2 - at < TWICE_SECONDS }
+            *words == this.0
+                && if turn.is_some() && this.1.is_some() {
+                    *turn == this.1
+                } else {
+                    this.2 - at < TWICE_SECONDS
+                }
         });
         if twice || text.is_empty() {
             return Ok(given);
@@ -403,7 +439,9 @@ impl Memory {
         noted.private = private::is_turn(&text);
         // What cannot be known to be wanted is not kept.
         let paused = match self.pauses().await {
-            Ok(pauses) => pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some(),
+            Ok(pauses) => {
+                pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some()
+            }
             Err(error) => {
                 given.unsaved = Some(error.to_string());
                 true
@@ -422,7 +460,10 @@ impl Memory {
         if self.is_provisional {
             return Ok(given);
         }
-        let outcome = self.pack_prompt(&text, &scopes(session.project.as_deref()), &noted.given, room).await.map(Some);
+        let outcome = self
+            .pack_prompt(&text, &scopes(session.project.as_deref()), &noted.given, room)
+            .await
+            .map(Some);
         let pack = given.despite(outcome);
         if let Some((pack, _)) = &pack {
             noted.give(pack);
@@ -430,15 +471,17 @@ impl Memory {
         }
         if let Some((pack, items)) = pack.filter(|(pack, _)| !pack.text.is_empty()) {
             let shown = Some(text.as_str()).filter(|_| !noted.private && !paused);
-            given.despite(self.note_given("user-prompt-submit", session, shown, &pack, &items).await);
+            given.despite(
+                self.note_given("user-prompt-submit", session, shown, &pack, &items).await,
+            );
             (given.text, given.items) = (Some(pack.text), items);
         }
         Ok(given)
     }
 
-    /// A helper has done its work: what it was told and what it said is a session of its own that names the one it worked for. Its
-    /// answer is what the client says, since transcripts are written late; the rest is what its transcript has, now and when the
-    /// session ends.
+    /// A helper has done its work: what it was told and what it said is a session of its own that
+    /// names the one it worked for. Its answer is what the client says, since transcripts are
+    /// written late; the rest is what its transcript has, now and when the session ends.
     pub async fn attend_helper(&self, session: &Attended, helper: &Helper) -> Result<Taken> {
         let note = note_of(&session.session)?;
         let _alone = self.alone_with(&session.session).await?;
@@ -447,11 +490,14 @@ impl Memory {
         noted.hear(session, now);
         self.keep_note(&note, &noted).await?;
         if noted.private {
-            // Its transcript stays where it is, and nobody who reads it later can tell that the turn was private.
-            let begun = noted.prompted.as_ref().and_then(|(.., at)| Timestamp::from_second(*at).ok());
+            // Its transcript stays where it is, and nobody who reads it later can tell that the
+            // turn was private.
+            let begun =
+                noted.prompted.as_ref().and_then(|(.., at)| Timestamp::from_second(*at).ok());
             let reach = Reach::Session(record::helper_session(&session.session, &helper.id));
             let until = self.zone.moment(now.at() + LATE);
-            let line = pause::begun(begun.map_or(now, |at| self.zone.moment(at)), &reach, Some(until));
+            let line =
+                pause::begun(begun.map_or(now, |at| self.zone.moment(at)), &reach, Some(until));
             self.append_line(&place(layout::PAUSES)?, &line).await?;
             return Ok(Taken { withheld: 1, ..Taken::default() });
         }
@@ -463,7 +509,14 @@ impl Memory {
         self.renew_tombstones().await?;
         let mut harvest = Harvest::default();
         let mut reader = Reader::new(Format::ClaudeCode, self.zone.offset(self.now().at()));
-        for (at, line) in helper.transcript.as_deref().unwrap_or_default().lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        for (at, line) in helper
+            .transcript
+            .as_deref()
+            .unwrap_or_default()
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty())
+        {
             // The project is found below, from the folder, as for every transcript.
             reader.piece(Place { number: at + 1, at: 0 }, line.trim(), &|_| None, &mut harvest);
         }
@@ -477,27 +530,46 @@ impl Memory {
         let turns = said.len();
         let mut taken = Taken::default();
         let pauses = self.pauses().await?;
-        let mut gated = |said| self.through_the_gate(said, &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
+        let mut gated = |said| {
+            self.through_the_gate(
+                said,
+                &Gaps::default(),
+                self.now(),
+                &pauses,
+                &numbered,
+                &mut taken,
+            )
+        };
         let mut records = gated(said);
-        let reply = helper.reply.as_deref().filter(|reply| !reply.trim().is_empty()).and_then(|reply| {
-            let mut extra = vec![(record::PARENT_SESSION.to_owned(), raw(&session.session))];
-            extra.extend(helper.kind.as_deref().map(|kind| ("agent_type".to_owned(), raw(kind))));
-            extra.extend(session.project.as_deref().map(|name| (record::PROJECT.to_owned(), raw(name))));
-            let said = Said {
-                conversation: Some(TRANSCRIPTS.into()),
-                session: Some(own.clone()),
-                role: Some(Role::Assistant),
-                text: reply.to_owned(),
-                extra,
-                ..Said::default()
-            };
-            gated(vec![said]).pop()
-        });
-        let words = |record: &Record| record::heard_words(record.session.as_deref(), record.role, &record.text);
+        let reply =
+            helper.reply.as_deref().filter(|reply| !reply.trim().is_empty()).and_then(|reply| {
+                let mut extra = vec![(record::PARENT_SESSION.to_owned(), raw(&session.session))];
+                extra.extend(
+                    helper.kind.as_deref().map(|kind| ("agent_type".to_owned(), raw(kind))),
+                );
+                extra.extend(
+                    session.project.as_deref().map(|name| (record::PROJECT.to_owned(), raw(name))),
+                );
+                let said = Said {
+                    conversation: Some(TRANSCRIPTS.into()),
+                    session: Some(own.clone()),
+                    role: Some(Role::Assistant),
+                    text: reply.to_owned(),
+                    extra,
+                    ..Said::default()
+                };
+                gated(vec![said]).pop()
+            });
+        let words = |record: &Record| {
+            record::heard_words(record.session.as_deref(), record.role, &record.text)
+        };
         // It may stand in the transcript already.
-        records.extend(reply.filter(|reply| !records.iter().any(|other| words(other) == words(reply))));
+        records.extend(
+            reply.filter(|reply| !records.iter().any(|other| words(other) == words(reply))),
+        );
         let records = self.recognised(records, true, &mut taken).await?;
-        let mut sessions: Vec<record::SessionKey> = records.iter().map(Record::session_key).collect();
+        let mut sessions: Vec<record::SessionKey> =
+            records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();
         self.keep_or_defer(records, &mut taken).await?;
@@ -511,7 +583,12 @@ impl Memory {
     }
 
     /// An assistant has answered; `name` is a helper's, if it is one's answer.
-    pub async fn attend_reply(&self, session: &Attended, reply: &str, name: Option<&str>) -> Result<Taken> {
+    pub async fn attend_reply(
+        &self,
+        session: &Attended,
+        reply: &str,
+        name: Option<&str>,
+    ) -> Result<Taken> {
         let note = note_of(&session.session)?;
         let mut taken = Taken::default();
         // Without its notes a session goes on; at worst something is told twice.
@@ -531,21 +608,40 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Keeps what was heard, or defers it if the store cannot take it now. An error means that it could be saved nowhere.
-    async fn hear(&self, session: &Attended, role: Role, name: Option<&str>, text: &str, noted: &mut Noted) -> Result<Taken> {
+    /// Keeps what was heard, or defers it if the store cannot take it now. An error means that it
+    /// could be saved nowhere.
+    async fn hear(
+        &self,
+        session: &Attended,
+        role: Role,
+        name: Option<&str>,
+        text: &str,
+        noted: &mut Noted,
+    ) -> Result<Taken> {
         let mut taken = Taken::default();
         let text = self.gate_text(text);
         if text.trim().is_empty() {
             taken.passed_over = 1;
             return Ok(taken);
         }
-        let times = noted.count(record::heard_words(Some(&session.session), role, &format!("{}{text}", name.unwrap_or_default())));
-        let project = session.project.as_ref().map(|name| (record::PROJECT.to_owned(), serde_json::Value::from(name.as_str()).to_string()));
+        let times = noted.count(record::heard_words(
+            Some(&session.session),
+            role,
+            &format!("{}{text}", name.unwrap_or_default()),
+        ));
+        let project = session.project.as_ref().map(|name| {
+            (record::PROJECT.to_owned(), serde_json::Value::from(name.as_str()).to_string())
+        });
         let said = Said {
             conversation: Some(TRANSCRIPTS.into()),
             session: Some(session.session.clone()),
             // A helper's answer is none of the session's own turns.
-            id: Some(record::heard_id(Some(&session.session), role, &format!("{}{text}", name.unwrap_or_default()), times)),
+            id: Some(record::heard_id(
+                Some(&session.session),
+                role,
+                &format!("{}{text}", name.unwrap_or_default()),
+                times,
+            )),
             role: Some(role),
             name: name.map(str::to_owned),
             text,
@@ -553,16 +649,26 @@ impl Memory {
             ..Said::default()
         };
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(vec![said], &Gaps::default(), self.now(), &pauses, &numbered, &mut taken);
+        let records = self.through_the_gate(
+            vec![said],
+            &Gaps::default(),
+            self.now(),
+            &pauses,
+            &numbered,
+            &mut taken,
+        );
         self.keep_or_defer(records, &mut taken).await?;
         Ok(taken)
     }
 
-    /// Keeps records. If the store cannot take them now, they wait in notes, behind those that wait already.
+    /// Keeps records. If the store cannot take them now, they wait in notes, behind those that wait
+    /// already.
     async fn keep_or_defer(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !self.is_waiting_behind(taken).await {
             match self.keep(records.clone(), taken).await {
-                Err(error) if !is_busy(&error) => taken.complaints.push(format!("what was said waits in a note: {error}")),
+                Err(error) if !is_busy(&error) => {
+                    taken.complaints.push(format!("what was said waits in a note: {error}"))
+                }
                 Err(_) => {}
                 Ok(()) => return Ok(()),
             }
@@ -570,7 +676,8 @@ impl Memory {
         self.defer(&records).await
     }
 
-    /// Puts records into one note until the store can take them. A note needs neither the lock nor a whole ledger nor settings.
+    /// Puts records into one note until the store can take them. A note needs neither the lock nor
+    /// a whole ledger nor settings.
     async fn defer(&self, records: &[Record]) -> Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -579,13 +686,20 @@ impl Memory {
         let waiting = self.store.notes(&folder).await?;
         if waiting.len() >= MAX_WAITING_NOTES {
             let why = "more than that wait already; `icecore doctor` says what keeps the vault from being written to";
-            return Err(Error::TooMuch(format!("at most {MAX_WAITING_NOTES} messages wait in notes: {why}")));
+            return Err(Error::TooMuch(format!(
+                "at most {MAX_WAITING_NOTES} messages wait in notes: {why}"
+            )));
         }
         // Numbered, so that they are written down in the order in which they came.
-        let number = |(name, _): &(DocPath, i64)| name.as_str().strip_prefix(WAITING)?.get(1..9)?.parse::<u32>().ok();
+        let number = |(name, _): &(DocPath, i64)| {
+            name.as_str().strip_prefix(WAITING)?.get(1..9)?.parse::<u32>().ok()
+        };
         let next = waiting.iter().filter_map(number).max().map_or(0, |last| last + 1);
         let lines: String = records.iter().map(Record::line).collect();
-        let name = place(&format!("{folder}/{next:08}-{}.jsonl", &Hash::of(lines.as_bytes()).to_string()[..20]))?;
+        let name = place(&format!(
+            "{folder}/{next:08}-{}.jsonl",
+            &Hash::of(lines.as_bytes()).to_string()[..20]
+        ))?;
         let written = self.store.add_note(&name, lines.trim_end(), u64::MAX, true).await;
         if written.is_err() {
             // On a full disk half of it may be there.
@@ -594,8 +708,8 @@ impl Memory {
         Ok(written?)
     }
 
-    /// Writes down what waits, and says whether something is left that waits: then what comes now has to wait behind it. Notes that
-    /// cannot be read keep nothing from being written.
+    /// Writes down what waits, and says whether something is left that waits: then what comes now
+    /// has to wait behind it. Notes that cannot be read keep nothing from being written.
     async fn is_waiting_behind(&self, taken: &mut Taken) -> bool {
         self.is_provisional || taken.despite(self.take_waiting().await) > 0
     }
@@ -611,12 +725,17 @@ impl Memory {
         self.renew_tombstones().await?;
         let (mut records, mut read) = (Vec::new(), Vec::new());
         for (name, _) in &waiting {
-            // One without the end of its line is still being written, or broke off before it was acknowledged.
-            let Some(bytes) = self.store.note(name).await?.filter(|bytes| bytes.ends_with(b"\n")) else { continue };
+            // One without the end of its line is still being written, or broke off before it was
+            // acknowledged.
+            let Some(bytes) = self.store.note(name).await?.filter(|bytes| bytes.ends_with(b"\n"))
+            else {
+                continue;
+            };
             read.push(name);
             for mut record in record::read_file(&bytes).0 {
                 // One that was written without the settings has the time of another zone.
-                (record.ts, record.captured) = (self.zone.moment(record.ts.at()), self.zone.moment(record.captured.at()));
+                (record.ts, record.captured) =
+                    (self.zone.moment(record.ts.at()), self.zone.moment(record.captured.at()));
                 records.extend(self.record_unless_forgotten(record, &mut Taken::default()));
             }
         }
@@ -630,7 +749,8 @@ impl Memory {
         Ok(all - waiting.len())
     }
 
-    /// Writes down everything that waits in notes, before something that has to know of it; how many notes are left.
+    /// Writes down everything that waits in notes, before something that has to know of it; how
+    /// many notes are left.
     pub async fn take_all_waiting(&self) -> Result<usize> {
         let mut left = self.waiting_notes().await?;
         while left > 0 && !self.is_provisional {
@@ -654,7 +774,8 @@ impl Memory {
         self.is_provisional
     }
 
-    /// Whether the person in a session has not been told of this mistake yet; from now on they have.
+    /// Whether the person in a session has not been told of this mistake yet; from now on they
+    /// have.
     pub async fn warns_first(&self, session: &Attended, mistake: &str) -> Result<bool> {
         let note = note_of(&session.session)?;
         let _alone = self.alone_with(&session.session).await?;
@@ -670,15 +791,30 @@ impl Memory {
 
     /// A transcript as far as it goes. Turns that were heard already are not kept twice.
     pub async fn attend_transcript(&self, session: &Attended, text: &str) -> Result<SessionTaken> {
-        let gaps = Gaps { conversation: Some(TRANSCRIPTS.into()), session: Some(session.session.clone()), origin: None, ..Gaps::default() };
+        let gaps = Gaps {
+            conversation: Some(TRANSCRIPTS.into()),
+            session: Some(session.session.clone()),
+            origin: None,
+            ..Gaps::default()
+        };
         self.take_transcript(text, &session.session, None, None, &gaps, true).await
     }
 
-    /// A session's context is about to be compacted: where it stands is saved (K1). `None` if nothing is known of it.
-    pub async fn attend_compaction(&self, session: &Attended, wish: Option<&str>) -> Result<Option<StateSaved>> {
+    /// A session's context is about to be compacted: where it stands is saved (K1). `None` if
+    /// nothing is known of it.
+    pub async fn attend_compaction(
+        &self,
+        session: &Attended,
+        wish: Option<&str>,
+    ) -> Result<Option<StateSaved>> {
         let note = note_of(&session.session)?;
         let now = self.now();
-        if self.pauses().await?.over(Some(&session.session), session.project.as_deref(), now.at()).is_some() {
+        if self
+            .pauses()
+            .await?
+            .over(Some(&session.session), session.project.as_deref(), now.at())
+            .is_some()
+        {
             return Ok(None);
         }
         let yesterday = now.day().yesterday().unwrap_or(now.day());
@@ -690,36 +826,60 @@ impl Memory {
             own = self.store.last_said(TRANSCRIPTS, LAST_SAID).await?;
             own.retain(|record| is_own(&record));
         }
-        let around = Around { session: &session.session, project: session.project.as_deref(), wish };
+        let around =
+            Around { session: &session.session, project: session.project.as_deref(), wish };
         let Some(mut state) = working::state(&own, &around) else { return Ok(None) };
         let last = records.iter().rev().find(|record| record.kind == Captured::State);
         if let Some(last) = last.filter(|last| {
             let minutes = (now.at().as_second() - last.ts.at().as_second()) / 60;
             minutes < OWN_STATE_MINUTES && working::made_in(&last.text).is_none()
         }) {
-            state.push_str(&format!("\n\n## Saved before\n{}", budget::shortened(last.text.trim(), 3_000)));
+            state.push_str(&format!(
+                "\n\n## Saved before\n{}",
+                budget::shortened(last.text.trim(), 3_000)
+            ));
         }
         let _alone = self.alone_with(&session.session).await?;
         let mut noted = self.read_note(&note).await?.unwrap_or_default();
         noted.hear(session, now);
         noted.state = Some(self.gate_text(&state));
         self.keep_note(&note, &noted).await?;
-        let title = format!("before compaction{}", session.project.as_ref().map_or(String::new(), |name| format!(", {name}")));
+        let title = format!(
+            "before compaction{}",
+            session.project.as_ref().map_or(String::new(), |name| format!(", {name}"))
+        );
         self.save_state(&state, Some(&title), Origin::Assistant).await.map(Some)
     }
 
-    /// A session's context was compacted, and this is what came of it: the best there is of where it stands.
-    pub async fn attend_summary(&self, session: &Attended, summary: &str) -> Result<Option<StateSaved>> {
+    /// A session's context was compacted, and this is what came of it: the best there is of where
+    /// it stands.
+    pub async fn attend_summary(
+        &self,
+        session: &Attended,
+        summary: &str,
+    ) -> Result<Option<StateSaved>> {
         let note = note_of(&session.session)?;
         let now = self.now();
-        let paused = self.pauses().await?.over(Some(&session.session), session.project.as_deref(), now.at()).is_some();
-        // The client summarises its whole context, what was private in it included, and nobody can tell which words those are.
+        let paused = self
+            .pauses()
+            .await?
+            .over(Some(&session.session), session.project.as_deref(), now.at())
+            .is_some();
+        // The client summarises its whole context, what was private in it included, and nobody can
+        // tell which words those are.
         let withheld = self.read_note(&note).await?.is_some_and(|noted| noted.withheld);
         if paused || withheld || summary.trim().is_empty() {
             return Ok(None);
         }
-        let project = session.project.as_ref().map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
-        let head = format!("{}\n\nSession {}{project}.\n\n## Summary\n", working::TITLE, plain::one_line(&session.session));
+        let project = session
+            .project
+            .as_ref()
+            .map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
+        let head = format!(
+            "{}\n\nSession {}{project}.\n\n## Summary\n",
+            working::TITLE,
+            plain::one_line(&session.session)
+        );
         let state = format!("{head}{}", self.gate_text(summary).trim());
         let _alone = self.alone_with(&session.session).await?;
         let mut noted = self.read_note(&note).await?.unwrap_or_default();
@@ -751,7 +911,8 @@ impl Memory {
             transcript: session.transcript.clone(),
             client: session.client.clone(),
         };
-        // Whoever reads it takes it off the list first; if that one dies, this note says that it is still to be read.
+        // Whoever reads it takes it off the list first; if that one dies, this note says that it is
+        // still to be read.
         let note = note_of(&session.session)?;
         {
             let _alone = self.alone_with(&session.session).await?;
@@ -760,18 +921,23 @@ impl Memory {
             self.keep_note(&note, &noted).await?;
         }
         let line = serde_json::to_string(&due).unwrap_or_default();
-        let name = place(&format!("hooks/ended/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
+        let name =
+            place(&format!("hooks/ended/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
         // The same session may end twice; it is read once for both.
         self.store.put_note(&name, format!("{line}\n").as_bytes()).await?;
         Ok(())
     }
 
-    /// Sessions that have ended and were not read yet; with `silent`, also those whose clients never said so and those that could not
-    /// be read before.
+    /// Sessions that have ended and were not read yet; with `silent`, also those whose clients
+    /// never said so and those that could not be read before.
     pub async fn ended_sessions(&self, silent: bool) -> Result<Vec<(DocPath, Due)>> {
         let mut found = Vec::new();
         for (name, _) in self.store.notes(&place("hooks/ended")?).await? {
-            let due = self.store.note(&name).await?.and_then(|bytes| serde_json::from_slice(bytes.trim_ascii()).ok());
+            let due = self
+                .store
+                .note(&name)
+                .await?
+                .and_then(|bytes| serde_json::from_slice(bytes.trim_ascii()).ok());
             match due {
                 Some(due) => found.push((name, due)),
                 // Half a line: whoever wrote it will say it again, or the session counts as silent.
@@ -787,7 +953,8 @@ impl Memory {
                 self.store.remove_note(&name).await?;
                 continue;
             };
-            let is_time = Moment::read(&retry.not_before).is_none_or(|read| read.moment.at() <= self.now().at());
+            let is_time = Moment::read(&retry.not_before)
+                .is_none_or(|read| read.moment.at() <= self.now().at());
             if !is_time {
                 resting.insert(retry.due.session);
             } else if !found.iter().any(|(_, due)| due.session == retry.due.session) {
@@ -806,16 +973,23 @@ impl Memory {
                 }
                 continue;
             }
-            if !resting.contains(&noted.session) && !found.iter().any(|(_, due)| due.session == noted.session) {
-                let due = Due { session: noted.session, project: noted.project, transcript: noted.transcript, client: noted.client };
+            if !resting.contains(&noted.session)
+                && !found.iter().any(|(_, due)| due.session == noted.session)
+            {
+                let due = Due {
+                    session: noted.session,
+                    project: noted.project,
+                    transcript: noted.transcript,
+                    client: noted.client,
+                };
                 found.push((name, due));
             }
         }
         Ok(found)
     }
 
-    /// A session is being read now. It leaves the list first: if it ends once more meanwhile, it is read once more, and if reading
-    /// dies, it counts as silent later.
+    /// A session is being read now. It leaves the list first: if it ends once more meanwhile, it is
+    /// read once more, and if reading dies, it counts as silent later.
     pub async fn session_is_begun(&self, name: &DocPath, due: &Due) -> Result<()> {
         if *name != note_of(&due.session)? && *name != retry_of(&due.session)? {
             self.store.remove_note(name).await?;
@@ -827,22 +1001,34 @@ impl Memory {
         Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// A session could not be read. It is tried again later unless that is hopeless; then it is left alone, and `status` names it.
+    /// A session could not be read. It is tried again later unless that is hopeless; then it is
+    /// left alone, and `status` names it.
     pub async fn session_is_unread(&self, due: &Due, why: &str, is_hopeless: bool) -> Result<()> {
         let name = retry_of(&due.session)?;
         let failures = self.read_retry(&name).await?.map_or(0, |retry| retry.failures) + 1;
         if is_hopeless || failures >= MAX_READ_TRIES {
-            let by_hand =
-                due.transcript.as_deref().map_or(String::new(), |path| format!(". `icecore import {}` reads it", plain::one_line(path)));
-            self.note_trouble(UNREAD, &format!("session {} was not read to its end: {why}{by_hand}", plain::one_line(&due.session)))
-                .await?;
+            let by_hand = due.transcript.as_deref().map_or(String::new(), |path| {
+                format!(". `icecore import {}` reads it", plain::one_line(path))
+            });
+            self.note_trouble(
+                UNREAD,
+                &format!(
+                    "session {} was not read to its end: {why}{by_hand}",
+                    plain::one_line(&due.session)
+                ),
+            )
+            .await?;
             return self.session_is_read(due).await;
         }
         let pause = SignedDuration::from_secs(RETRY_SECS * 4_i64.pow(failures - 1));
         let not_before = self.zone.moment(self.now().at() + pause).to_string();
         let retry = Retry { due: due.clone(), failures, not_before };
         self.store.put_note(&name, &serde_json::to_vec(&retry).unwrap_or_default()).await?;
-        self.note_trouble("session-end", &format!("session {} is to be read again: {why}", plain::one_line(&due.session))).await
+        self.note_trouble(
+            "session-end",
+            &format!("session {} is to be read again: {why}", plain::one_line(&due.session)),
+        )
+        .await
     }
 
     /// A session was read to its end, or is not to be read any more.
@@ -859,9 +1045,11 @@ impl Memory {
     /// The names of the projects that sessions were in or statements hold in, sorted.
     pub async fn known_projects(&self) -> Result<Vec<String>> {
         let mut names: BTreeSet<String> = self.projects().await?.into_values().collect();
-        names.extend(self.ledger().await?.entries().iter().filter_map(|entry| match &entry.event.scope {
-            Scope::Project(name) => Some(name.clone()),
-            _ => None,
+        names.extend(self.ledger().await?.entries().iter().filter_map(|entry| {
+            match &entry.event.scope {
+                Scope::Project(name) => Some(name.clone()),
+                _ => None,
+            }
         }));
         Ok(names.into_iter().collect())
     }
@@ -869,37 +1057,61 @@ impl Memory {
     /// The project of every session of the last time.
     async fn projects(&self) -> Result<BTreeMap<String, String>> {
         let text = self.store.note(&place("hooks/projects.jsonl")?).await?.unwrap_or_default();
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<(String, String)>(line).ok());
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<(String, String)>(line).ok());
         Ok(lines.collect())
     }
 
     async fn note_project(&self, session: &Attended) -> Result<()> {
         let Some(project) = &session.project else { return Ok(()) };
         let line = serde_json::to_string(&(&session.session, project)).unwrap_or_default();
-        Ok(self.store.add_note(&place("hooks/projects.jsonl")?, &line, PROJECTS_BYTES, false).await?)
+        Ok(self
+            .store
+            .add_note(&place("hooks/projects.jsonl")?, &line, PROJECTS_BYTES, false)
+            .await?)
     }
 
-    async fn note_given(&self, event: &str, session: &Attended, prompt: Option<&str>, pack: &Pack, items: &[Item]) -> Result<()> {
+    async fn note_given(
+        &self,
+        event: &str,
+        session: &Attended,
+        prompt: Option<&str>,
+        pack: &Pack,
+        items: &[Item],
+    ) -> Result<()> {
         let injected = Injected {
             ts: self.now().to_string(),
             event: event.into(),
             session: session.session.clone(),
             project: session.project.clone(),
-            prompt: prompt.map(|text| budget::shortened(&plain::one_line(&private::without_parts(text).0), PROMPT_BYTES)),
+            prompt: prompt.map(|text| {
+                budget::shortened(&plain::one_line(&private::without_parts(text).0), PROMPT_BYTES)
+            }),
             chars: pack.text.chars().count(),
             items: items.to_vec(),
-            left_out: pack.left_out.iter().map(|left| format!("{}: {}", left.what, left.why)).collect(),
+            left_out: pack
+                .left_out
+                .iter()
+                .map(|left| format!("{}: {}", left.what, left.why))
+                .collect(),
             text: pack.text.clone(),
         };
         let line = serde_json::to_string(&injected).unwrap_or_default();
-        Ok(self.store.add_note(&place("hooks/injected.jsonl")?, &line, INJECTED_BYTES, false).await?)
+        Ok(self
+            .store
+            .add_note(&place("hooks/injected.jsonl")?, &line, INJECTED_BYTES, false)
+            .await?)
     }
 
     /// What sessions were given, the newest first.
     pub async fn injected(&self, most: usize, session: Option<&str>) -> Result<Vec<Injected>> {
         let text = self.store.note(&place("hooks/injected.jsonl")?).await?.unwrap_or_default();
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Injected>(line).ok());
-        let mut found: Vec<Injected> = lines.filter(|one| session.is_none_or(|name| one.session == name)).collect();
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Injected>(line).ok());
+        let mut found: Vec<Injected> =
+            lines.filter(|one| session.is_none_or(|name| one.session == name)).collect();
         found.reverse();
         found.truncate(most);
         Ok(found)
@@ -913,16 +1125,23 @@ impl Memory {
             what: budget::shortened(&plain::one_line(&self.gate_text(what)), 400),
         };
         let line = serde_json::to_string(&trouble).unwrap_or_default();
-        Ok(self.store.add_note(&place("hooks/troubles.jsonl")?, &line, TROUBLE_BYTES, false).await?)
+        Ok(self
+            .store
+            .add_note(&place("hooks/troubles.jsonl")?, &line, TROUBLE_BYTES, false)
+            .await?)
     }
 
     /// What hooks could not do in the last days, the newest first.
     pub async fn hook_troubles(&self) -> Result<Vec<Trouble>> {
         let today = self.now().day();
         let text = self.store.note(&place("hooks/troubles.jsonl")?).await?.unwrap_or_default();
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Trouble>(line).ok());
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Trouble>(line).ok());
         let recent = |trouble: &Trouble| {
-            Moment::read(&trouble.ts).is_some_and(|read| (0..=TROUBLE_DAYS).contains(&days_between(read.moment.day(), today)))
+            Moment::read(&trouble.ts).is_some_and(|read| {
+                (0..=TROUBLE_DAYS).contains(&days_between(read.moment.day(), today))
+            })
         };
         let mut found: Vec<Trouble> = lines.filter(recent).collect();
         found.reverse();

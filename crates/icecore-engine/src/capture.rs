@@ -1,7 +1,8 @@
 //! Taking in: messages, transcripts, saved states. Everything passes one gate.
 //!
-//! At the gate secrets are replaced before anything is written, the origin of the words is set, and text that icecore itself
-//! handed to a model is recognised, so that memory does not feed on itself. What was changed or passed over is told.
+//! At the gate secrets are replaced before anything is written, the origin of the words is set, and
+//! text that icecore itself handed to a model is recognised, so that memory does not feed on
+//! itself. What was changed or passed over is told.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -12,7 +13,9 @@ use icecore_domain::event::{Origin, Unfit};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::pause::Pauses;
-use icecore_domain::record::{self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey};
+use icecore_domain::record::{
+    self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey,
+};
 use icecore_domain::speaker::{self, Extent};
 use icecore_domain::transcript::{self, Shape};
 use icecore_domain::{budget, gate, plain, private, secrets};
@@ -162,8 +165,8 @@ pub(crate) struct Passed {
     pub(crate) own_bytes: usize,
 }
 
-/// What a person wants to be kept out of memory, as messages go by. It concerns sessions of assistants; what is handed in
-/// otherwise was handed in on purpose.
+/// What a person wants to be kept out of memory, as messages go by. It concerns sessions of
+/// assistants; what is handed in otherwise was handed in on purpose.
 struct Withholding<'a> {
     pauses: &'a Pauses,
     /// Sessions in which a private turn goes on.
@@ -173,9 +176,12 @@ struct Withholding<'a> {
 }
 
 impl Withholding<'_> {
-    /// The message as it may be kept, with the project it was said in; `None` if it is to be kept out.
+    /// The message as it may be kept, with the project it was said in; `None` if it is to be kept
+    /// out.
     fn admit(&mut self, mut said: Said, gaps: &Gaps, when: Moment) -> Option<Said> {
-        if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str) != Some(TRANSCRIPTS) {
+        if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str)
+            != Some(TRANSCRIPTS)
+        {
             return Some(said);
         }
         let session = said.session.clone().or_else(|| gaps.session.clone());
@@ -183,16 +189,26 @@ impl Withholding<'_> {
         let project = match (noted, &said.folder) {
             (Some(raw), _) => serde_json::from_str(raw).ok(),
             (None, Some(folder)) => {
-                let found = self.projects.entry(folder.clone()).or_insert_with(|| crate::project::of(Path::new(folder))).clone();
+                let found = self
+                    .projects
+                    .entry(folder.clone())
+                    .or_insert_with(|| crate::project::of(Path::new(folder)))
+                    .clone();
                 if let Some(name) = &found {
-                    said.extra.push((record::PROJECT.into(), serde_json::Value::from(name.as_str()).to_string()));
+                    said.extra.push((
+                        record::PROJECT.into(),
+                        serde_json::Value::from(name.as_str()).to_string(),
+                    ));
                 }
                 found
             }
             (None, None) => None,
         };
         let at = said.ts.map_or(when, |ts| ts).at();
-        if said.role.unwrap_or(Role::User) == Role::User && said.other_speaker.is_none() && !said.text.trim().is_empty() {
+        if said.role.unwrap_or(Role::User) == Role::User
+            && said.other_speaker.is_none()
+            && !said.text.trim().is_empty()
+        {
             let own = gate::strip(&said.text).text;
             let is_private = private::is_turn(&own);
             // What is typed into a turn that is running does not end it.
@@ -223,8 +239,9 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Takes in the exchanges of many conversations at once, with one write: what the gate made of each lot. How much of it was new is
-    /// not told. They are about to be remembered: other processes wait for that, for as long as the lease.
+    /// Takes in the exchanges of many conversations at once, with one write: what the gate made of
+    /// each lot. How much of it was new is not told. They are about to be remembered: other
+    /// processes wait for that, for as long as the lease.
     pub async fn add_lots(&self, lots: Vec<Vec<Said>>, lease: Duration) -> Result<Vec<Taken>> {
         self.renew_tombstones().await?;
         let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
@@ -244,21 +261,35 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Turns of sessions that a client has told of already, or a transcript has, are the same turn under whichever id it is kept.
-    /// Of what is new, a `live` transcript's turns get the id under which the client would tell of them, and so does a prompt that was
-    /// read before it was delivered.
-    pub(crate) async fn recognised(&self, mut records: Vec<Record>, live: bool, taken: &mut Taken) -> Result<Vec<Record>> {
+    /// Turns of sessions that a client has told of already, or a transcript has, are the same turn
+    /// under whichever id it is kept. Of what is new, a `live` transcript's turns get the id under
+    /// which the client would tell of them, and so does a prompt that was read before it was
+    /// delivered.
+    pub(crate) async fn recognised(
+        &self,
+        mut records: Vec<Record>,
+        live: bool,
+        taken: &mut Taken,
+    ) -> Result<Vec<Record>> {
         self.attribute_by_conversation(&mut records, taken).await?;
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
             .iter()
             .map(|record| {
-                let spoken = matches!(record.role, Role::User | Role::Assistant) && record.name.is_none() && record.parts.is_none();
-                if record.conversation != TRANSCRIPTS || record.session.is_none() || !spoken || record.text.trim().is_empty() {
+                let spoken = matches!(record.role, Role::User | Role::Assistant)
+                    && record.name.is_none()
+                    && record.parts.is_none();
+                if record.conversation != TRANSCRIPTS
+                    || record.session.is_none()
+                    || !spoken
+                    || record.text.trim().is_empty()
+                {
                     return None;
                 }
                 let session = record.session.as_deref();
-                let times = before.entry(record::heard_words(session, record.role, &record.text)).or_default();
+                let times = before
+                    .entry(record::heard_words(session, record.role, &record.text))
+                    .or_default();
                 *times += 1;
                 Some(record::heard_id(session, record.role, &record.text, *times - 1))
             })
@@ -267,10 +298,14 @@ impl Memory {
             return Ok(records);
         }
         let own: Vec<record::Key> = records.iter().map(Record::key).collect();
-        let told: Vec<record::Key> = heard.iter().map(|id| record::key(TRANSCRIPTS, id.as_deref().unwrap_or_default())).collect();
+        let told: Vec<record::Key> = heard
+            .iter()
+            .map(|id| record::key(TRANSCRIPTS, id.as_deref().unwrap_or_default()))
+            .collect();
         let (own, told) = (self.store.known(&own).await?, self.store.known(&told).await?);
         let mut kept = Vec::with_capacity(records.len());
-        for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told) {
+        for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told)
+        {
             match heard {
                 Some(id) if !own && told && record.id != id => taken.same += 1,
                 Some(id) if !own && (live || record.is_undelivered()) => {
@@ -283,22 +318,34 @@ impl Memory {
         Ok(kept)
     }
 
-    /// A named user is not the owner if another named user has spoken in the conversation before: messages may come one by one.
-    async fn attribute_by_conversation(&self, records: &mut [Record], taken: &mut Taken) -> Result<()> {
+    /// A named user is not the owner if another named user has spoken in the conversation before:
+    /// messages may come one by one.
+    async fn attribute_by_conversation(
+        &self,
+        records: &mut [Record],
+        taken: &mut Taken,
+    ) -> Result<()> {
         let owner = self.policy.person.names();
         let mut names: HashMap<String, Vec<String>> = HashMap::new();
-        for record in records.iter_mut().filter(|record| record.role == Role::User && record.other_speaker.is_none()) {
+        for record in records
+            .iter_mut()
+            .filter(|record| record.role == Role::User && record.other_speaker.is_none())
+        {
             let Some(name) = record.name.clone() else { continue };
             if !names.contains_key(&record.conversation) {
                 let before = self.store.last_said(&record.conversation, SPEAKER_MESSAGES).await?;
                 let users = before.into_iter().filter(|record| record.role == Role::User);
-                names.insert(record.conversation.clone(), users.filter_map(|record| record.name).collect());
+                names.insert(
+                    record.conversation.clone(),
+                    users.filter_map(|record| record.name).collect(),
+                );
             }
             let users = names.get(&record.conversation).into_iter().flatten().map(String::as_str);
             if owner.is_one_of_several(&name, users) {
                 *taken.others.entry(name.clone()).or_default() += 1;
                 record.other_speaker = Some(name);
-                record.origin = if record.origin == Origin::Tool { Origin::Tool } else { Origin::Import };
+                record.origin =
+                    if record.origin == Origin::Tool { Origin::Tool } else { Origin::Import };
             }
         }
         Ok(())
@@ -319,7 +366,11 @@ impl Memory {
         let stripped = gate::strip(text);
         let own_bytes = stripped.bytes;
         taken.own_bytes += own_bytes;
-        let text = if own_bytes > 0 { stripped.text.trim().to_owned() } else { stripped.text.into_owned() };
+        let text = if own_bytes > 0 {
+            stripped.text.trim().to_owned()
+        } else {
+            stripped.text.into_owned()
+        };
         if !self.policy.capture.hide_secrets {
             return Passed { text, own_bytes };
         }
@@ -341,8 +392,10 @@ impl Memory {
 
     /// Raw JSON through the gate: it must still be JSON afterwards.
     fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
-        // Each string as it is meant, without the escapes of JSON; then the whole, in which a name says what its value is.
-        let raw = crate::gate::pass_json(&raw, &mut |text| self.gate(&text, taken).text).unwrap_or(raw);
+        // Each string as it is meant, without the escapes of JSON; then the whole, in which a name
+        // says what its value is.
+        let raw =
+            crate::gate::pass_json(&raw, &mut |text| self.gate(&text, taken).text).unwrap_or(raw);
         let passed = self.gate(&raw, taken).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
@@ -350,7 +403,8 @@ impl Memory {
         format!("\"{}\"", self.marker_key.mark("parts", raw.as_bytes()))
     }
 
-    /// `when` is for what came without a time, `place` says where the message at a position came from.
+    /// `when` is for what came without a time, `place` says where the message at a position came
+    /// from.
     pub(crate) fn through_the_gate(
         &self,
         said: Vec<Said>,
@@ -363,7 +417,8 @@ impl Memory {
         let mut said = said;
         speaker::attribute(&mut said, &self.policy.person.names(), gaps.extent);
         let mut records = Vec::with_capacity(said.len());
-        let mut withholding = Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
+        let mut withholding =
+            Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same was said before, among what came without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
         for (at, said) in said.into_iter().enumerate() {
@@ -373,19 +428,29 @@ impl Memory {
             };
             match self.record(said, gaps, when, &mut before, taken) {
                 Ok(Some(record)) => {
-                    if let Some((_, bytes)) = record.extra.iter().find(|(name, _)| name == PARTS_CUT)
+                    if let Some((_, bytes)) =
+                        record.extra.iter().find(|(name, _)| name == PARTS_CUT)
                         && taken.cut.len() < MAX_COMPLAINTS
                     {
-                        taken.cut.push(format!("{} has parts of {bytes} bytes; long texts in them were cut", place(at)));
+                        taken.cut.push(format!(
+                            "{} has parts of {bytes} bytes; long texts in them were cut",
+                            place(at)
+                        ));
                     }
                     if let Some(speaker) = &record.other_speaker {
-                        let is_counted = taken.others.len() < MAX_COMPLAINTS || taken.others.contains_key(speaker);
-                        *taken.others.entry(if is_counted { speaker.clone() } else { "others".into() }).or_default() += 1;
+                        let is_counted = taken.others.len() < MAX_COMPLAINTS
+                            || taken.others.contains_key(speaker);
+                        *taken
+                            .others
+                            .entry(if is_counted { speaker.clone() } else { "others".into() })
+                            .or_default() += 1;
                     }
                     records.extend(self.record_unless_forgotten(record, taken));
                 }
                 Ok(None) => taken.passed_over += 1,
-                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("{} {why}", place(at))),
+                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => {
+                    taken.complaints.push(format!("{} {why}", place(at)))
+                }
                 Err(_) => {}
             }
         }
@@ -401,17 +466,23 @@ impl Memory {
         taken: &mut Taken,
     ) -> Result<Option<Record>, String> {
         if said.text.len() > MAX_TEXT_BYTES {
-            return Err(format!("has {} bytes, at most {MAX_TEXT_BYTES} are taken; save it as a file of its own", said.text.len()));
+            return Err(format!(
+                "has {} bytes, at most {MAX_TEXT_BYTES} are taken; save it as a file of its own",
+                said.text.len()
+            ));
         }
         let mut short = |name: &str, value: Option<String>| match value {
-            Some(value) if value.len() > MAX_NAME_BYTES => {
-                Err(format!("has a {name} of {} bytes, at most {MAX_NAME_BYTES} are taken", value.len()))
-            }
-            Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim())).filter(|value| !value.is_empty())),
+            Some(value) if value.len() > MAX_NAME_BYTES => Err(format!(
+                "has a {name} of {} bytes, at most {MAX_NAME_BYTES} are taken",
+                value.len()
+            )),
+            Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim()))
+                .filter(|value| !value.is_empty())),
             None => Ok(None),
         };
         let conversation =
-            short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?.unwrap_or_else(|| OWN_CONVERSATION.into());
+            short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?
+                .unwrap_or_else(|| OWN_CONVERSATION.into());
         let session = short("session", said.session.or_else(|| gaps.session.clone()))?;
         let name = short("name", said.name)?;
         let other_speaker = short("speaker", said.other_speaker)?;
@@ -422,7 +493,8 @@ impl Memory {
             None => self.gate(&said.text, taken),
         };
         let whole = said.parts.map(|parts| self.gate_json(parts, taken));
-        let parts = whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
+        let parts =
+            whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
         let silent = passed.text.trim().is_empty() && parts.is_none();
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);
@@ -439,13 +511,16 @@ impl Memory {
         let words = secrets::without_codes(&passed.text);
         let id = id.unwrap_or_else(|| {
             let told = said.ts.map(|_| ts);
-            let key = format!("{role}\0{}\0{words}", told.map_or(String::new(), |ts| ts.to_string()));
+            let key =
+                format!("{role}\0{}\0{words}", told.map_or(String::new(), |ts| ts.to_string()));
             let same = before.entry((session.clone(), key)).or_default();
             *same += 1;
             record::made_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
         });
         let title = said.title.map(|title| plain::one_line(self.gate(&title, taken).text.trim()));
-        let title = title.filter(|title| !title.is_empty()).map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
+        let title = title
+            .filter(|title| !title.is_empty())
+            .map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
         let origin = said.origin.or(gaps.origin).unwrap_or(match role {
             Role::User => Origin::User,
             Role::Assistant | Role::System => Origin::Assistant,
@@ -457,7 +532,11 @@ impl Memory {
             .map(|(name, raw)| self.gate_field(name, raw, &mut |raw| self.gate(&raw, taken).text))
             .filter(|(name, _)| name != PARTS_CUT)
             .collect();
-        extra.extend(whole.filter(|whole| Some(whole) != parts.as_ref()).map(|whole| (PARTS_CUT.to_owned(), whole.len().to_string())));
+        extra.extend(
+            whole
+                .filter(|whole| Some(whole) != parts.as_ref())
+                .map(|whole| (PARTS_CUT.to_owned(), whole.len().to_string())),
+        );
         let kind = Captured::Message;
         Ok(Some(Record {
             ts,
@@ -490,7 +569,9 @@ impl Memory {
             match record::read_import(line) {
                 _ if line.is_empty() => {}
                 Ok(one) => said.push(one),
-                Err(wrong) if taken.complaints.len() < MAX_COMPLAINTS => taken.complaints.push(format!("line {} {wrong}", first + at)),
+                Err(wrong) if taken.complaints.len() < MAX_COMPLAINTS => {
+                    taken.complaints.push(format!("line {} {wrong}", first + at))
+                }
                 Err(_) => {}
             }
         }
@@ -504,7 +585,14 @@ impl Memory {
     }
 
     /// Takes in a transcript. `name` is what it is called, such as the name of its file.
-    pub async fn add_session(&self, text: &str, name: &str, shape: Option<Shape>, at: Option<Moment>, gaps: &Gaps) -> Result<SessionTaken> {
+    pub async fn add_session(
+        &self,
+        text: &str,
+        name: &str,
+        shape: Option<Shape>,
+        at: Option<Moment>,
+        gaps: &Gaps,
+    ) -> Result<SessionTaken> {
         self.take_transcript(text, name, shape, at, gaps, false).await
     }
 
@@ -522,17 +610,31 @@ impl Memory {
         let offset = self.zone.offset(now.at());
         // A secret of several lines must not fall apart into turns. In JSON each text is a whole.
         let mut hidden = crate::Secrets::new();
-        let whole = if text.trim_start().starts_with(['{', '[']) { text.to_owned() } else { self.gate_told(text, &mut hidden) };
+        let whole = if text.trim_start().starts_with(['{', '[']) {
+            text.to_owned()
+        } else {
+            self.gate_told(text, &mut hidden)
+        };
         let read = transcript::read(&whole, shape, now.day(), offset);
         if read.turns.is_empty() {
-            let why = read.complaints.first().map_or(String::new(), |(line, what)| format!(" (line {line}: {what})"));
-            return Err(Error::Nothing(format!("there is nothing said in {}{why}", plain::one_line(name))));
+            let why = read
+                .complaints
+                .first()
+                .map_or(String::new(), |(line, what)| format!(" (line {line}: {what})"));
+            return Err(Error::Nothing(format!(
+                "there is nothing said in {}{why}",
+                plain::one_line(name)
+            )));
         }
         // A transcript that has grown is the same session: its name and how it began tell which.
         let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short();
         let gaps = Gaps {
             conversation: gaps.conversation.clone().or_else(|| Some(TRANSCRIPTS.into())),
-            session: gaps.session.clone().or(read.session.clone()).or_else(|| Some(format!("{name}-{begun}"))),
+            session: gaps
+                .session
+                .clone()
+                .or(read.session.clone())
+                .or_else(|| Some(format!("{name}-{begun}"))),
             origin: gaps.origin,
             extent: Extent::Whole,
         };
@@ -556,19 +658,39 @@ impl Memory {
         taken.despite(self.take_all_waiting().await);
         let pauses = self.pauses().await?;
         taken.secrets = hidden;
-        let records = self.through_the_gate(said, &gaps, self.zone.moment(now.at()), &pauses, &numbered, &mut taken);
+        let records = self.through_the_gate(
+            said,
+            &gaps,
+            self.zone.moment(now.at()),
+            &pauses,
+            &numbered,
+            &mut taken,
+        );
         let records = self.recognised(records, live, &mut taken).await?;
         let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();
         self.keep(records, &mut taken).await?;
-        taken.complaints.splice(0..0, read.complaints.iter().map(|(line, what)| format!("line {line} {what}")));
-        Ok(SessionTaken { shape: read.shape.to_string(), turns, skipped: read.skipped, taken, sessions })
+        taken
+            .complaints
+            .splice(0..0, read.complaints.iter().map(|(line, what)| format!("line {line} {what}")));
+        Ok(SessionTaken {
+            shape: read.shape.to_string(),
+            turns,
+            skipped: read.skipped,
+            taken,
+            sessions,
+        })
     }
 
-    /// Saves an assistant's state: as a snapshot for good, as the state to load next time, and as an entry of `24hr.md`
-    /// unless it says nothing new (K1, K2).
-    pub async fn save_state(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<StateSaved> {
+    /// Saves an assistant's state: as a snapshot for good, as the state to load next time, and as
+    /// an entry of `24hr.md` unless it says nothing new (K1, K2).
+    pub async fn save_state(
+        &self,
+        text: &str,
+        title: Option<&str>,
+        origin: Origin,
+    ) -> Result<StateSaved> {
         self.renew_tombstones().await?;
         let (record, mut taken) = self.state_record(text, title, origin)?;
         self.keep(vec![record.clone()], &mut taken).await?;
@@ -587,7 +709,12 @@ impl Memory {
     }
 
     /// A state as it is recorded, through the gate.
-    pub(crate) fn state_record(&self, text: &str, title: Option<&str>, origin: Origin) -> Result<(Record, Taken)> {
+    pub(crate) fn state_record(
+        &self,
+        text: &str,
+        title: Option<&str>,
+        origin: Origin,
+    ) -> Result<(Record, Taken)> {
         let now = self.now();
         let mut taken = Taken::default();
         let passed = self.gate(text, &mut taken);
@@ -597,7 +724,10 @@ impl Memory {
             return Err(Unfit::Empty.into());
         }
         if text.len() > MAX_TEXT_BYTES {
-            return Err(Error::TooMuch(format!("the state has {} bytes, at most {MAX_TEXT_BYTES} are kept", text.len())));
+            return Err(Error::TooMuch(format!(
+                "the state has {} bytes, at most {MAX_TEXT_BYTES} are kept",
+                text.len()
+            )));
         }
         let title = title
             .map(|title| plain::one_line(&self.unless_forgotten(self.gate(title, &mut taken).text)))
@@ -623,13 +753,15 @@ impl Memory {
         Ok((record, taken))
     }
 
-    /// Appends a state to `24hr.md`, unless it is the same as the last one or came too soon after it; then says so.
+    /// Appends a state to `24hr.md`, unless it is the same as the last one or came too soon after
+    /// it; then says so.
     async fn enter(&self, record: &Record) -> Result<Option<String>> {
         let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
         let mut last = StoreError::Moved { what: path.to_string() };
         for _ in 0..ATTEMPTS {
             let so_far = self.store.document(&path).await?;
-            let (_, entries) = states::entries(&String::from_utf8_lossy(so_far.as_deref().unwrap_or_default()));
+            let (_, entries) =
+                states::entries(&String::from_utf8_lossy(so_far.as_deref().unwrap_or_default()));
             if let Some(before) = entries.last() {
                 if before.text == record.text.trim() {
                     return Ok(Some("it is the same as the last entry".into()));
@@ -639,10 +771,22 @@ impl Memory {
                 let least = i64::from(self.policy.capture.throttle_minutes) * 60;
                 // Entries have no seconds; an entry from the future is somebody else's.
                 if (0..least).contains(&apart) {
-                    return Ok(Some(format!("the last entry is {} minutes old, less than {}", apart / 60, least / 60)));
+                    return Ok(Some(format!(
+                        "the last entry is {} minutes old, less than {}",
+                        apart / 60,
+                        least / 60
+                    )));
                 }
             }
-            match self.store.grow(&path, states::entry(record).as_bytes(), ContentVersion::of(so_far.as_deref())).await {
+            match self
+                .store
+                .grow(
+                    &path,
+                    states::entry(record).as_bytes(),
+                    ContentVersion::of(so_far.as_deref()),
+                )
+                .await
+            {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;

@@ -1,9 +1,10 @@
 //! Moving a whole memory: from one home to another, into a backup, and out of one again.
 //!
-//! Every document goes over byte for byte, and is read back and compared before anybody is told that it is done. What is derived
-//! (indexes, vectors) and what is private to a home (notes, answers of models) stays; it is made again. Only the key for the marks of
-//! hidden secrets goes along, so that the same secret keeps its mark. While it is copied others
-//! may write: what changed meanwhile is copied again, until everything was there together at one moment.
+//! Every document goes over byte for byte, and is read back and compared before anybody is told
+//! that it is done. What is derived (indexes, vectors) and what is private to a home (notes,
+//! answers of models) stays; it is made again. Only the key for the marks of hidden secrets goes
+//! along, so that the same secret keeps its mark. While it is copied others may write: what changed
+//! meanwhile is copied again, until everything was there together at one moment.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -29,14 +30,16 @@ const FORMAT: &str = "icecore-backup";
 const VERSION: u32 = 1;
 /// Where end users' own memories are, beneath a home; they are memories of their own.
 const SPACES: &str = "spaces/";
-/// Where documents are in a backup, so that none of them is taken for something else of it, whatever it is called.
+/// Where documents are in a backup, so that none of them is taken for something else of it,
+/// whatever it is called.
 const DOCUMENTS: &str = "documents/";
-/// The most that a manifest of a backup may come to, unpacked: what says it is more is no backup of ours.
+/// The most that a manifest of a backup may come to, unpacked: what says it is more is no backup of
+/// ours.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
 /// Likewise a document: no home keeps a larger one.
 const MOST_DOCUMENT_BYTES: u64 = 1 << 30;
-/// Likewise all of them together, as many times as large as the file: words can be packed, but not without end. What a small file
-/// says does no harm, so it is asked only beyond so many bytes.
+/// Likewise all of them together, as many times as large as the file: words can be packed, but not
+/// without end. What a small file says does no harm, so it is asked only beyond so many bytes.
 const MOST_PACKED: u64 = 400;
 const UNASKED_BYTES: u64 = 256 << 20;
 /// So many bytes of a document are unpacked at once.
@@ -103,16 +106,23 @@ async fn bytes_of(store: &dyn Store, path: &DocPath) -> Result<Option<Vec<u8>>> 
     Ok(store.document(path).await?)
 }
 
-/// Hands over every document as it is, those that change meanwhile again, until none does. `None` as bytes: it is not there any
-/// more.
-async fn each(from: &dyn Store, progress: Progress<'_>, mut take: impl AsyncFnMut(&DocPath, Option<Vec<u8>>) -> Result<()>) -> Result<()> {
+/// Hands over every document as it is, those that change meanwhile again, until none does. `None`
+/// as bytes: it is not there any more.
+async fn each(
+    from: &dyn Store,
+    progress: Progress<'_>,
+    mut take: impl AsyncFnMut(&DocPath, Option<Vec<u8>>) -> Result<()>,
+) -> Result<()> {
     let mut taken: BTreeMap<DocPath, Stamp> = BTreeMap::new();
     for _ in 0..ROUNDS {
         let mut looks = from.looks("").await?;
         looks.retain(|look| !look.path.as_str().starts_with(SPACES));
-        let there: std::collections::BTreeSet<&DocPath> = looks.iter().map(|look| &look.path).collect();
-        let gone: Vec<DocPath> = taken.keys().filter(|path| !there.contains(path)).cloned().collect();
-        let changed: Vec<_> = looks.iter().filter(|look| taken.get(&look.path) != Some(&look.stamp)).collect();
+        let there: std::collections::BTreeSet<&DocPath> =
+            looks.iter().map(|look| &look.path).collect();
+        let gone: Vec<DocPath> =
+            taken.keys().filter(|path| !there.contains(path)).cloned().collect();
+        let changed: Vec<_> =
+            looks.iter().filter(|look| taken.get(&look.path) != Some(&look.stamp)).collect();
         if gone.is_empty() && changed.is_empty() {
             return Ok(());
         }
@@ -197,7 +207,9 @@ impl<'a> Filling<'a> {
         for (path, (hash, length)) in &self.hashes {
             let back = bytes_of(self.to, path).await?.unwrap_or_default();
             if Hash::of(&back) != *hash {
-                return Err(Error::Damaged(format!("{path} did not arrive as it was; do it again")));
+                return Err(Error::Damaged(format!(
+                    "{path} did not arrive as it was; do it again"
+                )));
             }
             carried.documents += 1;
             carried.bytes += length;
@@ -244,11 +256,19 @@ fn unwritable(error: impl std::fmt::Display) -> Error {
 }
 
 fn unreadable(error: impl std::fmt::Display) -> Error {
-    Error::Damaged(format!("this is no whole backup: {error}. Nothing was changed; take another one"))
+    Error::Damaged(format!(
+        "this is no whole backup: {error}. Nothing was changed; take another one"
+    ))
 }
 
 /// Writes a whole memory into a file, which is a zip that any tool can open.
-pub async fn back_up(from: &dyn Store, of: &str, made: &str, into: impl Write + Seek, progress: Progress<'_>) -> Result<Carried> {
+pub async fn back_up(
+    from: &dyn Store,
+    of: &str,
+    made: &str,
+    into: impl Write + Seek,
+    progress: Progress<'_>,
+) -> Result<Carried> {
     let mut zip = ZipWriter::new(into);
     let mut kept: BTreeMap<DocPath, Kept> = BTreeMap::new();
     let mut carried = Carried::default();
@@ -274,7 +294,12 @@ pub async fn back_up(from: &dyn Store, of: &str, made: &str, into: impl Write + 
         if path.as_str() == layout::LEDGER {
             carried.events = Ledger::read(&bytes, None).entries().len();
         }
-        let line = Kept { path: path.to_string(), bytes: bytes.len() as u64, sha256: Hash::of(&bytes).to_string(), entry: Some(entry) };
+        let line = Kept {
+            path: path.to_string(),
+            bytes: bytes.len() as u64,
+            sha256: Hash::of(&bytes).to_string(),
+            entry: Some(entry),
+        };
         kept.insert(path.clone(), line);
         Ok(())
     })
@@ -283,9 +308,18 @@ pub async fn back_up(from: &dyn Store, of: &str, made: &str, into: impl Write + 
     carried.bytes = kept.values().map(|kept| kept.bytes).sum();
     let marker_key = from.marker_key().await?.map(|key| key.to_hex());
     let documents = kept.into_values().collect();
-    let manifest = Manifest { format: FORMAT.into(), version: VERSION, made: made.into(), of: of.into(), documents, marker_key };
-    zip.start_file(MANIFEST, SimpleFileOptions::default().unix_permissions(0o600)).map_err(unwritable)?;
-    zip.write_all(&serde_json::to_vec_pretty(&manifest).map_err(unwritable)?).map_err(unwritable)?;
+    let manifest = Manifest {
+        format: FORMAT.into(),
+        version: VERSION,
+        made: made.into(),
+        of: of.into(),
+        documents,
+        marker_key,
+    };
+    zip.start_file(MANIFEST, SimpleFileOptions::default().unix_permissions(0o600))
+        .map_err(unwritable)?;
+    zip.write_all(&serde_json::to_vec_pretty(&manifest).map_err(unwritable)?)
+        .map_err(unwritable)?;
     zip.finish().map_err(unwritable)?.flush().map_err(unwritable)?;
     Ok(carried)
 }
@@ -306,8 +340,8 @@ impl<R: Read + Seek> Backup<R> {
             entry.take(MOST_MANIFEST_BYTES).read_to_end(&mut text).map_err(unreadable)?;
             text
         };
-        let manifest: Manifest =
-            serde_json::from_slice(&text).map_err(|error| unreadable(format!("its manifest cannot be read: {error}")))?;
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|error| unreadable(format!("its manifest cannot be read: {error}")))?;
         if manifest.format != FORMAT || manifest.version > VERSION {
             return Err(unreadable(format!(
                 "it is of the form {} {}, and this program knows {FORMAT} {VERSION}",
@@ -315,10 +349,15 @@ impl<R: Read + Seek> Backup<R> {
             )));
         }
         // Before anything is unpacked: what it says of itself is what it is unpacked to at most.
-        if let Some(kept) = manifest.documents.iter().find(|kept| kept.bytes > MOST_DOCUMENT_BYTES) {
-            return Err(unreadable(format!("{} has {} bytes, and no document has more than {MOST_DOCUMENT_BYTES}", kept.path, kept.bytes)));
+        if let Some(kept) = manifest.documents.iter().find(|kept| kept.bytes > MOST_DOCUMENT_BYTES)
+        {
+            return Err(unreadable(format!(
+                "{} has {} bytes, and no document has more than {MOST_DOCUMENT_BYTES}",
+                kept.path, kept.bytes
+            )));
         }
-        let whole = manifest.documents.iter().fold(0_u64, |whole, kept| whole.saturating_add(kept.bytes));
+        let whole =
+            manifest.documents.iter().fold(0_u64, |whole, kept| whole.saturating_add(kept.bytes));
         if whole > UNASKED_BYTES && whole / MOST_PACKED > length {
             return Err(unreadable(format!(
                 "it has {length} bytes and would come to {whole}, which is more than {MOST_PACKED} times as many"
@@ -337,7 +376,9 @@ impl<R: Read + Seek> Backup<R> {
     fn read(&mut self, kept: &Kept, take: &mut dyn FnMut(&[u8])) -> Result<DocPath> {
         let path: DocPath = kept.path.parse().map_err(unreadable)?;
         let entry = self.zip.by_name(kept.entry.as_deref().unwrap_or(&kept.path));
-        let mut entry = entry.map_err(|_| unreadable(format!("{path} is not in it")))?.take(kept.bytes.saturating_add(1));
+        let mut entry = entry
+            .map_err(|_| unreadable(format!("{path} is not in it")))?
+            .take(kept.bytes.saturating_add(1));
         let (mut hashing, mut piece, mut length) = (Hashing::default(), vec![0; PIECE_BYTES], 0);
         loop {
             let many = match entry.read(&mut piece) {
@@ -383,12 +424,17 @@ pub fn check_backup(file: impl Read + Seek, progress: Progress<'_>) -> Result<Ch
 }
 
 /// Fills an empty home from a backup, which is checked as a whole before anything is written.
-pub async fn restore(mut file: impl Read + Seek, to: &dyn Store, progress: Progress<'_>) -> Result<Carried> {
+pub async fn restore(
+    mut file: impl Read + Seek,
+    to: &dyn Store,
+    progress: Progress<'_>,
+) -> Result<Carried> {
     check_backup(&mut file, &|_, _| {})?;
     file.rewind().map_err(unreadable)?;
     let mut backup = Backup::open(file)?;
     let documents = std::mem::take(&mut backup.manifest.documents);
-    let marker_key = backup.manifest.marker_key.as_ref().and_then(|text| MarkerKey::from_hex(text.as_bytes()));
+    let marker_key =
+        backup.manifest.marker_key.as_ref().and_then(|text| MarkerKey::from_hex(text.as_bytes()));
     let filled = async {
         let mut filling = Filling::begin(to).await?;
         for (nth, kept) in documents.iter().enumerate() {

@@ -1,6 +1,8 @@
-//! Where consolidation stands (L11): which events the pages have taken up, and what has been distilled.
+//! Where consolidation stands (L11): which events the pages have taken up, and what has been
+//! distilled.
 //!
-//! A lost or broken checkpoint costs work, never memory: what was done is recognised when it is done again.
+//! A lost or broken checkpoint costs work, never memory: what was done is recognised when it is
+//! done again.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +65,12 @@ struct LogMark {
 }
 
 fn session_name(stat: &SessionStat) -> String {
-    format!("{}/{}/{}", stat.key.day, stat.key.conversation, stat.key.session.as_deref().unwrap_or_default())
+    format!(
+        "{}/{}/{}",
+        stat.key.day,
+        stat.key.conversation,
+        stat.key.session.as_deref().unwrap_or_default()
+    )
 }
 
 /// What the records of a session come to: changes whenever one is added or reworded.
@@ -91,7 +98,8 @@ impl Checkpoint {
         }
     }
 
-    /// Notes that the session has been distilled as it stands; the newest of its records was captured at `until`.
+    /// Notes that the session has been distilled as it stands; the newest of its records was
+    /// captured at `until`.
     pub fn note_session(&mut self, stat: &SessionStat, until: Moment) {
         let mark = SessionMark { sum: session_sum(stat), until: until.to_string() };
         self.distilled.sessions.insert(session_name(stat), mark);
@@ -100,7 +108,13 @@ impl Checkpoint {
     /// Where the part of a log begins that was not distilled yet; none if there is no such part.
     pub fn new_from(&self, day: Date, log: &[u8]) -> Option<usize> {
         let from = match self.distilled.logs.get(&day.to_string()) {
-            Some(mark) if log.get(..mark.bytes).is_some_and(|known| Hash::of(known).short() == mark.sum) => mark.bytes,
+            Some(mark)
+                if log
+                    .get(..mark.bytes)
+                    .is_some_and(|known| Hash::of(known).short() == mark.sum) =>
+            {
+                mark.bytes
+            }
             // Somebody has rewritten it; what is still there is recognised.
             _ => 0,
         };
@@ -109,7 +123,9 @@ impl Checkpoint {
 
     /// Notes that a log has been distilled as it stands.
     pub fn note_log(&mut self, day: Date, log: &[u8]) {
-        self.distilled.logs.insert(day.to_string(), LogMark { bytes: log.len(), sum: Hash::of(log).short() });
+        self.distilled
+            .logs
+            .insert(day.to_string(), LogMark { bytes: log.len(), sum: Hash::of(log).short() });
     }
 
     /// Forgets what lies before `day`: it is not looked at again.

@@ -8,7 +8,8 @@ pub trait Clock: Send + Sync {
     /// This moment.
     fn now(&self) -> Timestamp;
 
-    /// How long something has been running, in milliseconds from an arbitrary beginning. A clock that stands measures nothing.
+    /// How long something has been running, in milliseconds from an arbitrary beginning. A clock
+    /// that stands measures nothing.
     fn millis(&self) -> u64 {
         0
     }

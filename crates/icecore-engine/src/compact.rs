@@ -1,6 +1,8 @@
-//! Keeping the ledger small (L14, L15): what has expired and chains that are done with leave it for an archive.
+//! Keeping the ledger small (L14, L15): what has expired and chains that are done with leave it for
+//! an archive.
 //!
-//! Lines are in the archive before they leave the ledger, byte for byte, and everything that refers to them still resolves.
+//! Lines are in the archive before they leave the ledger, byte for byte, and everything that refers
+//! to them still resolves.
 
 use std::collections::HashSet;
 
@@ -30,7 +32,8 @@ pub struct Compacted {
     pub compacted: usize,
     /// How many went because their time is over.
     pub pruned: usize,
-    /// How many went though they hold, because there were too many; they can still be looked at, replaced and taken back.
+    /// How many went though they hold, because there were too many; they can still be looked at,
+    /// replaced and taken back.
     pub crowded: usize,
     /// Why there are still more than there should be.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,15 +47,23 @@ impl Compacted {
     }
 
     fn count(&mut self, ledger: &Ledger, leaving: &Leaving) {
-        let holds = |id: &&EventId| ledger.get(**id).is_some_and(|entry| entry.standing.is_active() && entry.event.is_statement());
+        let holds = |id: &&EventId| {
+            ledger
+                .get(**id)
+                .is_some_and(|entry| entry.standing.is_active() && entry.event.is_statement())
+        };
         self.crowded = leaving.compacted.iter().filter(holds).count();
-        (self.compacted, self.pruned) = (leaving.compacted.len() - self.crowded, leaving.pruned.len());
+        (self.compacted, self.pruned) =
+            (leaving.compacted.len() - self.crowded, leaving.pruned.len());
         self.after = self.before - leaving.compacted.len() - leaving.pruned.len();
     }
 }
 
 fn told(over: &Over) -> String {
-    format!("{} events are left; {} of them are permanent, open or recent and stay", over.events, over.permanent)
+    format!(
+        "{} events are left; {} of them are permanent, open or recent and stay",
+        over.events, over.permanent
+    )
 }
 
 impl Memory {
@@ -65,9 +76,16 @@ impl Memory {
         let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
         let chains = if prune { Vec::new() } else { compact::summaries(&ledger, now) };
         // A chain that is to get its event leaves with it.
-        let members: usize =
-            chains.iter().filter_map(|draft| draft.field::<Vec<String>>(icecore_domain::event::COMPACTS)).map(|ids| ids.len()).sum();
-        let mut outlook = Compacted { before: ledger.entries().len(), over: leaving.over.as_ref().map(told), ..Compacted::default() };
+        let members: usize = chains
+            .iter()
+            .filter_map(|draft| draft.field::<Vec<String>>(icecore_domain::event::COMPACTS))
+            .map(|ids| ids.len())
+            .sum();
+        let mut outlook = Compacted {
+            before: ledger.entries().len(),
+            over: leaving.over.as_ref().map(told),
+            ..Compacted::default()
+        };
         outlook.count(&ledger, &leaving);
         outlook.compacted += members;
         outlook.after = (outlook.after + chains.len()).saturating_sub(members);
@@ -89,7 +107,8 @@ impl Memory {
     pub(crate) async fn compact_at(&self, now: Moment) -> Result<Compacted> {
         self.refuse_damage().await?;
         let mut compacted = Compacted::default();
-        // A chain that gets no event of its own now, because others keep writing, waits whole for the next time.
+        // A chain that gets no event of its own now, because others keep writing, waits whole for
+        // the next time.
         for _ in 0..ATTEMPTS {
             let text = self.store.ledger().await?;
             let drafts = compact::summaries(&Ledger::read(&text.bytes, None), now);
@@ -118,7 +137,10 @@ impl Memory {
     /// A ledger that is not whole is not made smaller: what is wrong with it has to be seen first.
     async fn refuse_damage(&self) -> Result<()> {
         if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger goes on after that moment; only the ledger of now can be made smaller".into()));
+            return Err(Error::Nothing(
+                "the ledger goes on after that moment; only the ledger of now can be made smaller"
+                    .into(),
+            ));
         }
         let faults = self.store.faults().await?;
         let lost = self.store.lost().await?;
@@ -137,19 +159,24 @@ impl Memory {
             compacted.before = ledger.entries().len();
             compacted.over = leaving.over.as_ref().map(told);
             compacted.count(&ledger, &leaving);
-            let all: HashSet<EventId> = leaving.compacted.iter().chain(&leaving.pruned).copied().collect();
+            let all: HashSet<EventId> =
+                leaving.compacted.iter().chain(&leaving.pruned).copied().collect();
             if all.is_empty() {
                 return Ok(());
             }
             let (kept, _) = compact::split(&text.bytes, &all);
             let there = self.archive_texts().await?;
             let mut archives: Vec<(DocPath, Vec<u8>)> = Vec::new();
-            for (ids, why) in [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)] {
+            for (ids, why) in
+                [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)]
+            {
                 let ids: HashSet<EventId> = ids.iter().copied().collect();
                 let (_, lines) = compact::split(&text.bytes, &ids);
                 let place = archive::path(why, now.day());
-                // A run that died has put lines into an archive, maybe that of another quarter, that are still in the ledger.
-                let lines = there.iter().fold(lines, |lines, archive| archive::not_in(archive, lines));
+                // A run that died has put lines into an archive, maybe that of another quarter,
+                // that are still in the ledger.
+                let lines =
+                    there.iter().fold(lines, |lines, archive| archive::not_in(archive, lines));
                 if !lines.is_empty() {
                     archives.push((place, archive::write(now, why, &lines)));
                 }
@@ -162,17 +189,22 @@ impl Memory {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;
-                    return self.settle_ledger(Prefix { bytes: kept.len(), hash: Hash::of(&kept) }).await;
+                    return self
+                        .settle_ledger(Prefix { bytes: kept.len(), hash: Hash::of(&kept) })
+                        .await;
                 }
             }
         }
         Err(last.into())
     }
 
-    /// The checkpoint must name an event that is still in the ledger: the last one before it that stayed.
+    /// The checkpoint must name an event that is still in the ledger: the last one before it that
+    /// stayed.
     async fn move_checkpoint(&self, before: &Ledger, left: &HashSet<EventId>) -> Result<()> {
         let mut checkpoint = self.checkpoint().await?;
-        let Some(last) = checkpoint.last_event().filter(|id| left.contains(id)) else { return Ok(()) };
+        let Some(last) = checkpoint.last_event().filter(|id| left.contains(id)) else {
+            return Ok(());
+        };
         let upto = before.entries().iter().take_while(|entry| entry.event.id != last);
         let stays = upto.filter(|entry| !left.contains(&entry.event.id)).last();
         checkpoint.last_processed_event_id = stays.map(|entry| entry.event.id.to_string());

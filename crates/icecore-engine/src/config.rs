@@ -1,6 +1,8 @@
-//! The policy of a vault: built-in defaults, overridden value by value by the vault's `icecore.toml`.
+//! The policy of a vault: built-in defaults, overridden value by value by the vault's
+//! `icecore.toml`.
 //!
-//! A vault may come from a stranger, so there is nothing in it that names a program, an endpoint or a key.
+//! A vault may come from a stranger, so there is nothing in it that names a program, an endpoint or
+//! a key.
 
 use icecore_domain::calendar::{NotAZone, Zone};
 use icecore_domain::cascade::retain::Retention;
@@ -73,7 +75,8 @@ pub struct ChatPolicy {
     pub memory_tokens: usize,
     /// Where memory stands: `system` or `last_user`.
     placement: String,
-    /// Whether memory is added, or the window stands in for what the client sent: `augment` or `replace`.
+    /// Whether memory is added, or the window stands in for what the client sent: `augment` or
+    /// `replace`.
     mode: String,
     /// How long the next turn waits for the last one to be remembered.
     pub wait_ms: u64,
@@ -240,7 +243,11 @@ pub struct RetentionPolicy {
 impl RetentionPolicy {
     /// Of the primers.
     pub fn primers(&self) -> Retention {
-        Retention { daily_days: self.daily_days, important_days: self.important_days, weekly_weeks: self.weekly_weeks }
+        Retention {
+            daily_days: self.daily_days,
+            important_days: self.important_days,
+            weekly_weeks: self.weekly_weeks,
+        }
     }
 
     /// Of the cascade files.
@@ -318,7 +325,12 @@ pub struct DecayPolicy {
 impl DecayPolicy {
     /// As the domain takes it.
     pub fn ages(&self) -> Ages {
-        Ages { stale_days: self.stale_days, dropped_days: self.dropped_days, p2_days: self.p2_days, p3_days: self.p3_days }
+        Ages {
+            stale_days: self.stale_days,
+            dropped_days: self.dropped_days,
+            p2_days: self.p2_days,
+            p3_days: self.p3_days,
+        }
     }
 }
 
@@ -398,13 +410,17 @@ pub enum Mistake {
     #[error("icecore.toml: {0}")]
     Value(String),
     /// No format there ever was.
-    #[error("icecore.toml: format is {found}; the first format is 1. Write `format = {FORMAT}`, or leave the line out")]
+    #[error(
+        "icecore.toml: format is {found}; the first format is 1. Write `format = {FORMAT}`, or leave the line out"
+    )]
     NoFormat {
         /// What is there.
         found: i64,
     },
     /// A format from the future.
-    #[error("this vault has format {found}, and this program knows formats up to {FORMAT}; install a newer icecore")]
+    #[error(
+        "this vault has format {found}, and this program knows formats up to {FORMAT}; install a newer icecore"
+    )]
     Newer {
         /// Its format.
         found: i64,
@@ -428,7 +444,9 @@ impl Policy {
         match self.cascade.without_model.as_str() {
             "extractive" => Ok(WithoutModel::Extract),
             "defer" => Ok(WithoutModel::Defer),
-            other => Err(Mistake::Value(format!("cascade.without_model is `{other}`; choose extractive or defer"))),
+            other => Err(Mistake::Value(format!(
+                "cascade.without_model is `{other}`; choose extractive or defer"
+            ))),
         }
     }
 
@@ -439,7 +457,11 @@ impl Policy {
 
     /// How large the ledger may get.
     pub fn limits(&self) -> Limits {
-        Limits { most: self.ledger.most_events, ages: self.decay.ages(), spare_days: self.ledger.spare_days }
+        Limits {
+            most: self.ledger.most_events,
+            ages: self.decay.ages(),
+            spare_days: self.ledger.spare_days,
+        }
     }
 
     /// What `remember` assumes.
@@ -449,8 +471,12 @@ impl Policy {
 
     /// The defaults with the vault's own values over them.
     pub fn read(own: &str) -> Result<Self, Mistake> {
-        let mut values: Table = DEFAULTS.parse().map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string()))?;
-        let own: Table = own.parse().map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string().trim().to_owned()))?;
+        let mut values: Table = DEFAULTS
+            .parse()
+            .map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string()))?;
+        let own: Table = own.parse().map_err(|error: toml::de::Error| {
+            Mistake::Syntax(error.to_string().trim().to_owned())
+        })?;
         // Without a format it is the first one: whoever wrote the file by hand meant what there is.
         match own.get("format") {
             Some(&Value::Integer(found)) if found > FORMAT => return Err(Mistake::Newer { found }),
@@ -459,7 +485,9 @@ impl Policy {
         }
         let mut warnings = Vec::new();
         overlay(&mut values, own, "", &mut warnings)?;
-        let policy: Self = Value::Table(values).try_into().map_err(|error: toml::de::Error| Mistake::Value(error.message().to_owned()))?;
+        let policy: Self = Value::Table(values)
+            .try_into()
+            .map_err(|error: toml::de::Error| Mistake::Value(error.message().to_owned()))?;
         let policy = Self { warnings, ..policy };
         policy.zone()?;
         policy.default_priority()?;
@@ -474,10 +502,14 @@ impl Policy {
         for &tier in Tier::ALL {
             let bytes = self.budget.of(tier, Importance::Ordinary);
             if !(LEAST_BYTES..=1024 * 1024).contains(&bytes) {
-                return Err(Mistake::Value(format!("budget.{tier}_bytes is {bytes}; it has to lie between {LEAST_BYTES} and 1048576")));
+                return Err(Mistake::Value(format!(
+                    "budget.{tier}_bytes is {bytes}; it has to lie between {LEAST_BYTES} and 1048576"
+                )));
             }
         }
-        if self.budget.upload_bytes < LEAST_BYTES || !(500..=MOST_PYRAMID_TOKENS).contains(&self.budget.pyramid_tokens) {
+        if self.budget.upload_bytes < LEAST_BYTES
+            || !(500..=MOST_PYRAMID_TOKENS).contains(&self.budget.pyramid_tokens)
+        {
             return Err(Mistake::Value(format!(
                 "budget.upload_bytes has to be at least {LEAST_BYTES}, budget.pyramid_tokens between 500 and {MOST_PYRAMID_TOKENS}"
             )));
@@ -502,9 +534,15 @@ impl Policy {
     }
 }
 
-/// Puts the vault's own values over the defaults. A setting that this version does not have is passed over and told: a newer version
-/// may have written it, and one wrong key must not lock anybody out.
-fn overlay(values: &mut Table, own: Table, within: &str, warnings: &mut Vec<String>) -> Result<(), Mistake> {
+/// Puts the vault's own values over the defaults. A setting that this version does not have is
+/// passed over and told: a newer version may have written it, and one wrong key must not lock
+/// anybody out.
+fn overlay(
+    values: &mut Table,
+    own: Table,
+    within: &str,
+    warnings: &mut Vec<String>,
+) -> Result<(), Mistake> {
     for (key, value) in own {
         let name = format!("{within}{key}");
         match (values.get_mut(&key), value) {
@@ -514,20 +552,35 @@ fn overlay(values: &mut Table, own: Table, within: &str, warnings: &mut Vec<Stri
                     "icecore.toml sets `{name}`, which does not exist{suggestion}. It is passed over; `icecore config show` lists every setting"
                 ));
             }
-            (Some(Value::Table(inner)), Value::Table(own)) => overlay(inner, own, &format!("{name}."), warnings)?,
+            (Some(Value::Table(inner)), Value::Table(own)) => {
+                overlay(inner, own, &format!("{name}."), warnings)?
+            }
             (Some(known), value) if known.same_type(&value) => *known = value,
             (Some(known), value) => {
-                return Err(Mistake::Value(format!("`{name}` is a {}, it should be a {}", value.type_str(), known.type_str())));
+                return Err(Mistake::Value(format!(
+                    "`{name}` is a {}, it should be a {}",
+                    value.type_str(),
+                    known.type_str()
+                )));
             }
         }
     }
     Ok(())
 }
 
-/// What may have been meant by a key that does not exist, as the end of a sentence; empty if nothing is near.
-pub(crate) fn suggestion<'a>(key: &str, within: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let nearest = known.map(|known| (strsim::jaro_winkler(known, key), known)).max_by(|a, b| a.0.total_cmp(&b.0));
-    nearest.filter(|(likeness, _)| *likeness > 0.75).map_or(String::new(), |(_, known)| format!("; did you mean `{within}{known}`?"))
+/// What may have been meant by a key that does not exist, as the end of a sentence; empty if
+/// nothing is near.
+pub(crate) fn suggestion<'a>(
+    key: &str,
+    within: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> String {
+    let nearest = known
+        .map(|known| (strsim::jaro_winkler(known, key), known))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    nearest
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .map_or(String::new(), |(_, known)| format!("; did you mean `{within}{known}`?"))
 }
 
 /// The policy of the vault in `store`.
@@ -555,7 +608,9 @@ mod tests {
     fn check(own: &str, complaint: Option<&str>) {
         match (Policy::read(own), complaint) {
             (Ok(policy), None) => assert_eq!(policy.warnings, [] as [String; 0]),
-            (Err(mistake), Some(part)) => assert!(mistake.to_string().contains(part), "{mistake} has no {part}"),
+            (Err(mistake), Some(part)) => {
+                assert!(mistake.to_string().contains(part), "{mistake} has no {part}")
+            }
             (found, _) => panic!("{own}: {found:?}"),
         }
     }
@@ -587,7 +642,11 @@ mod tests {
             ("[future]\nx = 1", "sets `future`, which does not exist"),
         ] {
             let policy = Policy::read(&format!("{zone}{own}\n")).unwrap();
-            assert!(policy.warnings.len() == 1 && policy.warnings[0].contains(warning), "{own}: {:?}", policy.warnings);
+            assert!(
+                policy.warnings.len() == 1 && policy.warnings[0].contains(warning),
+                "{own}: {:?}",
+                policy.warnings
+            );
             assert_eq!(Policy { warnings: Vec::new(), ..policy }, Policy::read(zone).unwrap());
         }
     }

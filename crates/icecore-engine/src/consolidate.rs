@@ -1,7 +1,9 @@
-//! The night (L13, K3, K5): what the day brought goes into the ledger, pages, summaries and the recall pack.
+//! The night (L13, K3, K5): what the day brought goes into the ledger, pages, summaries and the
+//! recall pack.
 //!
-//! Every step is worked out from what is stored, so a night that died anywhere is finished by the next run. No lock is held
-//! while a model thinks; what arrives meanwhile is taken up by the next night.
+//! Every step is worked out from what is stored, so a night that died anywhere is finished by the
+//! next run. No lock is held while a model thinks; what arrives meanwhile is taken up by the next
+//! night.
 
 use std::collections::BTreeSet;
 
@@ -75,14 +77,14 @@ fn path(text: &str) -> Result<DocPath> {
 
 impl Memory {
     pub(crate) async fn claim_night(&self) -> Result<Claimed> {
-        self.store
-            .claim("consolidation")
-            .await?
-            .ok_or_else(|| Error::Busy("another run is working on this memory; try again when it is done".into()))
+        self.store.claim("consolidation").await?.ok_or_else(|| {
+            Error::Busy("another run is working on this memory; try again when it is done".into())
+        })
     }
 
-    /// Goes on only if nobody else was let in meanwhile. What is appended to the ledger is safe by itself, being meant for a place in it;
-    /// this is for what would be written over another's, or a second time.
+    /// Goes on only if nobody else was let in meanwhile. What is appended to the ledger is safe by
+    /// itself, being meant for a place in it; this is for what would be written over another's, or
+    /// a second time.
     pub(crate) async fn still_alone(&self, alone: &Claimed) -> Result<()> {
         if alone.is_held().await? {
             return Ok(());
@@ -92,14 +94,20 @@ impl Memory {
 
     /// How many lines the ledger has.
     pub(crate) async fn ledger_lines(&self) -> Result<usize> {
-        let last = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.entries.pop();
+        let last = self
+            .store
+            .events(&EventQuery { limit: Some(1), ..EventQuery::everything() })
+            .await?
+            .entries
+            .pop();
         Ok(last.map_or(0, |entry| entry.line))
     }
 
     /// Whether the ledger has become so large that it is to be compacted whatever the day.
     async fn is_crowded(&self, checkpoint: &Checkpoint) -> Result<bool> {
         let (lines, most) = (self.ledger_lines().await?, self.policy.limits().most);
-        // What could not be made smaller the last time is tried again only when much has come on top.
+        // What could not be made smaller the last time is tried again only when much has come on
+        // top.
         let settled = checkpoint.settled_lines.map_or(0, |lines| lines + lines / 10 + most / 3);
         Ok(lines > most.max(settled))
     }
@@ -127,9 +135,13 @@ impl Memory {
         })
     }
 
-    /// Learns from what was said and logged since the checkpoint, without the rest of a night: what one session decided is known
-    /// to the next.
-    pub async fn learn_now(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Distilled> {
+    /// Learns from what was said and logged since the checkpoint, without the rest of a night: what
+    /// one session decided is known to the next.
+    pub async fn learn_now(
+        &self,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Distilled> {
         let alone = self.claim_night().await?;
         if self.looks_back().await? {
             return Ok(Distilled::default());
@@ -142,21 +154,34 @@ impl Memory {
     }
 
     /// Consolidates; `due` are the jobs whose time has come besides.
-    pub(crate) async fn night(&self, due: &[Occurrence], asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<(Consolidated, Rolled)> {
+    pub(crate) async fn night(
+        &self,
+        due: &[Occurrence],
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<(Consolidated, Rolled)> {
         self.finish_forgetting(asking, watch).await?;
         let alone = self.claim_night().await?;
         if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be consolidated".into()));
+            return Err(Error::Nothing(
+                "the ledger goes on after that moment; only the memory of now can be consolidated"
+                    .into(),
+            ));
         }
         let now = self.now();
         let is_due = |job: Job| due.iter().any(|occurrence| occurrence.job == job);
         let mut curated = Curated::default();
         if let Err(error) = self.take_all_waiting().await {
-            curated.complaints.push(format!("what hooks put into notes could not be written down: {error}"));
+            curated
+                .complaints
+                .push(format!("what hooks put into notes could not be written down: {error}"));
         }
         if self.history.available().await.is_ok() {
-            // The safety net before the work (L16); without git there is none, and that is no reason not to work.
-            let _ = self.keep_state(&format!("before consolidation {}", now.day()), &mut curated.secrets).await;
+            // The safety net before the work (L16); without git there is none, and that is no
+            // reason not to work.
+            let _ = self
+                .keep_state(&format!("before consolidation {}", now.day()), &mut curated.secrets)
+                .await;
         }
         let mut checkpoint = self.checkpoint().await?;
         let since = checkpoint.last_run();
@@ -165,7 +190,11 @@ impl Memory {
         let distilled = self.distil(&mut checkpoint, asking, watch).await?;
         self.still_alone(&alone).await?;
 
-        let new = self.store.events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() }).await?.entries;
+        let new = self
+            .store
+            .events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() })
+            .await?
+            .entries;
         let events: Vec<_> = new.iter().map(|entry| entry.event.clone()).collect();
         if new.len() > MANY || is_due(Job::Check) {
             self.rebuild_views(&mut curated).await?;
@@ -181,7 +210,11 @@ impl Memory {
         let mut compacted = Compacted::default();
         let crowded = self.is_crowded(&checkpoint).await?;
         if is_due(Job::Compact) || is_due(Job::Prune) || crowded {
-            let done = if is_due(Job::Compact) || crowded { self.compact_at(now).await } else { self.prune_at(now).await };
+            let done = if is_due(Job::Compact) || crowded {
+                self.compact_at(now).await
+            } else {
+                self.prune_at(now).await
+            };
             match done {
                 Ok(done) => compacted = done,
                 // A damaged ledger is left as it is; the night goes on and says so.
@@ -194,25 +227,42 @@ impl Memory {
         }
         let (new, left, moved) = self.taken_up(&checkpoint, since, now).await?;
         let events: Vec<_> = new.iter().chain(&left).map(|entry| entry.event.clone()).collect();
-        let since_then: Vec<_> = events.iter().filter(|event| !known.contains(&event.id)).cloned().collect();
+        let since_then: Vec<_> =
+            events.iter().filter(|event| !known.contains(&event.id)).cloned().collect();
         if !since_then.is_empty() {
             self.update_views(&since_then, BTreeSet::new(), &mut curated).await?;
         }
         self.refresh_loops().await?;
-        findings.extend(self.check_night(&new.iter().map(|entry| entry.event.id).collect::<Vec<_>>(), is_due(Job::Check)).await?);
+        findings.extend(
+            self.check_night(
+                &new.iter().map(|entry| entry.event.id).collect::<Vec<_>>(),
+                is_due(Job::Check),
+            )
+            .await?,
+        );
         if is_due(Job::Check) && self.history.available().await.is_ok() {
             // The night is claimed, and so is forgetting, which alone changes the past.
             let packed = self.history.pack().await;
-            curated.complaints.extend(packed.err().map(|error| format!("the snapshots could not be packed: {error}")));
+            curated.complaints.extend(
+                packed.err().map(|error| format!("the snapshots could not be packed: {error}")),
+            );
         }
 
-        let (pages, memories) =
-            if events.len() > MANY { (curated.pages.clone(), curated.memories.clone()) } else { self.views_of(&events, touched).await? };
+        let (pages, memories) = if events.len() > MANY {
+            (curated.pages.clone(), curated.memories.clone())
+        } else {
+            self.views_of(&events, touched).await?
+        };
         let moved: Vec<String> = moved.into_iter().chain(compacted.over.clone()).collect();
         let pressed = self.pressed_since(since, now).await?;
-        let waiting: Vec<String> =
-            rolled.deferred.iter().chain(&rolled.flagged).map(|one| format!("{}: {}", one.period, one.why)).collect();
-        let complaints: Vec<String> = noticed.complaints.iter().chain(&curated.complaints).cloned().collect();
+        let waiting: Vec<String> = rolled
+            .deferred
+            .iter()
+            .chain(&rolled.flagged)
+            .map(|one| format!("{}: {}", one.period, one.why))
+            .collect();
+        let complaints: Vec<String> =
+            noticed.complaints.iter().chain(&curated.complaints).cloned().collect();
         let conflicts = conflict::between(&self.store.contested().await?);
         let night = Night {
             since,
@@ -238,11 +288,15 @@ impl Memory {
             let bytes = self.store.document(&place).await?;
             let known = bytes.as_deref().map(String::from_utf8_lossy);
             let text = report::with_run(known.as_deref(), now, &run);
-            // A run that came to its end and died before it could say so has written its report already.
+            // A run that came to its end and died before it could say so has written its report
+            // already.
             if since == Some(now) || known.as_deref() == Some(text.as_str()) {
                 break;
             }
-            written = self.store.swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref())).await;
+            written = self
+                .store
+                .swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref()))
+                .await;
             // A person wrote into the report meanwhile.
             if !matches!(written, Err(StoreError::Moved { .. })) {
                 break;
@@ -255,13 +309,31 @@ impl Memory {
         checkpoint.events_processed += events.len() as u64;
         checkpoint.last_run_ts = Some(now.to_string());
         self.keep_checkpoint(&checkpoint).await?;
-        let consolidated = Consolidated { at: now, noticed, distilled, curated, compacted, findings, report: place.to_string() };
+        let consolidated = Consolidated {
+            at: now,
+            noticed,
+            distilled,
+            curated,
+            compacted,
+            findings,
+            report: place.to_string(),
+        };
         Ok((consolidated, rolled))
     }
 
-    /// What is new since the checkpoint: in the ledger, gone from it in this very run, and where to.
-    async fn taken_up(&self, checkpoint: &Checkpoint, since: Option<Moment>, now: Moment) -> Result<(Vec<Entry>, Vec<Entry>, Vec<String>)> {
-        let new = self.store.events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() }).await?.entries;
+    /// What is new since the checkpoint: in the ledger, gone from it in this very run, and where
+    /// to.
+    async fn taken_up(
+        &self,
+        checkpoint: &Checkpoint,
+        since: Option<Moment>,
+        now: Moment,
+    ) -> Result<(Vec<Entry>, Vec<Entry>, Vec<String>)> {
+        let new = self
+            .store
+            .events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() })
+            .await?
+            .entries;
         let (mut left, mut moved) = (Vec::new(), Vec::new());
         for why in [Why::Compaction, Why::Pruning] {
             let place = archive::path(why, now.day());
@@ -271,7 +343,8 @@ impl Memory {
             if !gone.is_empty() {
                 moved.push(format!("{} events to {place}", gone.len()));
             }
-            let recent = gone.into_iter().filter(|event| since.is_none_or(|since| event.ts > since));
+            let recent =
+                gone.into_iter().filter(|event| since.is_none_or(|since| event.ts > since));
             left.extend(recent.map(|event| Entry::fresh(event, 0)));
         }
         let here: BTreeSet<EventId> = new.iter().map(|entry| entry.event.id).collect();
@@ -282,10 +355,27 @@ impl Memory {
     /// How many statements are fresh, stale and dropped.
     async fn ages(&self) -> Result<(usize, usize, usize)> {
         let (today, ages) = (self.now().day(), self.policy.decay.ages());
-        let active: usize = self.store.tally().await?.iter().filter(|count| count.standing == "active").map(|count| count.events).sum();
-        let stale_from = today.checked_sub(jiff::Span::new().days(i32::from(ages.stale_days))).unwrap_or(today);
-        let older = self.store.events(&EventQuery { verified_until: Some(stale_from), ..EventQuery::default() }).await?;
-        let of = |wanted: Freshness| older.entries.iter().filter(|entry| decay::freshness(entry, today, ages) == wanted).count();
+        let active: usize = self
+            .store
+            .tally()
+            .await?
+            .iter()
+            .filter(|count| count.standing == "active")
+            .map(|count| count.events)
+            .sum();
+        let stale_from =
+            today.checked_sub(jiff::Span::new().days(i32::from(ages.stale_days))).unwrap_or(today);
+        let older = self
+            .store
+            .events(&EventQuery { verified_until: Some(stale_from), ..EventQuery::default() })
+            .await?;
+        let of = |wanted: Freshness| {
+            older
+                .entries
+                .iter()
+                .filter(|entry| decay::freshness(entry, today, ages) == wanted)
+                .count()
+        };
         let (stale, dropped) = (of(Freshness::Stale), of(Freshness::Dropped));
         Ok((active.saturating_sub(stale + dropped), stale, dropped))
     }
@@ -293,20 +383,36 @@ impl Memory {
     /// The summaries that were pressed since the last run, this one included.
     async fn pressed_since(&self, since: Option<Moment>, now: Moment) -> Result<Vec<String>> {
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
-        let new = heads.iter().filter(|head| since.is_none_or(|since| head.recorded > since) && head.recorded <= now);
-        Ok(new.map(|head| format!("{}{}", head.period, if head.provisional { " (provisional)" } else { "" })).collect())
+        let new = heads
+            .iter()
+            .filter(|head| since.is_none_or(|since| head.recorded > since) && head.recorded <= now);
+        Ok(new
+            .map(|head| {
+                format!("{}{}", head.period, if head.provisional { " (provisional)" } else { "" })
+            })
+            .collect())
     }
 
-    /// The nightly check looks at what is new; the weekly one makes everything derived anew and looks at everything (L12).
+    /// The nightly check looks at what is new; the weekly one makes everything derived anew and
+    /// looks at everything (L12).
     async fn check_night(&self, new: &[EventId], full: bool) -> Result<Vec<String>> {
         if full {
             self.reindex(&|_, _| {}).await?;
             let verdict = self.verify_alone().await?;
-            return Ok(verdict.findings.iter().filter(|finding| finding.fails).map(|finding| finding.what.clone()).collect());
+            return Ok(verdict
+                .findings
+                .iter()
+                .filter(|finding| finding.fails)
+                .map(|finding| finding.what.clone())
+                .collect());
         }
         let findings = self.check_new(new).await?;
         self.note_check(&findings).await?;
-        Ok(findings.iter().filter(|finding| finding.fails).map(|finding| finding.what.clone()).collect())
+        Ok(findings
+            .iter()
+            .filter(|finding| finding.fails)
+            .map(|finding| finding.what.clone())
+            .collect())
     }
 
     async fn check_new(&self, new: &[EventId]) -> Result<Vec<Finding>> {
@@ -315,24 +421,56 @@ impl Memory {
             .faults()
             .await?
             .into_iter()
-            .map(|found| Finding::failure(Check::ValidLines, format!("line {} {}", found.line, found.fault.what)).on_line(found.line))
+            .map(|found| {
+                Finding::failure(
+                    Check::ValidLines,
+                    format!("line {} {}", found.line, found.fault.what),
+                )
+                .on_line(found.line)
+            })
             .collect();
         for id in self.store.lost().await? {
-            findings.push(Finding::failure(Check::Unchanged, format!("{id} is no longer in {}", layout::LEDGER)).about(id));
+            findings.push(
+                Finding::failure(
+                    Check::Unchanged,
+                    format!("{id} is no longer in {}", layout::LEDGER),
+                )
+                .about(id),
+            );
         }
-        let entries: Vec<Entry> = if new.is_empty() { Vec::new() } else { self.store.events(&EventQuery::these(new)).await?.entries };
+        let entries: Vec<Entry> = if new.is_empty() {
+            Vec::new()
+        } else {
+            self.store.events(&EventQuery::these(new)).await?.entries
+        };
         let named: BTreeSet<EventId> = entries
             .iter()
-            .filter(|entry| !matches!(entry.standing, icecore_domain::ledger::Standing::Retracted { .. }))
+            .filter(|entry| {
+                !matches!(entry.standing, icecore_domain::ledger::Standing::Retracted { .. })
+            })
             .flat_map(|entry| entry.event.supersedes.iter().chain(&entry.event.related).copied())
             .collect();
         if !named.is_empty() {
             let ids: Vec<EventId> = named.into_iter().collect();
-            let mut known: BTreeSet<EventId> =
-                self.store.events(&EventQuery::these(&ids)).await?.entries.iter().map(|entry| entry.event.id).collect();
-            known.extend(self.store.archived(&EventQuery::these(&ids)).await?.iter().map(|event| event.id));
+            let mut known: BTreeSet<EventId> = self
+                .store
+                .events(&EventQuery::these(&ids))
+                .await?
+                .entries
+                .iter()
+                .map(|entry| entry.event.id)
+                .collect();
+            known.extend(
+                self.store.archived(&EventQuery::these(&ids)).await?.iter().map(|event| event.id),
+            );
             for id in ids.iter().filter(|id| !known.contains(id)) {
-                findings.push(Finding::failure(Check::Related, format!("{id} is referred to and does not exist")).about(*id));
+                findings.push(
+                    Finding::failure(
+                        Check::Related,
+                        format!("{id} is referred to and does not exist"),
+                    )
+                    .about(*id),
+                );
             }
         }
         Ok(findings)

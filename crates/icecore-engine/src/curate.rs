@@ -1,7 +1,9 @@
-//! Tending the wiki (L4, K4, K8): pages and memory files follow the ledger, and what people write into them enters it.
+//! Tending the wiki (L4, K4, K8): pages and memory files follow the ledger, and what people write
+//! into them enters it.
 //!
-//! A page is a view of events. What somebody changed in one is first taken into the ledger, then the page is written again
-//! from all there is: so a person's words survive every rebuild, and a page that is deleted or garbled loses nothing.
+//! A page is a view of events. What somebody changed in one is first taken into the ledger, then
+//! the page is written again from all there is: so a person's words survive every rebuild, and a
+//! page that is deleted or garbled loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -84,31 +86,44 @@ fn misnamed(path: &DocPath) -> Option<String> {
     let mut folders = path.as_str().split('/').skip(1);
     let (kind, only) = (folders.next()?.parse::<PageKind>().ok()?, folders.nth(1).is_none());
     let right = PageKey::new(kind, name).path();
-    only.then(|| format!("{path} is not the name of a page, so it was not looked at; call it {right}"))
+    only.then(|| {
+        format!("{path} is not the name of a page, so it was not looked at; call it {right}")
+    })
 }
 
 fn saved_meanwhile(place: &DocPath) -> String {
-    format!("{place} was saved while it was being written, so it stays as it was saved; the next run takes it in")
+    format!(
+        "{place} was saved while it was being written, so it stays as it was saved; the next run takes it in"
+    )
 }
 
 /// Whether it is one file's trouble, and not that of the whole vault.
 fn is_of_one_file(error: &StoreError) -> bool {
-    matches!(error, StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Denied { .. } | StoreError::Path(_))
+    matches!(
+        error,
+        StoreError::Link(_)
+            | StoreError::NotAFile(_)
+            | StoreError::Denied { .. }
+            | StoreError::Path(_)
+    )
 }
 
-/// Whether it waits for confirmation. What was dropped or replaced waits no longer, and a file that it has says so.
+/// Whether it waits for confirmation. What was dropped or replaced waits no longer, and a file that
+/// it has says so.
 fn waits(entry: &Entry) -> bool {
     entry.standing.is_active() && entry.is_quarantined()
 }
 
 fn is_memory(path: &DocPath) -> bool {
-    path.as_str().strip_prefix(layout::MEMORIES).is_some_and(|rest| rest.starts_with('/')) && path.as_str().ends_with(".md")
+    path.as_str().strip_prefix(layout::MEMORIES).is_some_and(|rest| rest.starts_with('/'))
+        && path.as_str().ends_with(".md")
 }
 
 impl Memory {
     /// Every page and memory file.
     pub(crate) async fn pages_and_memories(&self) -> Result<Vec<DocPath>> {
-        let mut files: Vec<DocPath> = self.store.documents("knowledge").await?.into_iter().filter(is_page).collect();
+        let mut files: Vec<DocPath> =
+            self.store.documents("knowledge").await?.into_iter().filter(is_page).collect();
         files.extend(self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory));
         Ok(files)
     }
@@ -116,22 +131,39 @@ impl Memory {
     /// Pages and memory files that somebody has changed since they were last looked at.
     pub(crate) async fn edited(&self) -> Result<Vec<String>> {
         let files = self.pages_and_memories().await?;
-        Ok(self.store.unseen(&files).await?.into_iter().map(|(place, _)| place.to_string()).collect())
+        Ok(self
+            .store
+            .unseen(&files)
+            .await?
+            .into_iter()
+            .map(|(place, _)| place.to_string())
+            .collect())
     }
 
     /// The pages and memory files that these events are seen in, and the pages that are named.
-    pub(crate) async fn views_of(&self, new: &[Event], touched: BTreeSet<PageKey>) -> Result<(Vec<String>, Vec<String>)> {
-        let ids: BTreeSet<EventId> =
-            new.iter().flat_map(|event| std::iter::once(event.id).chain(event.effects().map(|(target, _)| target))).collect();
+    pub(crate) async fn views_of(
+        &self,
+        new: &[Event],
+        touched: BTreeSet<PageKey>,
+    ) -> Result<(Vec<String>, Vec<String>)> {
+        let ids: BTreeSet<EventId> = new
+            .iter()
+            .flat_map(|event| {
+                std::iter::once(event.id).chain(event.effects().map(|(target, _)| target))
+            })
+            .collect();
         let around = self.folded(&ids.iter().copied().collect::<Vec<_>>()).await?;
-        let mut pages: BTreeSet<String> = touched.iter().map(|key| key.path().to_string()).collect();
+        let mut pages: BTreeSet<String> =
+            touched.iter().map(|key| key.path().to_string()).collect();
         for (key, entries) in page::sorted(&around) {
             if entries.iter().any(|entry| ids.contains(&entry.event.id)) {
                 pages.insert(key.path().to_string());
             }
         }
         let mut memories = Vec::new();
-        let own = |entry: &&Entry| ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry);
+        let own = |entry: &&Entry| {
+            ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry)
+        };
         for entry in around.entries().iter().filter(own) {
             memories.push(self.memory_file(&entry.event, &BTreeMap::new()).await?.0.to_string());
         }
@@ -146,11 +178,12 @@ impl Memory {
         Ok(archive::everything(&text, &archives))
     }
 
-    /// What people wrote into pages and memory files since they were last looked at becomes events. Returns the pages that
-    /// were touched.
+    /// What people wrote into pages and memory files since they were last looked at becomes events.
+    /// Returns the pages that were touched.
     pub(crate) async fn adopt_edits(&self, curated: &mut Curated) -> Result<BTreeSet<PageKey>> {
         let mut touched = BTreeSet::new();
-        let (pages, others): (Vec<DocPath>, Vec<DocPath>) = self.store.documents("knowledge").await?.into_iter().partition(is_page);
+        let (pages, others): (Vec<DocPath>, Vec<DocPath>) =
+            self.store.documents("knowledge").await?.into_iter().partition(is_page);
         curated.complaints.extend(others.iter().filter_map(misnamed));
         let unseen = self.unseen_hidden(&pages, curated).await?;
         for (place, stamp) in &unseen {
@@ -174,10 +207,12 @@ impl Memory {
             }
         }
         // A page that is gone is written again.
-        let gone: Vec<PageKey> = self.store.gone("knowledge/").await?.iter().filter_map(PageKey::of_path).collect();
+        let gone: Vec<PageKey> =
+            self.store.gone("knowledge/").await?.iter().filter_map(PageKey::of_path).collect();
         curated.restored.extend(gone.iter().map(|key| key.path().to_string()));
         touched.extend(gone);
-        let memories: Vec<DocPath> = self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory).collect();
+        let memories: Vec<DocPath> =
+            self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory).collect();
         for (place, stamp) in self.unseen_hidden(&memories, curated).await? {
             match self.adopt_memory(&place, &stamp, curated).await {
                 Err(Error::Store(error)) if is_of_one_file(&error) => {
@@ -190,10 +225,15 @@ impl Memory {
         Ok(touched)
     }
 
-    /// Takes over what a person just wrote into one page, and writes it again from all there is; whether it has to stay as it is.
+    /// Takes over what a person just wrote into one page, and writes it again from all there is;
+    /// whether it has to stay as it is.
     pub(crate) async fn adopt_one(&self, key: &PageKey, curated: &mut Curated) -> Result<bool> {
         let place = key.path();
-        let Some((_, stamp)) = self.unseen_hidden(std::slice::from_ref(&place), curated).await?.pop() else { return Ok(false) };
+        let Some((_, stamp)) =
+            self.unseen_hidden(std::slice::from_ref(&place), curated).await?.pop()
+        else {
+            return Ok(false);
+        };
         match self.adopt_page(key, &place, curated).await? {
             Adopted::Nothing => self.store.see(&[(place, stamp)]).await?,
             Adopted::Held => return Ok(true),
@@ -211,23 +251,41 @@ impl Memory {
         Ok(false)
     }
 
-    /// What somebody has changed, with the secrets in it hidden where they stand: a page that has to stay as it is must not
-    /// hold them either.
-    async fn unseen_hidden(&self, places: &[DocPath], curated: &mut Curated) -> Result<Vec<(DocPath, Stamp)>> {
+    /// What somebody has changed, with the secrets in it hidden where they stand: a page that has
+    /// to stay as it is must not hold them either.
+    async fn unseen_hidden(
+        &self,
+        places: &[DocPath],
+        curated: &mut Curated,
+    ) -> Result<Vec<(DocPath, Stamp)>> {
         let unseen = self.store.unseen(places).await?;
-        let changed = self.hide_in_files(unseen.iter().map(|(place, _)| place), &mut curated.secrets).await?;
+        let changed =
+            self.hide_in_files(unseen.iter().map(|(place, _)| place), &mut curated.secrets).await?;
         Ok(if changed { self.store.unseen(places).await? } else { unseen })
     }
 
     /// Takes over what a person wrote into a page.
-    async fn adopt_page(&self, key: &PageKey, place: &DocPath, curated: &mut Curated) -> Result<Adopted> {
+    async fn adopt_page(
+        &self,
+        key: &PageKey,
+        place: &DocPath,
+        curated: &mut Curated,
+    ) -> Result<Adopted> {
         let mut last = StoreError::Moved { what: layout::LEDGER.into() };
         for _ in 0..ATTEMPTS {
             let Some(bytes) = self.store.document(place).await? else { return Ok(Adopted::Taken) };
             let file = String::from_utf8_lossy(&bytes).into_owned();
-            let position = self.store.events(&EventQuery { limit: Some(1), ..EventQuery::everything() }).await?.position;
+            let position = self
+                .store
+                .events(&EventQuery { limit: Some(1), ..EventQuery::everything() })
+                .await?
+                .position;
             let entity = self.thing_of(key, curated).await?;
-            let entries = self.entries_of(&BTreeSet::from([key.clone()]), &[], curated).await?.remove(key).unwrap_or_default();
+            let entries = self
+                .entries_of(&BTreeSet::from([key.clone()]), &[], curated)
+                .await?
+                .remove(key)
+                .unwrap_or_default();
             let rendered = page::render::render(key, &entries).text;
             if rendered == file {
                 return Ok(Adopted::Nothing);
@@ -243,7 +301,8 @@ impl Memory {
                 edit::supersede_changed_lines(&mut edits, &file, place.as_str(), &entries);
             }
             let before = curated.complaints.len();
-            let mut drafts = self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, curated);
+            let mut drafts =
+                self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, curated);
             self.keep_known_ids(&mut drafts).await?;
             let untaken = edits.untaken || curated.complaints.len() > before;
             curated.complaints.extend(edits.complaints.iter().cloned());
@@ -268,14 +327,18 @@ impl Memory {
         place: &DocPath,
         curated: &mut Curated,
     ) -> Vec<Draft> {
-        let by_id: HashMap<EventId, &Event> = entries.iter().map(|entry| (entry.event.id, &entry.event)).collect();
+        let by_id: HashMap<EventId, &Event> =
+            entries.iter().map(|entry| (entry.event.id, &entry.event)).collect();
         let mut drafts = Vec::new();
         for one in edits {
             let target = match one {
                 Edit::Confirm(id) | Edit::Retract(id) | Edit::Close(id) => by_id.get(id).copied(),
-                Edit::State { supersedes, .. } => supersedes.first().and_then(|id| by_id.get(id).copied()),
+                Edit::State { supersedes, .. } => {
+                    supersedes.first().and_then(|id| by_id.get(id).copied())
+                }
             };
-            let draft = self.gate_draft(one.draft(key, entity, target, self.now()), &mut curated.secrets);
+            let draft =
+                self.gate_draft(one.draft(key, entity, target, self.now()), &mut curated.secrets);
             if is_forgotten(&draft.content) {
                 continue;
             }
@@ -288,7 +351,12 @@ impl Memory {
     }
 
     /// The page that a file's lines belong to, if none of them belongs to its own.
-    async fn copied_from(&self, key: &PageKey, file: &str, entries: &[Entry]) -> Result<Option<DocPath>> {
+    async fn copied_from(
+        &self,
+        key: &PageKey,
+        file: &str,
+        entries: &[Entry],
+    ) -> Result<Option<DocPath>> {
         let named = page::ids(file);
         if named.is_empty() || entries.iter().any(|entry| named.contains(&entry.event.id)) {
             return Ok(None);
@@ -299,12 +367,16 @@ impl Memory {
 
     /// An id that somebody just made up refers to nothing.
     async fn keep_known_ids(&self, drafts: &mut [Draft]) -> Result<()> {
-        let named: BTreeSet<EventId> = drafts.iter().flat_map(|draft| draft.related.iter().chain(&draft.supersedes).copied()).collect();
+        let named: BTreeSet<EventId> = drafts
+            .iter()
+            .flat_map(|draft| draft.related.iter().chain(&draft.supersedes).copied())
+            .collect();
         if named.is_empty() {
             return Ok(());
         }
         let ids: Vec<EventId> = named.into_iter().collect();
-        let known: BTreeSet<EventId> = self.anywhere(&ids).await?.iter().map(|entry| entry.event.id).collect();
+        let known: BTreeSet<EventId> =
+            self.anywhere(&ids).await?.iter().map(|entry| entry.event.id).collect();
         for draft in drafts {
             draft.related.retain(|id| known.contains(id));
             draft.supersedes.retain(|id| known.contains(id));
@@ -320,7 +392,12 @@ impl Memory {
     }
 
     /// Likewise for a memory file.
-    async fn adopt_memory(&self, place: &DocPath, stamp: &Stamp, curated: &mut Curated) -> Result<()> {
+    async fn adopt_memory(
+        &self,
+        place: &DocPath,
+        stamp: &Stamp,
+        curated: &mut Curated,
+    ) -> Result<()> {
         let Some(bytes) = self.store.document(place).await? else { return Ok(()) };
         let file = String::from_utf8_lossy(&bytes).into_owned();
         let read = memo::read(&file);
@@ -329,12 +406,15 @@ impl Memory {
             None => None,
         };
         let (edit, complaints) = memo::edit(&file, known.as_ref());
-        curated.complaints.extend(complaints.iter().map(|complaint| format!("{place}: {complaint}")));
+        curated
+            .complaints
+            .extend(complaints.iter().map(|complaint| format!("{place}: {complaint}")));
         let now = self.now();
         let draft = match edit {
             MemoEdit::None => None,
             MemoEdit::Changed { supersedes, content } => known.as_ref().map(|entry| {
-                let supersedes = if entry.standing.is_active() { vec![supersedes] } else { Vec::new() };
+                let supersedes =
+                    if entry.standing.is_active() { vec![supersedes] } else { Vec::new() };
                 let related = if supersedes.is_empty() { vec![entry.event.id] } else { Vec::new() };
                 Draft {
                     content,
@@ -349,7 +429,8 @@ impl Memory {
             }),
             MemoEdit::New { memo } => {
                 // One that says what is known needs no event of its own.
-                let same = EventQuery { saying: Some(memo.content.clone()), ..EventQuery::everything() };
+                let same =
+                    EventQuery { saying: Some(memo.content.clone()), ..EventQuery::everything() };
                 let mut known = self.ids(&same).await?;
                 known.extend(self.store.archived(&same).await?.iter().map(|event| event.id));
                 let ReadMemo { content, event, fields, .. } = *memo;
@@ -359,12 +440,18 @@ impl Memory {
                     related: event.into_iter().collect(),
                     origin: Origin::File,
                     source: place.to_string(),
-                    ..Draft::new(now, fields.kind.unwrap_or(Kind::Fact), fields.priority.unwrap_or(Priority::P1), content)
+                    ..Draft::new(
+                        now,
+                        fields.kind.unwrap_or(Kind::Fact),
+                        fields.priority.unwrap_or(Priority::P1),
+                        content,
+                    )
                 })
             }
         };
         let mut written = None;
-        let draft = draft.map(|draft| Draft { content: self.unless_forgotten(draft.content.clone()), ..draft });
+        let draft = draft
+            .map(|draft| Draft { content: self.unless_forgotten(draft.content.clone()), ..draft });
         if let Some(mut draft) = draft.filter(|draft| !is_forgotten(&draft.content)) {
             self.keep_known_ids(std::slice::from_mut(&mut draft)).await?;
             match self.gate_draft(draft, &mut curated.secrets).cleaned() {
@@ -372,9 +459,14 @@ impl Memory {
                     let event = self.store.append(vec![draft], None).await?.remove(0);
                     curated.learnt.push(event.id);
                     if read.event.is_none() {
-                        // The file is the event's from now on; what other programs put into it stays.
+                        // The file is the event's from now on; what other programs put into it
+                        // stays.
                         let text = memo::render(&Entry::fresh(event, 0), &read.foreign);
-                        match self.store.swap(place, text.as_bytes(), ContentVersion::of(Some(&bytes))).await {
+                        match self
+                            .store
+                            .swap(place, text.as_bytes(), ContentVersion::of(Some(&bytes)))
+                            .await
+                        {
                             Err(StoreError::Moved { .. }) => {
                                 curated.complaints.push(saved_meanwhile(place));
                                 return Ok(());
@@ -411,27 +503,41 @@ impl Memory {
         }
         if curated.things.is_none() {
             let names = self.store.entities().await?;
-            curated.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
+            curated.things =
+                Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
         }
         let known = curated.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
         Ok(Some(known.unwrap_or_else(|| plain::entity_key(&key.slug))))
     }
 
-    /// Everything that is to be seen on these pages. `near` are events that are known to stand on one of them.
-    async fn entries_of(&self, keys: &BTreeSet<PageKey>, near: &[EventId], curated: &mut Curated) -> Result<BTreeMap<PageKey, Vec<Entry>>> {
+    /// Everything that is to be seen on these pages. `near` are events that are known to stand on
+    /// one of them.
+    async fn entries_of(
+        &self,
+        keys: &BTreeSet<PageKey>,
+        near: &[EventId],
+        curated: &mut Curated,
+    ) -> Result<BTreeMap<PageKey, Vec<Entry>>> {
         let mut ids: BTreeSet<EventId> = near.iter().copied().collect();
         let mut things = Vec::new();
         let mut whole = false;
         for key in keys {
             match self.thing_of(key, curated).await? {
                 Some(thing) => things.push(thing),
-                // What the file itself names; without one there may be more to it than what is at hand.
+                // What the file itself names; without one there may be more to it than what is at
+                // hand.
                 None => match self.store.document(&key.path()).await? {
                     Some(text) => ids.extend(page::ids(&String::from_utf8_lossy(&text))),
                     None => whole = true,
                 },
             }
-            ids.extend(self.ids(&EventQuery { source: Some(key.path().to_string()), ..EventQuery::everything() }).await?);
+            ids.extend(
+                self.ids(&EventQuery {
+                    source: Some(key.path().to_string()),
+                    ..EventQuery::everything()
+                })
+                .await?,
+            );
         }
         if !whole {
             let ids: Vec<EventId> = ids.into_iter().collect();
@@ -446,27 +552,52 @@ impl Memory {
     }
 
     async fn ids(&self, which: &EventQuery) -> Result<Vec<EventId>> {
-        Ok(self.store.events(which).await?.entries.into_iter().map(|entry| entry.event.id).collect())
+        Ok(self
+            .store
+            .events(which)
+            .await?
+            .entries
+            .into_iter()
+            .map(|entry| entry.event.id)
+            .collect())
     }
 
-    /// Brings the pages and memory files up to date that these events touch, and those that are named.
-    pub(crate) async fn update_views(&self, new: &[Event], touched: BTreeSet<PageKey>, curated: &mut Curated) -> Result<()> {
-        let ids: BTreeSet<EventId> =
-            new.iter().flat_map(|event| std::iter::once(event.id).chain(event.effects().map(|(target, _)| target))).collect();
+    /// Brings the pages and memory files up to date that these events touch, and those that are
+    /// named.
+    pub(crate) async fn update_views(
+        &self,
+        new: &[Event],
+        touched: BTreeSet<PageKey>,
+        curated: &mut Curated,
+    ) -> Result<()> {
+        let ids: BTreeSet<EventId> = new
+            .iter()
+            .flat_map(|event| {
+                std::iter::once(event.id).chain(event.effects().map(|(target, _)| target))
+            })
+            .collect();
         let ids: Vec<EventId> = ids.into_iter().collect();
         let around = self.folded(&ids).await?;
         let mut keys = touched;
         let near = page::sorted(&around);
         let named: BTreeSet<EventId> = ids.iter().copied().collect();
         keys.extend(
-            near.iter().filter(|(_, entries)| entries.iter().any(|entry| named.contains(&entry.event.id))).map(|(key, _)| key.clone()),
+            near.iter()
+                .filter(|(_, entries)| entries.iter().any(|entry| named.contains(&entry.event.id)))
+                .map(|(key, _)| key.clone()),
         );
-        let at_hand: Vec<EventId> =
-            near.iter().filter(|(key, _)| keys.contains(key)).flat_map(|(_, entries)| entries.iter().map(|entry| entry.event.id)).collect();
+        let at_hand: Vec<EventId> = near
+            .iter()
+            .filter(|(key, _)| keys.contains(key))
+            .flat_map(|(_, entries)| entries.iter().map(|entry| entry.event.id))
+            .collect();
         let told = near.values().flatten().filter_map(|entry| entry.event.entity.as_ref());
         curated.names.extend(told.map(|name| (page::slug(name), name.clone())));
         let shown = self.entries_of(&keys, &at_hand, curated).await?;
-        let pages = shown.iter().map(|(key, entries)| (key.path(), page::render::render(key, entries).text)).collect();
+        let pages = shown
+            .iter()
+            .map(|(key, entries)| (key.path(), page::render::render(key, entries).text))
+            .collect();
         self.write_pages(pages, curated).await?;
         self.update_memories(&around, &named, curated).await
     }
@@ -475,23 +606,36 @@ impl Memory {
     pub(crate) async fn rebuild_views(&self, curated: &mut Curated) -> Result<()> {
         let all = self.all_events().await?;
         let pages = page::sorted(&all);
-        let pages = pages.iter().map(|(key, entries)| (key.path(), page::render::render(key, entries).text)).collect();
+        let pages = pages
+            .iter()
+            .map(|(key, entries)| (key.path(), page::render::render(key, entries).text))
+            .collect();
         self.write_pages(pages, curated).await?;
         let ids: BTreeSet<EventId> = all.entries().iter().map(|entry| entry.event.id).collect();
         self.update_memories(&all, &ids, curated).await
     }
 
-    /// Puts pages in place that say something new; one that somebody has changed meanwhile waits for the next run.
-    async fn write_pages(&self, pages: Vec<(DocPath, String)>, curated: &mut Curated) -> Result<()> {
+    /// Puts pages in place that say something new; one that somebody has changed meanwhile waits
+    /// for the next run.
+    async fn write_pages(
+        &self,
+        pages: Vec<(DocPath, String)>,
+        curated: &mut Curated,
+    ) -> Result<()> {
         let files = pages.into_iter().map(|(place, text)| (place, text.into_bytes())).collect();
         let written = self.write_files(files, curated).await?;
         curated.pages.extend(written);
         Ok(())
     }
 
-    /// Puts files in place that say something new, but none that somebody has changed since it was last looked at: that one
-    /// waits for the next run. A page that icecore did not write stays as it is. Returns those that were written.
-    async fn write_files(&self, files: Vec<(DocPath, Vec<u8>)>, curated: &mut Curated) -> Result<Vec<String>> {
+    /// Puts files in place that say something new, but none that somebody has changed since it was
+    /// last looked at: that one waits for the next run. A page that icecore did not write stays as
+    /// it is. Returns those that were written.
+    async fn write_files(
+        &self,
+        files: Vec<(DocPath, Vec<u8>)>,
+        curated: &mut Curated,
+    ) -> Result<Vec<String>> {
         let mut read = Vec::new();
         for (place, bytes) in files.into_iter().filter(|(place, _)| !curated.held.contains(place)) {
             match self.store.document(&place).await {
@@ -501,7 +645,8 @@ impl Memory {
         }
         // Looked at after it was read, so that what was saved before that is not passed over.
         let places: Vec<DocPath> = read.iter().map(|(place, ..)| place.clone()).collect();
-        let unseen: BTreeMap<DocPath, Stamp> = self.store.unseen(&places).await?.into_iter().collect();
+        let unseen: BTreeMap<DocPath, Stamp> =
+            self.store.unseen(&places).await?.into_iter().collect();
         let (mut changed, mut same, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
         for (path, known, bytes) in read {
             let stamp = unseen.get(&path);
@@ -509,13 +654,19 @@ impl Memory {
                 same.push((path, bytes));
             } else if stamp.is_some_and(|stamp| !curated.has_taken(&path, stamp)) {
                 // What was saved since it was taken over is the next run's.
-            } else if is_page(&path) && known.as_deref().is_some_and(|known| is_foreign_page(known, &bytes)) {
+            } else if is_page(&path)
+                && known.as_deref().is_some_and(|known| is_foreign_page(known, &bytes))
+            {
                 curated.complaints.push(format!(
                     "{path} was not written by icecore, so it stays as it is; what it says is in the ledger, what is learnt elsewhere is not on it"
                 ));
                 foreign.extend(stamp.map(|stamp| (path.clone(), stamp.clone())));
             } else {
-                changed.push(Replacement { from: ContentVersion::of(known.as_deref()), path, bytes });
+                changed.push(Replacement {
+                    from: ContentVersion::of(known.as_deref()),
+                    path,
+                    bytes,
+                });
             }
         }
         let mut denied = BTreeSet::new();
@@ -526,7 +677,12 @@ impl Memory {
                 let mut left = BTreeSet::new();
                 for one in &changed {
                     // The first try got as far as the one that it could not write.
-                    if self.store.document(&one.path).await.is_ok_and(|now| now.as_ref() == Some(&one.bytes)) {
+                    if self
+                        .store
+                        .document(&one.path)
+                        .await
+                        .is_ok_and(|now| now.as_ref() == Some(&one.bytes))
+                    {
                         continue;
                     }
                     match self.store.swap_many(std::slice::from_ref(one)).await {
@@ -551,11 +707,13 @@ impl Memory {
         Ok(names)
     }
 
-    /// Notes files as seen that stand there as we wrote them; one that somebody saved right after is not.
+    /// Notes files as seen that stand there as we wrote them; one that somebody saved right after
+    /// is not.
     pub(crate) async fn see_own(&self, files: &[(DocPath, Vec<u8>)]) -> Result<()> {
         let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
         let mut seen = self.store.unseen(&places).await?;
-        let ours: BTreeMap<&DocPath, &Vec<u8>> = files.iter().map(|(place, bytes)| (place, bytes)).collect();
+        let ours: BTreeMap<&DocPath, &Vec<u8>> =
+            files.iter().map(|(place, bytes)| (place, bytes)).collect();
         let mut own = Vec::new();
         for (place, stamp) in seen.drain(..) {
             if self.store.document(&place).await?.as_ref() == ours.get(&place).copied() {
@@ -566,10 +724,17 @@ impl Memory {
     }
 
     /// Brings the memory files of these events up to date.
-    async fn update_memories(&self, ledger: &Ledger, ids: &BTreeSet<EventId>, curated: &mut Curated) -> Result<()> {
+    async fn update_memories(
+        &self,
+        ledger: &Ledger,
+        ids: &BTreeSet<EventId>,
+        curated: &mut Curated,
+    ) -> Result<()> {
         let mut files: BTreeMap<DocPath, Vec<u8>> = BTreeMap::new();
         // What waits for confirmation is nobody's memory yet.
-        let own = |entry: &&Entry| ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry);
+        let own = |entry: &&Entry| {
+            ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry)
+        };
         for entry in ledger.entries().iter().filter(own) {
             let (place, known) = self.memory_file(&entry.event, &files).await?;
             let foreign = known.as_deref().map_or_else(Vec::new, |text| memo::read(text).foreign);
@@ -584,9 +749,16 @@ impl Memory {
     }
 
     /// Where an event's memory file is or is to be, and what stands there.
-    async fn memory_file(&self, event: &Event, writing: &BTreeMap<DocPath, Vec<u8>>) -> Result<(DocPath, Option<String>)> {
+    async fn memory_file(
+        &self,
+        event: &Event,
+        writing: &BTreeMap<DocPath, Vec<u8>>,
+    ) -> Result<(DocPath, Option<String>)> {
         // One that was written by hand is where it was.
-        if let Some(place) = event.source.strip_prefix(layout::MEMORIES).and_then(|_| event.source.parse::<DocPath>().ok())
+        if let Some(place) = event
+            .source
+            .strip_prefix(layout::MEMORIES)
+            .and_then(|_| event.source.parse::<DocPath>().ok())
             && let Some(bytes) = self.store.document(&place).await?
         {
             let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -605,7 +777,9 @@ impl Memory {
             let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             match &text {
                 None => return Ok((place, None)),
-                Some(found) if memo::read(found).event == Some(event.id) => return Ok((place, text)),
+                Some(found) if memo::read(found).event == Some(event.id) => {
+                    return Ok((place, text));
+                }
                 Some(_) => taken.insert(name),
             };
         }
@@ -614,6 +788,10 @@ impl Memory {
     /// The names of memory files, by the day they tell of.
     pub(crate) async fn memory_names(&self) -> Result<Vec<String>> {
         let files = self.store.documents(layout::MEMORIES).await?;
-        Ok(files.iter().filter(|path| is_memory(path)).filter_map(|path| path.name().strip_suffix(".md").map(str::to_owned)).collect())
+        Ok(files
+            .iter()
+            .filter(|path| is_memory(path))
+            .filter_map(|path| path.name().strip_suffix(".md").map(str::to_owned))
+            .collect())
     }
 }

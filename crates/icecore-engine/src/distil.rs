@@ -1,8 +1,8 @@
 //! Distilling (L13, K4): what was said and logged since the checkpoint becomes typed events.
 //!
-//! A model proposes; rules over explicit marks propose as well, so that a promise or a rule is caught whether a model answers
-//! or not. Every proposal is judged by the domain. Nothing is locked while a model thinks: what arrives meanwhile is simply
-//! not yet looked at.
+//! A model proposes; rules over explicit marks propose as well, so that a promise or a rule is
+//! caught whether a model answers or not. Every proposal is judged by the domain. Nothing is locked
+//! while a model thinks: what arrives meanwhile is simply not yet looked at.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,7 +30,8 @@ use crate::prompts::{Prompts, Shown};
 use crate::rollup::{Asking, Later, Question, Watch, breaks_off};
 use crate::{Memory, Result, Secrets};
 
-/// So many of the newest statements a proposal is compared with; what says exactly the same is found however old it is.
+/// So many of the newest statements a proposal is compared with; what says exactly the same is
+/// found however old it is.
 const RECENT: usize = 2_000;
 /// So many known statements are shown to a model, so that it does not propose them again.
 const SHOWN: usize = 60;
@@ -78,9 +79,14 @@ enum Batch {
 
 impl Memory {
     /// What has not been distilled yet, oldest first.
-    async fn batches(&self, checkpoint: &Checkpoint, distilled: &mut Distilled) -> Result<Vec<Batch>> {
+    async fn batches(
+        &self,
+        checkpoint: &Checkpoint,
+        distilled: &mut Distilled,
+    ) -> Result<Vec<Batch>> {
         let (today, until) = (self.now().day(), self.horizon());
-        let first = today.checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(today);
+        let first =
+            today.checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(today);
         let mut batches = Vec::new();
         let mut sessions = self.store.sessions(Some(Days { first, last: today })).await?;
         sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
@@ -91,7 +97,8 @@ impl Memory {
             }
         }
         if checkpoint.last_run().is_none() {
-            distilled.too_old = self.store.record_days().await?.into_iter().filter(|day| *day < first).count();
+            distilled.too_old =
+                self.store.record_days().await?.into_iter().filter(|day| *day < first).count();
         }
         for day in (Days { first, last: today }).iter() {
             let log = self.store.document(&DocPath::log(day)).await?.unwrap_or_default();
@@ -108,14 +115,21 @@ impl Memory {
     }
 
     /// Distils what is new since the checkpoint, and moves the checkpoint on.
-    pub(crate) async fn distil(&self, checkpoint: &mut Checkpoint, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Distilled> {
+    pub(crate) async fn distil(
+        &self,
+        checkpoint: &mut Checkpoint,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Distilled> {
         let mut distilled = Distilled::default();
         let batches = self.batches(checkpoint, &mut distilled).await?;
         if batches.is_empty() {
             return Ok(distilled);
         }
-        let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
-        let recent = self.events(&EventQuery { limit: Some(RECENT), ..EventQuery::default() }).await?;
+        let prompts =
+            if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
+        let recent =
+            self.events(&EventQuery { limit: Some(RECENT), ..EventQuery::default() }).await?;
         let lines: Vec<String> = recent
             .iter()
             .rev()
@@ -124,14 +138,20 @@ impl Memory {
             .map(|entry| plain::one_line(&entry.event.content))
             .collect();
         // What a stranger said must not keep a person's own words out.
-        let recent: Vec<Event> = recent.into_iter().filter(|entry| !entry.is_quarantined()).map(|entry| entry.event).collect();
+        let recent: Vec<Event> = recent
+            .into_iter()
+            .filter(|entry| !entry.is_quarantined())
+            .map(|entry| entry.event)
+            .collect();
         let mut worlds = Worlds { recent, known: HashMap::new() };
         let all = batches.len();
         for (done, batch) in batches.into_iter().enumerate() {
             watch("distilling", done, all);
             let before = distilled.learnt.len();
             let (records, log) = match &batch {
-                Batch::Session(stat, since) => (self.new_records(&stat.key, *since).await?, Vec::new()),
+                Batch::Session(stat, since) => {
+                    (self.new_records(&stat.key, *since).await?, Vec::new())
+                }
                 Batch::Log(day, from) => {
                     let text = self.store.document(&DocPath::log(*day)).await?.unwrap_or_default();
                     let mut lines = log_lines(*day, &text, *from, self.now());
@@ -140,8 +160,11 @@ impl Memory {
                     (Vec::new(), lines)
                 }
             };
-            let pieces: Vec<Piece<'_>> =
-                if records.is_empty() { log.iter().map(LogLine::piece).collect() } else { records.iter().map(piece).collect() };
+            let pieces: Vec<Piece<'_>> = if records.is_empty() {
+                log.iter().map(LogLine::piece).collect()
+            } else {
+                records.iter().map(piece).collect()
+            };
             distilled.pieces += pieces.len();
             let mut proposals = Vec::new();
             let mut settled = true;
@@ -161,7 +184,11 @@ impl Memory {
             let scope = pieces.first().map_or(Scope::Everywhere, |piece| piece.scope.clone());
             self.learn(proposals, &pieces, worlds.of(&scope), &mut distilled).await?;
             if distilled.learnt.len() > before {
-                let learnt = self.store.events(&EventQuery::these(&distilled.learnt[before..])).await?.entries;
+                let learnt = self
+                    .store
+                    .events(&EventQuery::these(&distilled.learnt[before..]))
+                    .await?
+                    .entries;
                 worlds.add(learnt.into_iter().map(|entry| entry.event).collect(), &scope);
             }
             if !settled {
@@ -169,7 +196,11 @@ impl Memory {
             }
             match &batch {
                 Batch::Session(stat, _) => {
-                    let newest = records.iter().map(|record| record.captured).max().unwrap_or_else(|| self.now());
+                    let newest = records
+                        .iter()
+                        .map(|record| record.captured)
+                        .max()
+                        .unwrap_or_else(|| self.now());
                     checkpoint.note_session(stat, newest);
                 }
                 Batch::Log(day, _) => {
@@ -185,7 +216,11 @@ impl Memory {
             }
         }
         watch("", all, all);
-        let first = self.now().day().checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(Date::MIN);
+        let first = self
+            .now()
+            .day()
+            .checked_sub(i32::from(self.policy.distil.reach_days).days())
+            .unwrap_or(Date::MIN);
         checkpoint.forget_before(first);
         Ok(distilled)
     }
@@ -197,7 +232,8 @@ impl Memory {
             record.session_key() == *key
                 && !record.is_instructions()
                 && until.is_none_or(|until| record.ts.at() <= until)
-                // The last moment once more: something may have been captured within the same second.
+                // The last moment once more: something may have been captured within the same
+                // second.
                 && since.is_none_or(|since| record.captured >= since)
         });
         self.mark_withdrawn(&mut records).await?;
@@ -214,7 +250,11 @@ impl Memory {
         prompts: &Prompts,
         distilled: &mut Distilled,
     ) -> Result<Result<Vec<Proposal>, Later>> {
-        let room = self.policy.distil.question_tokens.min(asking.input_tokens.saturating_sub(2_500).max(500));
+        let room = self
+            .policy
+            .distil
+            .question_tokens
+            .min(asking.input_tokens.saturating_sub(2_500).max(500));
         let mut found = Vec::new();
         let mut from = 0;
         while from < pieces.len() {
@@ -235,7 +275,11 @@ impl Memory {
             }
             let chunk = &pieces[from..from + shown.len()];
             match self.ask_about(chunk, &shown, known, asking, prompts, distilled).await? {
-                Ok(proposals) => found.extend(proposals.into_iter().map(|proposal| Proposal { piece: proposal.piece + from, ..proposal })),
+                Ok(proposals) => found.extend(
+                    proposals
+                        .into_iter()
+                        .map(|proposal| Proposal { piece: proposal.piece + from, ..proposal }),
+                ),
                 Err(later) => return Ok(Err(later)),
             }
             from += shown.len();
@@ -257,7 +301,8 @@ impl Memory {
         for attempt in 0..=ATTEMPTS {
             let (system, user) = prompts.fill_distil(&title, shown, known, attempt, &complaints)?;
             let schema = Schema { name: "events", json: distil::schema(shown.len()) };
-            let ask = Ask { system, user, schema: Some(schema), max_tokens: ANSWER_TOKENS, attempt };
+            let ask =
+                Ask { system, user, schema: Some(schema), max_tokens: ANSWER_TOKENS, attempt };
             let question = Question { ask: &ask, job: "distil", retries: 0 };
             let heard = match self.ask(question, asking, &mut Cost::default()).await? {
                 Ok(heard) => heard,
@@ -277,12 +322,21 @@ impl Memory {
             };
         }
         // It answers, but not in a form that can be read: the rules have to do.
-        note(&mut distilled.refused, format!("the answer about {title} could not be read: {complaints}"));
+        note(
+            &mut distilled.refused,
+            format!("the answer about {title} could not be read: {complaints}"),
+        );
         Ok(Ok(Vec::new()))
     }
 
     /// Judges proposals and writes down those that may stand.
-    async fn learn(&self, proposals: Vec<Proposal>, pieces: &[Piece<'_>], known: &mut KnownTexts, distilled: &mut Distilled) -> Result<()> {
+    async fn learn(
+        &self,
+        proposals: Vec<Proposal>,
+        pieces: &[Piece<'_>],
+        known: &mut KnownTexts,
+        distilled: &mut Distilled,
+    ) -> Result<()> {
         distilled.proposed += proposals.len();
         let mut drafts: Vec<Draft> = Vec::new();
         let now = self.now();
@@ -296,16 +350,25 @@ impl Memory {
                         continue;
                     }
                     for change in changes {
-                        note(&mut distilled.changed, format!("\"{}\": {change}", budget::shortened(&about, 120)));
+                        note(
+                            &mut distilled.changed,
+                            format!("\"{}\": {change}", budget::shortened(&about, 120)),
+                        );
                     }
                     let draft = kept.draft(piece, now).with_field(SAID, &piece.said.to_string());
                     // A model may have put words together that stood apart.
                     match self.gate_draft(draft, &mut distilled.secrets).cleaned() {
                         Ok((draft, _)) => drafts.push(draft),
-                        Err(unfit) => note(&mut distilled.refused, format!("\"{}\": {unfit}", budget::shortened(&about, 120))),
+                        Err(unfit) => note(
+                            &mut distilled.refused,
+                            format!("\"{}\": {unfit}", budget::shortened(&about, 120)),
+                        ),
                     }
                 }
-                Verdict::Refused(why) => note(&mut distilled.refused, format!("\"{}\": {why}", budget::shortened(&about, 120))),
+                Verdict::Refused(why) => note(
+                    &mut distilled.refused,
+                    format!("\"{}\": {why}", budget::shortened(&about, 120)),
+                ),
                 Verdict::Duplicate(_) | Verdict::DuplicateInBatch(_) => distilled.duplicates += 1,
             }
         }
@@ -322,22 +385,32 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether exactly this is known: it holds, or it was learnt from these very words and has ended since. What a person took
-    /// back is not learnt again from the same words, unless they took back a whole night; what is said anew is.
+    /// Whether exactly this is known: it holds, or it was learnt from these very words and has
+    /// ended since. What a person took back is not learnt again from the same words, unless they
+    /// took back a whole night; what is said anew is.
     async fn was_said(&self, content: &str, piece: &Piece<'_>) -> Result<bool> {
         let same = EventQuery { saying: Some(content.to_owned()), ..EventQuery::everything() };
-        let mut ids: Vec<EventId> = self.store.events(&same).await?.entries.iter().map(|entry| entry.event.id).collect();
+        let mut ids: Vec<EventId> =
+            self.store.events(&same).await?.entries.iter().map(|entry| entry.event.id).collect();
         ids.extend(self.store.archived(&same).await?.iter().map(|event| event.id));
         let trusted = Trust::of(piece.origin) != Trust::Low;
-        let concerns = |event: &Event| event.scope == Scope::Everywhere || event.scope == piece.scope;
-        for entry in self.anywhere(&ids).await?.iter().filter(|entry| entry.event.is_statement() && concerns(&entry.event)) {
+        let concerns =
+            |event: &Event| event.scope == Scope::Everywhere || event.scope == piece.scope;
+        for entry in self
+            .anywhere(&ids)
+            .await?
+            .iter()
+            .filter(|entry| entry.event.is_statement() && concerns(&entry.event))
+        {
             if entry.standing.is_active() && !(trusted && entry.is_quarantined()) {
                 return Ok(true);
             }
             let undone = match entry.standing {
-                Standing::Retracted { by } => {
-                    self.anywhere(&[by]).await?.iter().any(|act| act.event.content.starts_with(crate::history::UNDONE))
-                }
+                Standing::Retracted { by } => self
+                    .anywhere(&[by])
+                    .await?
+                    .iter()
+                    .any(|act| act.event.content.starts_with(crate::history::UNDONE)),
                 _ => false,
             };
             if entry.event.source == piece.source && !undone {
@@ -347,15 +420,25 @@ impl Memory {
         Ok(false)
     }
 
-    /// Appends drafts; one that is to replace something that does not stand any more replaces nothing.
+    /// Appends drafts; one that is to replace something that does not stand any more replaces
+    /// nothing.
     async fn append_replacing(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
-        let targets: BTreeSet<EventId> = drafts.iter().flat_map(|draft| draft.supersedes.iter().copied()).collect();
+        let targets: BTreeSet<EventId> =
+            drafts.iter().flat_map(|draft| draft.supersedes.iter().copied()).collect();
         let targets: Vec<EventId> = targets.into_iter().collect();
         self.against(&targets, |found| {
-            let active = |id: &EventId| found.entries.iter().any(|entry| entry.event.id == *id && entry.standing.is_active());
+            let active = |id: &EventId| {
+                found
+                    .entries
+                    .iter()
+                    .any(|entry| entry.event.id == *id && entry.standing.is_active())
+            };
             Ok(drafts
                 .iter()
-                .map(|draft| Draft { supersedes: draft.supersedes.iter().copied().filter(active).collect(), ..draft.clone() })
+                .map(|draft| Draft {
+                    supersedes: draft.supersedes.iter().copied().filter(active).collect(),
+                    ..draft.clone()
+                })
                 .collect())
         })
         .await
@@ -370,7 +453,10 @@ fn note(list: &mut Vec<String>, what: String) {
 
 /// A record as it is distilled.
 fn piece(record: &Record) -> Piece<'_> {
-    let session = record.session.as_ref().map_or_else(|| record.conversation.clone(), |name| format!("{}/{name}", record.conversation));
+    let session = record.session.as_ref().map_or_else(
+        || record.conversation.clone(),
+        |name| format!("{}/{name}", record.conversation),
+    );
     Piece {
         source: format!("{}#{}", record.path(), record.id),
         text: &record.text,
@@ -382,8 +468,8 @@ fn piece(record: &Record) -> Piece<'_> {
     }
 }
 
-/// What is known, as each project sees it: what holds everywhere, and its own. What another project has decided is neither known
-/// nor replaced here.
+/// What is known, as each project sees it: what holds everywhere, and its own. What another project
+/// has decided is neither known nor replaced here.
 struct Worlds {
     recent: Vec<Event>,
     known: HashMap<Scope, KnownTexts>,
@@ -391,8 +477,13 @@ struct Worlds {
 
 impl Worlds {
     fn of(&mut self, scope: &Scope) -> &mut KnownTexts {
-        let seen = self.recent.iter().filter(|event| event.scope == Scope::Everywhere || event.scope == *scope);
-        let texts = seen.map(|event| (event.id, event.entity.as_deref().unwrap_or_default(), event.content.as_str()));
+        let seen = self
+            .recent
+            .iter()
+            .filter(|event| event.scope == Scope::Everywhere || event.scope == *scope);
+        let texts = seen.map(|event| {
+            (event.id, event.entity.as_deref().unwrap_or_default(), event.content.as_str())
+        });
         self.known.entry(scope.clone()).or_insert_with(|| KnownTexts::of(texts))
     }
 
@@ -400,8 +491,13 @@ impl Worlds {
     fn add(&mut self, events: Vec<Event>, learnt_in: &Scope) {
         for event in &events {
             for (scope, known) in &mut self.known {
-                if scope != learnt_in && (event.scope == Scope::Everywhere || event.scope == *scope) {
-                    known.add(event.id, event.entity.as_deref().unwrap_or_default(), &event.content);
+                if scope != learnt_in && (event.scope == Scope::Everywhere || event.scope == *scope)
+                {
+                    known.add(
+                        event.id,
+                        event.entity.as_deref().unwrap_or_default(),
+                        &event.content,
+                    );
                 }
             }
         }
@@ -435,13 +531,21 @@ impl LogLine {
 fn log_lines(day: Date, log: &[u8], from: usize, now: Moment) -> Vec<LogLine> {
     let text = String::from_utf8_lossy(log);
     let extracts: BTreeSet<usize> = extract::section_lines(&text).collect();
-    let said = if now.day() == day { now } else { Moment::read(&format!("{day}T12:00:00{}", offset(now))).map_or(now, |read| read.moment) };
+    let said = if now.day() == day {
+        now
+    } else {
+        Moment::read(&format!("{day}T12:00:00{}", offset(now))).map_or(now, |read| read.moment)
+    };
     let mut lines: Vec<LogLine> = Vec::new();
     let mut end = 0;
     for (at, raw) in text.split_inclusive('\n').enumerate() {
         end += raw.len();
         let line = raw.trim_end();
-        if end <= from || line.trim().is_empty() || line.starts_with('#') || extracts.contains(&(at + 1)) {
+        if end <= from
+            || line.trim().is_empty()
+            || line.starts_with('#')
+            || extracts.contains(&(at + 1))
+        {
             if let Some(last) = lines.last_mut() {
                 last.end = end;
             }
@@ -454,7 +558,12 @@ fn log_lines(day: Date, log: &[u8], from: usize, now: Moment) -> Vec<LogLine> {
                 last.text.push_str(line.trim());
                 last.end = end;
             }
-            _ => lines.push(LogLine { source: format!("{}:{}", DocPath::log(day), at + 1), text: untimed(line).to_owned(), said, end }),
+            _ => lines.push(LogLine {
+                source: format!("{}:{}", DocPath::log(day), at + 1),
+                text: untimed(line).to_owned(),
+                said,
+                end,
+            }),
         }
     }
     lines
@@ -464,7 +573,11 @@ fn log_lines(day: Date, log: &[u8], from: usize, now: Moment) -> Vec<LogLine> {
 fn untimed(line: &str) -> &str {
     let line = line.trim_start_matches(['-', '*', '+', ' ']);
     match line.split_once(' ') {
-        Some((clock, rest)) if clock.len() == 5 && clock.as_bytes()[2] == b':' && clock.bytes().filter(u8::is_ascii_digit).count() == 4 => {
+        Some((clock, rest))
+            if clock.len() == 5
+                && clock.as_bytes()[2] == b':'
+                && clock.bytes().filter(u8::is_ascii_digit).count() == 4 =>
+        {
             rest
         }
         _ => line,

@@ -1,4 +1,5 @@
-//! Finding (Y9, K9): a question is answered from every message, event, summary, page and log there ever was.
+//! Finding (Y9, K9): a question is answered from every message, event, summary, page and log there
+//! ever was.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -76,8 +77,8 @@ pub struct Hit {
     pub why: Vec<Side>,
     /// What replaced it, if it is an event that was replaced.
     pub replaced_by: Option<EventId>,
-    /// Whether it is an event that waits for confirmation, or comes from a record of low trust: words to be quoted, not to be
-    /// believed. Every interface takes it from here.
+    /// Whether it is an event that waits for confirmation, or comes from a record of low trust:
+    /// words to be quoted, not to be believed. Every interface takes it from here.
     pub unconfirmed: bool,
     /// Whether it is a message that its conversation goes on without: it was edited or deleted.
     pub withdrawn: bool,
@@ -132,7 +133,11 @@ impl Held {
 
 impl Memory {
     /// Takes in what is new and makes ready for searching.
-    pub async fn finder<'a>(&'a self, embed: Option<&'a dyn Embed>, progress: Progress<'_>) -> Result<Finder<'a>> {
+    pub async fn finder<'a>(
+        &'a self,
+        embed: Option<&'a dyn Embed>,
+        progress: Progress<'_>,
+    ) -> Result<Finder<'a>> {
         self.store.take_in(false, progress).await?;
         let corpus = self.store.corpus().await?;
         let signs = match embed {
@@ -140,7 +145,14 @@ impl Memory {
             Some(_) => Held::All(self.store.signs().await?),
             None => Held::All(Arc::default()),
         };
-        Ok(Finder { memory: self, embed, reader: Reader::default(), voices: self.store.voices().await?, corpus, signs })
+        Ok(Finder {
+            memory: self,
+            embed,
+            reader: Reader::default(),
+            voices: self.store.voices().await?,
+            corpus,
+            signs,
+        })
     }
 
     /// Takes everything in again.
@@ -153,8 +165,14 @@ impl Memory {
         Ok(self.store.embedded().await?)
     }
 
-    /// Gives passages their vectors, the newest first, at most so many. Each batch is kept as soon as it is made.
-    pub async fn embed_passages(&self, embed: &dyn Embed, most: usize, progress: Progress<'_>) -> Result<Embedded> {
+    /// Gives passages their vectors, the newest first, at most so many. Each batch is kept as soon
+    /// as it is made.
+    pub async fn embed_passages(
+        &self,
+        embed: &dyn Embed,
+        most: usize,
+        progress: Progress<'_>,
+    ) -> Result<Embedded> {
         self.store.take_in(false, &|_, _| {}).await?;
         let mut waiting = self.store.without_vector(most).await?;
         let all = waiting.len();
@@ -167,19 +185,31 @@ impl Memory {
     }
 
     /// Gives these passages their vectors and keeps them.
-    async fn embed_these(&self, embed: &dyn Embed, numbers: &[u32]) -> Result<HashMap<u32, Packed>> {
+    async fn embed_these(
+        &self,
+        embed: &dyn Embed,
+        numbers: &[u32],
+    ) -> Result<HashMap<u32, Packed>> {
         let known = self.store.vectors(numbers).await?;
-        let mut vectors: HashMap<u32, Packed> = numbers.iter().zip(known).filter_map(|(&number, packed)| Some((number, packed?))).collect();
-        let missing: Vec<u32> = numbers.iter().copied().filter(|number| !vectors.contains_key(number)).collect();
+        let mut vectors: HashMap<u32, Packed> = numbers
+            .iter()
+            .zip(known)
+            .filter_map(|(&number, packed)| Some((number, packed?)))
+            .collect();
+        let missing: Vec<u32> =
+            numbers.iter().copied().filter(|number| !vectors.contains_key(number)).collect();
         let corpus = self.store.corpus().await?;
         // What answers a question means more with it.
-        let asked = |number: u32| corpus.beside(number, -1).filter(|&before| corpus.row(before).asks);
+        let asked =
+            |number: u32| corpus.beside(number, -1).filter(|&before| corpus.row(before).asks);
         let questions: Vec<u32> = missing.iter().filter_map(|&number| asked(number)).collect();
         let questions: HashMap<u32, String> = questions
             .iter()
             .copied()
             .zip(self.store.passages(&questions).await?)
-            .filter_map(|(number, placed)| Some((number, question::last_asked(&placed?.passage.text)?.to_owned())))
+            .filter_map(|(number, placed)| {
+                Some((number, question::last_asked(&placed?.passage.text)?.to_owned()))
+            })
             .collect();
         let texts: Vec<(u32, String)> = missing
             .iter()
@@ -188,14 +218,18 @@ impl Memory {
             .filter_map(|(number, placed)| {
                 let text = placed?.passage.text;
                 let question = asked(number).and_then(|before| questions.get(&before));
-                Some((number, question.map_or_else(|| text.clone(), |question| format!("{question} {text}"))))
+                Some((
+                    number,
+                    question.map_or_else(|| text.clone(), |question| format!("{question} {text}")),
+                ))
             })
             .collect();
         let list: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
         for ((number, _), vector) in texts.iter().zip(embed.embed(&list)?) {
             vectors.insert(*number, vector::pack(vector.numbers()));
         }
-        let kept: Vec<(u32, Packed)> = vectors.iter().map(|(&number, &packed)| (number, packed)).collect();
+        let kept: Vec<(u32, Packed)> =
+            vectors.iter().map(|(&number, &packed)| (number, packed)).collect();
         self.store.keep_vectors(&kept).await?;
         Ok(vectors)
     }
@@ -216,7 +250,11 @@ impl Finder<'_> {
     }
 
     /// The passages that are nearest by their signs, of those that are admitted.
-    async fn nearest(&self, to: &Signs, admits: &(dyn Fn(u32, &Row) -> bool + Sync)) -> Result<Vec<u32>> {
+    async fn nearest(
+        &self,
+        to: &Signs,
+        admits: &(dyn Fn(u32, &Row) -> bool + Sync),
+    ) -> Result<Vec<u32>> {
         let corpus = self.corpus.as_ref();
         if let Held::All(all) = &self.signs {
             let distances = icecore_kernels::differing(all.iter().map(|signs| signs.0), &to.0);
@@ -230,7 +268,10 @@ impl Finder<'_> {
             let mut distances = vec![u32::MAX; end as usize];
             found.iter().for_each(|&(number, distance)| distances[number as usize] = distance);
             let near = score::nearest(&distances, corpus, admits, NEAREST);
-            if near.len() >= NEAREST || found.len() < most || found.last().is_some_and(|(_, distance)| *distance >= DIMENSIONS as u32 / 2) {
+            if near.len() >= NEAREST
+                || found.len() < most
+                || found.last().is_some_and(|(_, distance)| *distance >= DIMENSIONS as u32 / 2)
+            {
                 return Ok(near);
             }
             most *= 8;
@@ -242,7 +283,12 @@ impl Finder<'_> {
         if !matches!(self.signs, Held::AtHome) {
             return Ok(None);
         }
-        let mut all: Vec<u32> = numbers.iter().flat_map(|&number| self.corpus.of_group(number)).chain(numbers).copied().collect();
+        let mut all: Vec<u32> = numbers
+            .iter()
+            .flat_map(|&number| self.corpus.of_group(number))
+            .chain(numbers)
+            .copied()
+            .collect();
         all.sort_unstable();
         all.dedup();
         let signs = self.memory.store.signs_of(&all).await?;
@@ -253,10 +299,15 @@ impl Finder<'_> {
     pub async fn search(&self, looking: &Looking) -> Result<Answer> {
         let (memory, corpus) = (self.memory, self.corpus.as_ref());
         // Who asks only for what is older asks as of then.
-        let now = looking.now.or_else(|| looking.before.map(|before| memory.zone.moment(before))).unwrap_or_else(|| memory.now());
+        let now = looking
+            .now
+            .or_else(|| looking.before.map(|before| memory.zone.moment(before)))
+            .unwrap_or_else(|| memory.now());
         let question = Question::read(&looking.text, &self.voices, now.day(), &self.reader);
         let groups: Option<HashSet<u32>> = match &looking.conversation {
-            Some(conversation) => Some(memory.store.groups_of(conversation).await?.into_iter().collect()),
+            Some(conversation) => {
+                Some(memory.store.groups_of(conversation).await?.into_iter().collect())
+            }
             None => None,
         };
         // What was not yet said cannot be found by somebody who asks as of then.
@@ -267,7 +318,10 @@ impl Finder<'_> {
             memory.zone.start_of(days.first).as_second()..memory.zone.start_of(end).as_second()
         };
         let when = looking.when.map(seconds);
-        let times = Times { now: now.at().as_second(), named: question.times.iter().copied().map(seconds).collect() };
+        let times = Times {
+            now: now.at().as_second(),
+            named: question.times.iter().copied().map(seconds).collect(),
+        };
         let admits = |_: u32, row: &Row| {
             row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
                 // A client's instructions to its model are no memory.
@@ -279,7 +333,10 @@ impl Finder<'_> {
         };
         let (sought, unknown) = self.sought(&question).await?;
         let vector = match self.embed {
-            Some(embed) if !question.spoken.is_empty() && (looking.rerank || self.has_vectors().await?) => {
+            Some(embed)
+                if !question.spoken.is_empty()
+                    && (looking.rerank || self.has_vectors().await?) =>
+            {
                 embed.embed(&[&question.spoken])?.pop().map(|vector| vector::pack(vector.numbers()))
             }
             _ => None,
@@ -293,32 +350,62 @@ impl Finder<'_> {
         if let Some(vector) = &vector {
             if let (true, Some(embed)) = (looking.rerank, self.embed) {
                 let best = pool.clone().ranked(corpus, &BY_WORDS);
-                let best: Vec<u32> = best.into_iter().take(ON_DEMAND).map(|(_, candidate)| candidate.passage).collect();
+                let best: Vec<u32> = best
+                    .into_iter()
+                    .take(ON_DEMAND)
+                    .map(|(_, candidate)| candidate.passage)
+                    .collect();
                 vectors = memory.embed_these(embed, &best).await?;
             }
-            // First by their signs, which are at hand; that is enough to say which are worth a closer look.
-            let made: HashMap<u32, Signs> = vectors.iter().map(|(&number, packed)| (number, packed.signs())).collect();
+            // First by their signs, which are at hand; that is enough to say which are worth a
+            // closer look.
+            let made: HashMap<u32, Signs> =
+                vectors.iter().map(|(&number, packed)| (number, packed.signs())).collect();
             let all: Vec<u32> = pool.candidates.iter().map(|candidate| candidate.passage).collect();
             let around = self.signs_around(&all).await?;
             let held = around.as_ref().unwrap_or(&self.signs);
-            let signs = |number: u32| made.get(&number).copied().or_else(|| held.get(number)).filter(|signs| !signs.is_none());
+            let signs = |number: u32| {
+                made.get(&number)
+                    .copied()
+                    .or_else(|| held.get(number))
+                    .filter(|signs| !signs.is_none())
+            };
             let asked = vector.signs();
-            let mut nearness: HashMap<u32, f32> =
-                all.iter().filter_map(|&number| Some((number, signs(number)?.nearness(&asked)))).collect();
+            let mut nearness: HashMap<u32, f32> = all
+                .iter()
+                .filter_map(|&number| Some((number, signs(number)?.nearness(&asked))))
+                .collect();
             let groups = score::group_nearness(&all, corpus, vector, &signs);
             pool.compare(corpus, &nearness, &groups);
             let best = pool.clone().ranked(corpus, &BY_MEANING);
-            let best: Vec<u32> = best.into_iter().take(COMPARED).map(|(_, candidate)| candidate.passage).collect();
-            let unread: Vec<u32> = best.into_iter().filter(|number| !vectors.contains_key(number)).collect();
+            let best: Vec<u32> =
+                best.into_iter().take(COMPARED).map(|(_, candidate)| candidate.passage).collect();
+            let unread: Vec<u32> =
+                best.into_iter().filter(|number| !vectors.contains_key(number)).collect();
             let read = memory.store.vectors(&unread).await?;
-            vectors.extend(unread.into_iter().zip(read).filter_map(|(number, packed)| Some((number, packed?))));
-            nearness.extend(vectors.iter().map(|(&number, packed)| (number, vector::dot(vector, packed))));
+            vectors.extend(
+                unread.into_iter().zip(read).filter_map(|(number, packed)| Some((number, packed?))),
+            );
+            nearness.extend(
+                vectors.iter().map(|(&number, packed)| (number, vector::dot(vector, packed))),
+            );
             pool.compare(corpus, &nearness, &groups);
         }
         // A word or two that stand nowhere and mean nothing near were looked up in vain.
-        let is_near = |packed: &Packed| vector.as_ref().is_some_and(|vector| vector::dot(vector, packed) >= FAR);
-        if sought.is_empty() && question.is_bare && question.asked.len() <= 2 && !vectors.values().any(is_near) {
-            return Ok(Answer { hits: Vec::new(), question, unknown, by_meaning: vector.is_some() });
+        let is_near = |packed: &Packed| {
+            vector.as_ref().is_some_and(|vector| vector::dot(vector, packed) >= FAR)
+        };
+        if sought.is_empty()
+            && question.is_bare
+            && question.asked.len() <= 2
+            && !vectors.values().any(is_near)
+        {
+            return Ok(Answer {
+                hits: Vec::new(),
+                question,
+                unknown,
+                by_meaning: vector.is_some(),
+            });
         }
         let weights = if vector.is_some() { BY_MEANING } else { BY_WORDS };
         let mut ranked = pool.ranked(corpus, &weights);
@@ -374,11 +461,12 @@ impl Finder<'_> {
         Ok(Answer { hits, question, unknown, by_meaning: vector.is_some() })
     }
 
-    /// The asked words with where they stand, and those that stand nowhere. A word that stands nowhere is looked for within
-    /// longer ones.
+    /// The asked words with where they stand, and those that stand nowhere. A word that stands
+    /// nowhere is looked for within longer ones.
     async fn sought(&self, question: &Question) -> Result<(Vec<Sought>, Vec<String>)> {
         let store = &self.memory.store;
-        let mut forms: Vec<Vec<String>> = question.asked.iter().map(|asked| asked.terms.clone()).collect();
+        let mut forms: Vec<Vec<String>> =
+            question.asked.iter().map(|asked| asked.terms.clone()).collect();
         let terms: Vec<String> = forms.iter().flatten().cloned().collect();
         let mut found = store.postings(&terms).await?.into_iter();
         let mut unknown = Vec::new();
@@ -386,7 +474,11 @@ impl Finder<'_> {
         for (asked, forms) in question.asked.iter().zip(&mut forms) {
             let mut postings: Vec<_> = found.by_ref().take(forms.len()).collect();
             if postings.iter().all(Vec::is_empty) {
-                let longest = forms.iter().max_by_key(|form| form.chars().count()).cloned().unwrap_or_default();
+                let longest = forms
+                    .iter()
+                    .max_by_key(|form| form.chars().count())
+                    .cloned()
+                    .unwrap_or_default();
                 if longest.chars().count() >= 3 {
                     postings = store.postings(&store.terms_with(&longest, PARTS_OF).await?).await?;
                 }
@@ -404,7 +496,11 @@ impl Finder<'_> {
     }
 
     /// What was said later above what it changed.
-    fn newest_first(&self, hits: Vec<(Candidate, Hit)>, vectors: &HashMap<u32, Packed>) -> Vec<(Candidate, Hit)> {
+    fn newest_first(
+        &self,
+        hits: Vec<(Candidate, Hit)>,
+        vectors: &HashMap<u32, Packed>,
+    ) -> Vec<(Candidate, Hit)> {
         let told: Vec<Told<'_>> = hits
             .iter()
             .map(|(candidate, hit)| {
@@ -441,7 +537,8 @@ impl Finder<'_> {
             events.retain(|event| event.ts.at() <= horizon);
         }
         let known = Ledger::of(events);
-        let known: HashMap<String, &Entry> = known.entries().iter().map(|entry| (entry.event.id.to_string(), entry)).collect();
+        let known: HashMap<String, &Entry> =
+            known.entries().iter().map(|entry| (entry.event.id.to_string(), entry)).collect();
         let mut settled: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());
         for (candidate, mut hit) in hits {
             let is_event = hit.placed.passage.kind == PassageKind::Event;
@@ -461,7 +558,9 @@ impl Finder<'_> {
             let mut moved = false;
             for at in 0..settled.len() {
                 let Some(by) = settled[at].1.replaced_by.map(|by| by.to_string()) else { continue };
-                if let Some(later) = (at + 1..settled.len()).find(|&later| settled[later].1.placed.passage.id == by) {
+                if let Some(later) =
+                    (at + 1..settled.len()).find(|&later| settled[later].1.placed.passage.id == by)
+                {
                     let hit = settled.remove(later);
                     settled.insert(at, hit);
                     moved = true;
@@ -476,15 +575,25 @@ impl Finder<'_> {
 
     async fn around(&self, number: u32, many: usize) -> Result<Vec<Passage>> {
         let many = i32::try_from(many.min(100)).unwrap_or(100);
-        let numbers: Vec<u32> =
-            (-many..=many).filter_map(|steps| if steps == 0 { Some(number) } else { self.corpus.beside(number, steps) }).collect();
-        let found = self.memory.store.passages(&numbers).await?.into_iter().flatten().map(|placed| placed.passage);
+        let numbers: Vec<u32> = (-many..=many)
+            .filter_map(
+                |steps| if steps == 0 { Some(number) } else { self.corpus.beside(number, steps) },
+            )
+            .collect();
+        let found = self
+            .memory
+            .store
+            .passages(&numbers)
+            .await?
+            .into_iter()
+            .flatten()
+            .map(|placed| placed.passage);
         Ok(found.filter(|passage| passage.role != Some(Role::System)).collect())
     }
 }
 
-/// One hit for what several say in the same words: the best of them. A word or two are too little to be the same by more than
-/// chance.
+/// One hit for what several say in the same words: the best of them. A word or two are too little
+/// to be the same by more than chance.
 fn folded(hits: Vec<(Candidate, Hit)>) -> Vec<(Candidate, Hit)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());

@@ -1,15 +1,19 @@
-//! Forgetting: what was said leaves memory, with everything that goes back to it, and does not come in again.
+//! Forgetting: what was said leaves memory, with everything that goes back to it, and does not come
+//! in again.
 //!
-//! What is to go is worked out first, in rounds: words lead to records and events, events to what was learnt from them. Then a
-//! tombstone is written, so that a run that dies is known and finished by the next; then every file is scrubbed, what is
-//! derived is made anew, and what was pressed from it is pressed again.
+//! What is to go is worked out first, in rounds: words lead to records and events, events to what
+//! was learnt from them. Then a tombstone is written, so that a run that dies is known and finished
+//! by the next; then every file is scrubbed, what is derived is made anew, and what was pressed
+//! from it is pressed again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Act, COMPACTS, Draft, Event, Origin, QUOTE};
-use icecore_domain::forget::{self, FEWEST_LETTERS, FEWEST_WORDS, FORGOTTEN, Fate, Scrub, Tombstone, Tombstones};
+use icecore_domain::forget::{
+    self, FEWEST_LETTERS, FEWEST_WORDS, FORGOTTEN, Fate, Scrub, Tombstone, Tombstones,
+};
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
@@ -33,12 +37,11 @@ use crate::{Error, Memory, Result};
 
 /// How a whole conversation is named.
 const CONVERSATION: &str = "conversation/";
-/// The note that says that something is being forgotten in every snapshot too, with its tombstone. It is this machine's alone:
-/// snapshots elsewhere are not made anew because of it.
+/// The note that says that something is being forgotten in every snapshot too, with its tombstone.
+/// It is this machine's alone: snapshots elsewhere are not made anew because of it.
 const HISTORY: &str = "forgetting-history.txt";
 /// What is said of it.
-pub(crate) const HISTORY_OWED: &str =
-    "something was to be forgotten in every snapshot, and that was cut short. `icecore forget --unfinished` finishes it";
+pub(crate) const HISTORY_OWED: &str = "something was to be forgotten in every snapshot, and that was cut short. `icecore forget --unfinished` finishes it";
 /// It has a few lines.
 const MOST_NOTE_BYTES: u64 = 64 * 1024;
 
@@ -160,7 +163,8 @@ impl Memory {
         let known = self.stones.read().unwrap_or_else(PoisonError::into_inner).0;
         if version != known {
             let stones = Tombstones::read(text.as_deref().unwrap_or_default());
-            *self.stones.write().unwrap_or_else(PoisonError::into_inner) = (version, Arc::new(stones));
+            *self.stones.write().unwrap_or_else(PoisonError::into_inner) =
+                (version, Arc::new(stones));
         }
         Ok(())
     }
@@ -175,7 +179,11 @@ impl Memory {
     }
 
     /// A record without what was forgotten; none if it was forgotten itself.
-    pub(crate) fn record_unless_forgotten(&self, record: Record, taken: &mut Taken) -> Option<Record> {
+    pub(crate) fn record_unless_forgotten(
+        &self,
+        record: Record,
+        taken: &mut Taken,
+    ) -> Option<Record> {
         let stones = self.tombstones();
         if stones.is_empty() {
             return Some(record);
@@ -204,26 +212,38 @@ impl Memory {
         )))
     }
 
-    /// What a snapshot has of a file, without what was forgotten since; `None` if the file is to be left alone.
-    #[expect(clippy::option_option, reason = "that a file was not there is not the same as that it is to be left alone")]
-    pub(crate) fn then_without_forgotten(&self, path: &DocPath, then: Option<Vec<u8>>) -> Option<Option<Vec<u8>>> {
+    /// What a snapshot has of a file, without what was forgotten since; `None` if the file is to be
+    /// left alone.
+    #[expect(
+        clippy::option_option,
+        reason = "that a file was not there is not the same as that it is to be left alone"
+    )]
+    pub(crate) fn then_without_forgotten(
+        &self,
+        path: &DocPath,
+        then: Option<Vec<u8>>,
+    ) -> Option<Option<Vec<u8>>> {
         let stones = self.tombstones();
         let Some(bytes) = &then else { return Some(then) };
         match stones.scrub().fate(path.as_str(), bytes) {
             Fate::Same => Some(then),
-            // It is rendered from what is left, and which of its entries are foreign is known for the file of now only.
+            // It is rendered from what is left, and which of its entries are foreign is known for
+            // the file of now only.
             _ if forget::is_cascade_file(path.as_str()) => None,
             Fate::Changed { bytes, .. } => Some(Some(bytes)),
             Fate::Gone => None,
         }
     }
 
-    /// Whether something was to be forgotten in every snapshot too, and that has not come to its end.
+    /// Whether something was to be forgotten in every snapshot too, and that has not come to its
+    /// end.
     pub(crate) async fn owes_history(&self) -> Result<bool> {
         let Some(note) = self.store.note(&path(HISTORY)?).await? else { return Ok(false) };
         let stones = self.tombstones();
         // A run that died before its tombstone was written had begun nothing.
-        Ok(String::from_utf8_lossy(&note).lines().any(|id| stones.all().iter().any(|stone| stone.id == id)))
+        Ok(String::from_utf8_lossy(&note)
+            .lines()
+            .any(|id| stones.all().iter().any(|stone| stone.id == id)))
     }
 
     /// Notes that what this tombstone took away is to go from every snapshot too.
@@ -232,10 +252,17 @@ impl Memory {
     }
 
     /// Finishes a forgetting that was cut short, before a snapshot can keep what was to go.
-    pub(crate) async fn finish_forgetting(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<()> {
+    pub(crate) async fn finish_forgetting(
+        &self,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<()> {
         self.renew_tombstones().await?;
-        if !self.looks_back().await? && (self.tombstones().unfinished().next().is_some() || self.owes_history().await?) {
-            self.forget(&Forget { by: "consolidation".into(), ..Forget::default() }, asking, watch).await?;
+        if !self.looks_back().await?
+            && (self.tombstones().unfinished().next().is_some() || self.owes_history().await?)
+        {
+            self.forget(&Forget { by: "consolidation".into(), ..Forget::default() }, asking, watch)
+                .await?;
         }
         Ok(())
     }
@@ -249,12 +276,20 @@ impl Memory {
     }
 
     /// Forgets, and says what went and where it still stands.
-    pub async fn forget(&self, wish: &Forget, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Forgot> {
+    pub async fn forget(
+        &self,
+        wish: &Forget,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Forgot> {
         if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can forget".into()));
+            return Err(Error::Nothing(
+                "the ledger goes on after that moment; only the memory of now can forget".into(),
+            ));
         }
         let _alone = self.claim_night().await?;
-        // What people wrote by hand is taken in first, so that it is forgotten with the rest, and what of it stays is kept.
+        // What people wrote by hand is taken in first, so that it is forgotten with the rest, and
+        // what of it stays is kept.
         self.renew_tombstones().await?;
         self.notice_all().await?;
         let mut curated = Curated::default();
@@ -282,7 +317,11 @@ impl Memory {
             let stone = match (begun, carried_in.first()) {
                 (Some(begun), _) if gone.is_empty() => begun,
                 // What is known by its hashes alone has its tombstone.
-                (None, Some(carried)) if wish.is_empty() && scrub.needles.phrases().next().is_none() => carried.clone(),
+                (None, Some(carried))
+                    if wish.is_empty() && scrub.needles.phrases().next().is_none() =>
+                {
+                    carried.clone()
+                }
                 _ => self.set_tombstone(&scrub, wish, history).await?,
             };
             watch("forgetting", 0, 0);
@@ -301,7 +340,9 @@ impl Memory {
             self.refresh_loops().await?;
             match self.press_again(&scrub, asking, watch).await {
                 Ok(pressed) => forgot.pressed = pressed.iter().map(ToString::to_string).collect(),
-                Err(Error::Busy(why)) => forgot.notes.push(format!("what was forgotten is not pressed again yet: {why}")),
+                Err(Error::Busy(why)) => {
+                    forgot.notes.push(format!("what was forgotten is not pressed again yet: {why}"))
+                }
                 Err(error) => return Err(error),
             }
             if touched.iter().any(|one| one.path == layout::RECALL) || gone.is_empty() {
@@ -315,7 +356,11 @@ impl Memory {
         }
         self.look_at_snapshots(history, &scrub, &mut forgot).await?;
         for stone in self.tombstones().unfinished() {
-            self.append_line(&path(layout::FORGOTTEN)?, &forget::done(&stone.id, &self.now().to_string())).await?;
+            self.append_line(
+                &path(layout::FORGOTTEN)?,
+                &forget::done(&stone.id, &self.now().to_string()),
+            )
+            .await?;
         }
         self.store.remove_note(&path(HISTORY)?).await?;
         self.renew_tombstones().await?;
@@ -342,9 +387,15 @@ impl Memory {
         // One salt for a vault; what makes it differ from that of another is what the vault holds.
         let salt = match stones.salt() {
             Some(salt) => salt.to_owned(),
-            None => Hash::of(&self.store.ledger().await?.bytes).then(now.as_bytes()).to_string()[..32].to_owned(),
+            None => Hash::of(&self.store.ledger().await?.bytes).then(now.as_bytes()).to_string()
+                [..32]
+                .to_owned(),
         };
-        let reason = wish.reason.as_deref().map(plain::one_line).filter(|reason| !scrub.needles.is_in(reason));
+        let reason = wish
+            .reason
+            .as_deref()
+            .map(plain::one_line)
+            .filter(|reason| !scrub.needles.is_in(reason));
         let stone = Tombstone::new(scrub, &now, &wish.by, reason.as_deref(), &salt);
         let known = stones.all().iter().any(|known| known.id == stone.id);
         if history {
@@ -357,18 +408,36 @@ impl Memory {
         Ok(stone.id)
     }
 
-    /// The pages that are about to be scrubbed, as they were when what people wrote into them was taken into the ledger; one that was
-    /// saved since counts as absent then.
-    async fn pages_taken_in(&self, scrub: &Scrub, curated: &Curated) -> Result<HashMap<DocPath, ContentVersion>> {
+    /// The pages that are about to be scrubbed, as they were when what people wrote into them was
+    /// taken into the ledger; one that was saved since counts as absent then.
+    async fn pages_taken_in(
+        &self,
+        scrub: &Scrub,
+        curated: &Curated,
+    ) -> Result<HashMap<DocPath, ContentVersion>> {
         let mut pages = HashMap::new();
-        for one in self.store.scrub(scrub, true).await?.iter().filter(|one| matches!(one.what, Became::Changed(_))) {
-            if let Some(page) = one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some()) {
+        for one in self
+            .store
+            .scrub(scrub, true)
+            .await?
+            .iter()
+            .filter(|one| matches!(one.what, Became::Changed(_)))
+        {
+            if let Some(page) =
+                one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some())
+            {
                 pages.insert(page, one.versions.0);
             }
         }
         // Looked at after it was read, so that what was saved before that is not passed over.
         let places: Vec<DocPath> = pages.keys().cloned().collect();
-        for (place, _) in self.store.unseen(&places).await?.into_iter().filter(|(place, stamp)| !curated.has_taken(place, stamp)) {
+        for (place, _) in self
+            .store
+            .unseen(&places)
+            .await?
+            .into_iter()
+            .filter(|(place, stamp)| !curated.has_taken(place, stamp))
+        {
             pages.insert(place, ContentVersion::ABSENT);
         }
         Ok(pages)
@@ -379,8 +448,13 @@ impl Memory {
         let ids: Vec<EventId> = ids.iter().copied().collect();
         let now = self.now();
         let entries = self.anywhere(&ids).await?;
-        let holds = entries.iter().filter(|entry| entry.event.is_statement() && !matches!(entry.standing, Standing::Retracted { .. }));
-        let draft = |event: &Event| Draft { origin: Origin::User, ..Draft::upon(event, Act::Retract, now, FORGOTTEN) };
+        let holds = entries.iter().filter(|entry| {
+            entry.event.is_statement() && !matches!(entry.standing, Standing::Retracted { .. })
+        });
+        let draft = |event: &Event| Draft {
+            origin: Origin::User,
+            ..Draft::upon(event, Act::Retract, now, FORGOTTEN)
+        };
         let drafts: Vec<Draft> = holds.map(|entry| draft(&entry.event)).collect();
         if !drafts.is_empty() {
             self.store.append(drafts, None).await?;
@@ -388,14 +462,24 @@ impl Memory {
         Ok(())
     }
 
-    /// Pages are made from events: those that were touched are made again from what is left of them.
-    /// A page that a person saved since what it says was taken into the ledger keeps what is left of that, for the next run.
-    async fn renew_views(&self, touched: &[Scrubbed], taken_in: &HashMap<DocPath, ContentVersion>, curated: &mut Curated) -> Result<()> {
+    /// Pages are made from events: those that were touched are made again from what is left of
+    /// them. A page that a person saved since what it says was taken into the ledger keeps what is
+    /// left of that, for the next run.
+    async fn renew_views(
+        &self,
+        touched: &[Scrubbed],
+        taken_in: &HashMap<DocPath, ContentVersion>,
+        curated: &mut Curated,
+    ) -> Result<()> {
         for one in touched.iter().filter(|one| matches!(one.what, Became::Changed(_))) {
-            let page = one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some() && !curated.held.contains(place));
+            let page =
+                one.path.parse::<DocPath>().ok().filter(|place| {
+                    PageKey::of_path(place).is_some() && !curated.held.contains(place)
+                });
             let Some(page) = page else { continue };
             let (before, after) = one.versions;
-            // What a run that died has scrubbed is not what was taken in, but nothing was left to take in then.
+            // What a run that died has scrubbed is not what was taken in, but nothing was left to
+            // take in then.
             if taken_in.get(&page).is_some_and(|taken_in| *taken_in != before) {
                 continue;
             }
@@ -407,40 +491,77 @@ impl Memory {
         self.rebuild_views(curated).await
     }
 
-    /// Makes the summaries again that were erased: those that are due, then those that had been asked for before their time.
-    async fn press_again(&self, scrub: &Scrub, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Vec<Period>> {
+    /// Makes the summaries again that were erased: those that are due, then those that had been
+    /// asked for before their time.
+    async fn press_again(
+        &self,
+        scrub: &Scrub,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Vec<Period>> {
         // Where no summary was touched, what is due waits for its time and its model.
         if scrub.periods.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pressed: Vec<Period> = self.roll(&Wish::default(), asking, watch).await?.pressed.iter().map(|node| node.period).collect();
+        let mut pressed: Vec<Period> = self
+            .roll(&Wish::default(), asking, watch)
+            .await?
+            .pressed
+            .iter()
+            .map(|node| node.period)
+            .collect();
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
-        let mut erased: Vec<_> = heads.into_iter().filter(|head| scrub.periods.contains_key(&head.period) && head.is_forgotten()).collect();
+        let mut erased: Vec<_> = heads
+            .into_iter()
+            .filter(|head| scrub.periods.contains_key(&head.period) && head.is_forgotten())
+            .collect();
         erased.sort_by_key(|head| (head.period.tier(), head.period));
         for head in erased {
-            let wish = Wish { tier: Some(head.period.tier()), days: Some(head.period.days()), sessions: head.session.map(|key| vec![key]) };
-            pressed.extend(self.roll(&wish, asking, watch).await?.pressed.iter().map(|node| node.period));
+            let wish = Wish {
+                tier: Some(head.period.tier()),
+                days: Some(head.period.days()),
+                sessions: head.session.map(|key| vec![key]),
+            };
+            pressed.extend(
+                self.roll(&wish, asking, watch).await?.pressed.iter().map(|node| node.period),
+            );
         }
         Ok(pressed)
     }
 
-    /// Summaries of a conversation on these days whose records were taken away say nothing from now on, and likewise those of the
-    /// days, weeks, months and years in which nothing else was said. Their earlier versions stay.
-    pub(crate) async fn empty_summaries(&self, conversation: &str, days: &BTreeSet<Date>) -> Result<()> {
+    /// Summaries of a conversation on these days whose records were taken away say nothing from now
+    /// on, and likewise those of the days, weeks, months and years in which nothing else was said.
+    /// Their earlier versions stay.
+    pub(crate) async fn empty_summaries(
+        &self,
+        conversation: &str,
+        days: &BTreeSet<Date>,
+    ) -> Result<()> {
         let known = self.known(false).await?;
         let sessions: BTreeSet<&SessionKey> = known.sessions.iter().map(|stat| &stat.key).collect();
         let due: BTreeSet<Period> = known.overdue().into_iter().map(|(period, _)| period).collect();
-        let is_of_days = |period: Period| days.iter().any(|day| Period::covering(period.tier(), *day) == Some(period));
-        let has_records = |period: Period| sessions.iter().any(|key| Period::covering(period.tier(), key.day) == Some(period));
+        let is_of_days = |period: Period| {
+            days.iter().any(|day| Period::covering(period.tier(), *day) == Some(period))
+        };
+        let has_records = |period: Period| {
+            sessions.iter().any(|key| Period::covering(period.tier(), key.day) == Some(period))
+        };
         let is_empty = |summary: &Summary| match &summary.session {
             Some(key) => key.conversation == conversation && !sessions.contains(key),
-            None => is_of_days(summary.period) && !has_records(summary.period) && !due.contains(&summary.period) && summary.messages > 0,
+            None => {
+                is_of_days(summary.period)
+                    && !has_records(summary.period)
+                    && !due.contains(&summary.period)
+                    && summary.messages > 0
+            }
         };
         let now = self.now();
         let all = self.store.summaries(&SummaryQuery::default()).await?.into_iter();
         let emptied: Vec<Summary> = all
             // What a file says that icecore did not write is not made from records.
-            .filter(|summary| summary.headline != FORGOTTEN && summary.maker != Maker::File && is_empty(summary))
+            .filter(|summary| {
+                summary.headline != FORGOTTEN && summary.maker != Maker::File && is_empty(summary)
+            })
             .map(|summary| Summary {
                 version: summary.version + 1,
                 headline: FORGOTTEN.into(),
@@ -465,7 +586,12 @@ impl Memory {
         self.write_views(&emptied, &mut Rolled::default()).await
     }
 
-    async fn look_at_snapshots(&self, history: bool, scrub: &Scrub, forgot: &mut Forgot) -> Result<()> {
+    async fn look_at_snapshots(
+        &self,
+        history: bool,
+        scrub: &Scrub,
+        forgot: &mut Forgot,
+    ) -> Result<()> {
         if self.history.available().await.is_err() {
             return Ok(());
         }
@@ -479,7 +605,9 @@ impl Memory {
         }
         match self.history.stands_in(&all).await {
             Ok(standing) => forgot.snapshots = Some(standing),
-            Err(error) => forgot.notes.push(format!("whether it stands in snapshots could not be looked at: {error}")),
+            Err(error) => forgot
+                .notes
+                .push(format!("whether it stands in snapshots could not be looked at: {error}")),
         }
         Ok(())
     }
@@ -489,7 +617,11 @@ impl Memory {
         let stones = self.tombstones();
         let mut scrub = stones.left_to_do();
         let carried_in = self.carried_in().await?;
-        stones.all().iter().filter(|stone| carried_in.contains(&stone.id)).for_each(|stone| stone.add_to(&mut scrub));
+        stones
+            .all()
+            .iter()
+            .filter(|stone| carried_in.contains(&stone.id))
+            .for_each(|stone| stone.add_to(&mut scrub));
         if wish.is_empty() {
             self.add_come_back(&mut scrub).await?;
         }
@@ -512,7 +644,9 @@ impl Memory {
         for _ in 0..MOST_ROUNDS {
             let found = self.look_for(&scrub).await?;
             by_id_only.extend(&found.by_id_only);
-            let is_new = |(folder, turns): (&String, &BTreeSet<u64>)| !scrub.turns.get(folder).is_some_and(|known| turns.is_subset(known));
+            let is_new = |(folder, turns): (&String, &BTreeSet<u64>)| {
+                !scrub.turns.get(folder).is_some_and(|known| turns.is_subset(known))
+            };
             let mut more = !found.events.is_subset(&scrub.events) || found.turns.iter().any(is_new);
             scrub.events.extend(&found.events);
             for phrase in &found.phrases {
@@ -528,12 +662,18 @@ impl Memory {
         let mut found = self.look_for(&scrub).await?;
         found.by_id_only = by_id_only;
         self.periods_of(&found, &mut scrub).await?;
-        let by_files = self.summary_versions().await?.into_iter().filter(|version| version.maker == Maker::File);
-        scrub.foreign_entries = by_files.map(|version| (version.period, version.headline)).collect();
+        let by_files = self
+            .summary_versions()
+            .await?
+            .into_iter()
+            .filter(|version| version.maker == Maker::File);
+        scrub.foreign_entries =
+            by_files.map(|version| (version.period, version.headline)).collect();
         Ok((scrub, found))
     }
 
-    /// What was forgotten and stands somewhere all the same, by its words, its events and its records: a merge may have brought it.
+    /// What was forgotten and stands somewhere all the same, by its words, its events and its
+    /// records: a merge may have brought it.
     async fn add_come_back(&self, scrub: &mut Scrub) -> Result<()> {
         let stones = self.tombstones();
         if stones.is_empty() {
@@ -542,7 +682,11 @@ impl Memory {
         scrub.needles.merge(stones.needles());
         scrub.records.extend(&stones.scrub().records);
         let erased = |event: &Event| event.content == FORGOTTEN;
-        let back = self.every_event().await?.into_iter().filter(|event| stones.scrub().events.contains(&event.id) && !erased(event));
+        let back = self
+            .every_event()
+            .await?
+            .into_iter()
+            .filter(|event| stones.scrub().events.contains(&event.id) && !erased(event));
         scrub.events.extend(back.map(|event| event.id));
         Ok(())
     }
@@ -555,19 +699,33 @@ impl Memory {
         let mut scrub = Scrub::default();
         self.add_come_back(&mut scrub).await?;
         let touched = self.store.scrub(&scrub, true).await?;
-        let is_remade = |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
-        Ok(touched.into_iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).map(|one| one.path).collect())
+        let is_remade =
+            |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
+        Ok(touched
+            .into_iter()
+            .filter(|one| one.what != Became::Left && !is_remade(&one.path))
+            .map(|one| one.path)
+            .collect())
     }
 
-    /// What another machine has forgotten stood in the summaries that were made until then, whatever their versions are called here.
-    async fn add_later_versions(&self, carried_in: &BTreeSet<String>, scrub: &mut Scrub) -> Result<()> {
+    /// What another machine has forgotten stood in the summaries that were made until then,
+    /// whatever their versions are called here.
+    async fn add_later_versions(
+        &self,
+        carried_in: &BTreeSet<String>,
+        scrub: &mut Scrub,
+    ) -> Result<()> {
         let stones = self.tombstones();
-        let carried: Vec<&Tombstone> = stones.all().iter().filter(|stone| carried_in.contains(&stone.id)).collect();
+        let carried: Vec<&Tombstone> =
+            stones.all().iter().filter(|stone| carried_in.contains(&stone.id)).collect();
         if carried.is_empty() {
             return Ok(());
         }
         for summary in self.summary_versions().await? {
-            let until = carried.iter().filter(|stone| stone.names_period(summary.period)).filter_map(|stone| Moment::read(&stone.ts));
+            let until = carried
+                .iter()
+                .filter(|stone| stone.names_period(summary.period))
+                .filter_map(|stone| Moment::read(&stone.ts));
             if until.map(|read| read.moment).any(|until| summary.recorded <= until) {
                 let upto = scrub.periods.entry(summary.period).or_default();
                 *upto = summary.version.max(*upto);
@@ -577,7 +735,12 @@ impl Memory {
     }
 
     /// Finds out what somebody means by an id.
-    async fn name_what_goes(&self, id: &str, scrub: &mut Scrub, named: &mut BTreeSet<String>) -> Result<()> {
+    async fn name_what_goes(
+        &self,
+        id: &str,
+        scrub: &mut Scrub,
+        named: &mut BTreeSet<String>,
+    ) -> Result<()> {
         if !named.insert(id.to_owned()) {
             return Ok(());
         }
@@ -603,7 +766,8 @@ impl Memory {
             return Ok(());
         }
         let name = id.trim_start_matches("[mem:").trim_end_matches(']').trim_end_matches(".md");
-        let name = name.strip_prefix(layout::MEMORIES).map_or(name, |name| name.trim_start_matches('/'));
+        let name =
+            name.strip_prefix(layout::MEMORIES).map_or(name, |name| name.trim_start_matches('/'));
         if let Ok(place) = format!("{}/{name}.md", layout::MEMORIES).parse::<DocPath>()
             && let Some(bytes) = self.store.document(&place).await?
             && let Some(event) = memo::read(&String::from_utf8_lossy(&bytes)).event
@@ -633,9 +797,19 @@ impl Memory {
     /// Every line of every record, with the file it stands in.
     async fn each_record(&self, mut take: impl FnMut(&DocPath, Record)) -> Result<()> {
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
-            for place in self.store.documents(folder).await?.into_iter().filter(|place| place.record_day().is_some()) {
+            for place in self
+                .store
+                .documents(folder)
+                .await?
+                .into_iter()
+                .filter(|place| place.record_day().is_some())
+            {
                 let text = self.store.document(&place).await?.unwrap_or_default();
-                for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {
+                for line in text
+                    .split(|byte| *byte == b'\n')
+                    .map(<[u8]>::trim_ascii)
+                    .filter(|line| !line.is_empty())
+                {
                     if let Ok(record) = record::read(line) {
                         take(&place, record);
                     }
@@ -653,7 +827,9 @@ impl Memory {
         let mut keys = std::collections::HashSet::new();
         self.each_record(|place, record| {
             let key = record.key();
-            if !scrub.conversations.contains(&record.conversation) && scrub.needles.is_in(&record.conversation) {
+            if !scrub.conversations.contains(&record.conversation)
+                && scrub.needles.is_in(&record.conversation)
+            {
                 found.called.insert(record.conversation.clone());
             }
             let erased = scrub.records.contains(&key);
@@ -661,7 +837,9 @@ impl Memory {
                 sources.insert(format!("{place}#{}", record.id));
             }
             // What a run that died has scrubbed already touches nothing any more.
-            if (erased && record.text == FORGOTTEN) || (!erased && scrub.needles.record(&record).is_none()) {
+            if (erased && record.text == FORGOTTEN)
+                || (!erased && scrub.needles.record(&record).is_none())
+            {
                 return;
             }
             if keys.insert(key) {
@@ -675,7 +853,11 @@ impl Memory {
         })
         .await?;
         for place in self.store.documents("conversations").await? {
-            let Some(folder) = forget::conversation_folder(place.as_str()).filter(|_| place.name() == "events.jsonl") else { continue };
+            let Some(folder) = forget::conversation_folder(place.as_str())
+                .filter(|_| place.name() == "events.jsonl")
+            else {
+                continue;
+            };
             let whole = scrub.folders.contains(folder);
             let text = self.store.document(&place).await?.unwrap_or_default();
             for event in Ledger::read(&text, None).entries().iter().map(|entry| &entry.event) {
@@ -684,7 +866,12 @@ impl Memory {
                 if said && let Some(turn) = turn {
                     found.turns.entry(folder.to_owned()).or_default().insert(turn);
                 }
-                if whole || said || turn.is_some_and(|turn| scrub.turns.get(folder).is_some_and(|turns| turns.contains(&turn))) {
+                if whole
+                    || said
+                    || turn.is_some_and(|turn| {
+                        scrub.turns.get(folder).is_some_and(|turns| turns.contains(&turn))
+                    })
+                {
                     sources.insert(format!("{place}#{}", event.id));
                 }
             }
@@ -695,8 +882,11 @@ impl Memory {
             let said = scrub.is_in_event(&event);
             let learnt = sources.contains(&event.source);
             let compacts = || event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
-            let acts = event.act != Act::Assert && event.related.iter().any(|id| scrub.events.contains(id));
-            let stands_for = compacts().iter().any(|id| id.parse().is_ok_and(|id: EventId| scrub.events.contains(&id)));
+            let acts = event.act != Act::Assert
+                && event.related.iter().any(|id| scrub.events.contains(id));
+            let stands_for = compacts()
+                .iter()
+                .any(|id| id.parse().is_ok_and(|id: EventId| scrub.events.contains(&id)));
             if !(named || said || learnt || acts || stands_for) {
                 continue;
             }
@@ -706,11 +896,14 @@ impl Memory {
             }
             found.events.insert(event.id);
             found.days.insert(event.ts.day());
-            // What was only found by its id leaves its words elsewhere; those that say it are found by that.
+            // What was only found by its id leaves its words elsewhere; those that say it are found
+            // by that.
             if said || acts {
                 continue;
             }
-            for text in [Some(event.content.clone()), event.field::<String>(QUOTE)].into_iter().flatten() {
+            for text in
+                [Some(event.content.clone()), event.field::<String>(QUOTE)].into_iter().flatten()
+            {
                 if forget::count_words(&text) >= FEWEST_WORDS {
                     found.phrases.insert(text);
                 } else {
@@ -736,7 +929,8 @@ impl Memory {
         Ok(lines.flat_map(|line| line::parse(line).events).collect())
     }
 
-    /// The summaries that tell of days and sessions with something to forget: whatever words they found for it, they go.
+    /// The summaries that tell of days and sessions with something to forget: whatever words they
+    /// found for it, they go.
     async fn periods_of(&self, found: &Found, scrub: &mut Scrub) -> Result<()> {
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
         let mut days: BTreeSet<Date> = found.days.clone();
@@ -746,13 +940,20 @@ impl Memory {
             .summaries(&SummaryQuery::default())
             .await?
             .into_iter()
-            .map(|summary| (summary.period, scrub.needles.is_in(&summary.headline) || scrub.needles.is_in(&summary.body)))
+            .map(|summary| {
+                (
+                    summary.period,
+                    scrub.needles.is_in(&summary.headline) || scrub.needles.is_in(&summary.body),
+                )
+            })
             .collect();
         days.extend(said.iter().filter(|(_, said)| **said).map(|(period, _)| period.days().first));
         for head in heads {
             let tier = head.period.tier();
             let goes = match tier {
-                Tier::Session => head.session.as_ref().is_some_and(|key| found.sessions.contains(key)),
+                Tier::Session => {
+                    head.session.as_ref().is_some_and(|key| found.sessions.contains(key))
+                }
                 _ => days.iter().any(|day| Period::covering(tier, *day) == Some(head.period)),
             };
             if goes || said.get(&head.period) == Some(&true) {
@@ -765,15 +966,22 @@ impl Memory {
 }
 
 fn told(scrub: &Scrub, found: &Found, touched: &[Scrubbed]) -> Forgetting {
-    let is_remade = |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
-    let kept: Vec<&Scrubbed> = touched.iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).collect();
+    let is_remade =
+        |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
+    let kept: Vec<&Scrubbed> =
+        touched.iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).collect();
     // Views of everything are always made again; alone they are no reason to forget.
-    let places = kept
-        .iter()
-        .map(|one| Place { path: one.path.clone(), lines: if let Became::Changed(lines) = one.what { Some(lines) } else { None } });
+    let places = kept.iter().map(|one| Place {
+        path: one.path.clone(),
+        lines: if let Became::Changed(lines) = one.what { Some(lines) } else { None },
+    });
     let places: Vec<Place> = places.collect();
     if places.is_empty() {
-        let left = touched.iter().filter(|one| one.what == Became::Left).map(|one| one.path.clone()).collect();
+        let left = touched
+            .iter()
+            .filter(|one| one.what == Became::Left)
+            .map(|one| one.path.clone())
+            .collect();
         return Forgetting { left, ..Forgetting::default() };
     }
     Forgetting {
@@ -782,7 +990,11 @@ fn told(scrub: &Scrub, found: &Found, touched: &[Scrubbed]) -> Forgetting {
         summaries: scrub.periods.keys().map(ToString::to_string).collect(),
         turns: found.turns.values().map(BTreeSet::len).sum(),
         places,
-        left: touched.iter().filter(|one| one.what == Became::Left).map(|one| one.path.clone()).collect(),
+        left: touched
+            .iter()
+            .filter(|one| one.what == Became::Left)
+            .map(|one| one.path.clone())
+            .collect(),
         by_id_only: found.by_id_only.iter().copied().collect(),
     }
 }

@@ -1,7 +1,8 @@
-//! The gate's other doors: what comes in as an event, a note, a page or a file, and not as a message.
+//! The gate's other doors: what comes in as an event, a note, a page or a file, and not as a
+//! message.
 //!
-//! [`capture`](crate::Taken) has the gate itself. Whatever enters memory by another way goes through it here, field by field,
-//! and what was hidden is told by the verb that took it in.
+//! [`capture`](crate::Taken) has the gate itself. Whatever enters memory by another way goes
+//! through it here, field by field, and what was hidden is told by the verb that took it in.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,9 @@ pub(crate) fn new_marker_key() -> Result<MarkerKey> {
     Ok(MarkerKey::new(bytes))
 }
 
-/// The home's key for the marks of hidden secrets, made if it has none. Where none can be kept, as on a disk that cannot be
-/// written, one of this process does: marks are safe under any key, and equal ones are only for people to see.
+/// The home's key for the marks of hidden secrets, made if it has none. Where none can be kept, as
+/// on a disk that cannot be written, one of this process does: marks are safe under any key, and
+/// equal ones are only for people to see.
 pub(crate) async fn marker_key(store: &dyn Store) -> Result<MarkerKey> {
     let known = store.marker_key().await;
     if let Ok(Some(key)) = known {
@@ -37,10 +39,13 @@ pub(crate) async fn marker_key(store: &dyn Store) -> Result<MarkerKey> {
     Ok(store.set_marker_key(&fresh, is_broken).await.unwrap_or(fresh))
 }
 
-/// A text that is JSON, with each string passed as it is meant, without the escapes of JSON; `None` if it is none, or nothing
-/// changed.
+/// A text that is JSON, with each string passed as it is meant, without the escapes of JSON; `None`
+/// if it is none, or nothing changed.
 pub(crate) fn pass_json(text: &str, pass: &mut dyn FnMut(String) -> String) -> Option<String> {
-    let mut value = text.starts_with(['{', '[', '"']).then(|| serde_json::from_str::<Value>(text).ok()).flatten()?;
+    let mut value = text
+        .starts_with(['{', '[', '"'])
+        .then(|| serde_json::from_str::<Value>(text).ok())
+        .flatten()?;
     pass_strings(&mut value, pass).then(|| value.to_string())
 }
 
@@ -53,14 +58,20 @@ fn pass_strings(value: &mut Value, pass: &mut dyn FnMut(String) -> String) -> bo
             *text = passed;
             is_changed
         }
-        Value::Array(values) => values.iter_mut().map(|value| usize::from(pass_strings(value, pass))).sum::<usize>() > 0,
-        Value::Object(fields) => fields.values_mut().map(|value| usize::from(pass_strings(value, pass))).sum::<usize>() > 0,
+        Value::Array(values) => {
+            values.iter_mut().map(|value| usize::from(pass_strings(value, pass))).sum::<usize>() > 0
+        }
+        Value::Object(fields) => {
+            fields.values_mut().map(|value| usize::from(pass_strings(value, pass))).sum::<usize>()
+                > 0
+        }
         _ => false,
     }
 }
 
 impl Memory {
-    /// A text through the gate; what was hidden is added up. For doors that keep files of their own.
+    /// A text through the gate; what was hidden is added up. For doors that keep files of their
+    /// own.
     pub fn gate_told(&self, text: &str, hidden: &mut Secrets) -> String {
         let mut taken = Taken::default();
         let text = self.gate(text, &mut taken).text;
@@ -70,7 +81,8 @@ impl Memory {
         self.unless_forgotten(text)
     }
 
-    /// What somebody said, looked at with their name: a transcript without marks of its own takes `Authorization:` for one.
+    /// What somebody said, looked at with their name: a transcript without marks of its own takes
+    /// `Authorization:` for one.
     pub(crate) fn gate_spoken(&self, name: &str, text: &str, taken: &mut Taken) -> Passed {
         let label = format!("{name}: ");
         let mut seen = Taken::default();
@@ -100,13 +112,22 @@ impl Memory {
                 Scope::Project(name) => Scope::Project(pass(name)),
                 Scope::Conversation(id) => Scope::Conversation(pass(id)),
             },
-            extra: draft.extra.into_iter().map(|(name, raw)| self.gate_field(name, raw, &mut |raw| pass(raw))).collect(),
+            extra: draft
+                .extra
+                .into_iter()
+                .map(|(name, raw)| self.gate_field(name, raw, &mut |raw| pass(raw)))
+                .collect(),
             ..draft
         }
     }
 
     /// A field that somebody else put there: its name may be what tells that its value is a secret.
-    pub(crate) fn gate_field(&self, name: String, raw: String, pass: &mut dyn FnMut(String) -> String) -> (String, String) {
+    pub(crate) fn gate_field(
+        &self,
+        name: String,
+        raw: String,
+        pass: &mut dyn FnMut(String) -> String,
+    ) -> (String, String) {
         let raw = pass_json(&raw, pass).unwrap_or(raw);
         let whole = format!("{{{}:{raw}}}", Value::from(name.as_str()));
         let passed = pass(whole.clone());
@@ -121,9 +142,13 @@ impl Memory {
         }
     }
 
-    /// Keeps a state of the vault in its history. What people wrote since it was last looked at is hidden first: what is in the
-    /// history stays there.
-    pub(crate) async fn keep_state(&self, note: &str, hidden: &mut Secrets) -> Result<Option<Snapshot>> {
+    /// Keeps a state of the vault in its history. What people wrote since it was last looked at is
+    /// hidden first: what is in the history stays there.
+    pub(crate) async fn keep_state(
+        &self,
+        note: &str,
+        hidden: &mut Secrets,
+    ) -> Result<Option<Snapshot>> {
         let mut places = self.store.documents("memory").await?;
         places.retain(|place| place.log_day().is_some());
         places.extend(self.pages_and_memories().await?);
@@ -134,9 +159,14 @@ impl Memory {
         Ok(self.history.snapshot(note, self.clock.now()).await?)
     }
 
-    /// Hides secrets that a person wrote into files of the vault, and takes out what was forgotten and is written there again. A file
-    /// that is saved at the same moment is left for the next time. Whether any file was changed.
-    pub(crate) async fn hide_in_files<'a>(&self, places: impl IntoIterator<Item = &'a DocPath>, hidden: &mut Secrets) -> Result<bool> {
+    /// Hides secrets that a person wrote into files of the vault, and takes out what was forgotten
+    /// and is written there again. A file that is saved at the same moment is left for the next
+    /// time. Whether any file was changed.
+    pub(crate) async fn hide_in_files<'a>(
+        &self,
+        places: impl IntoIterator<Item = &'a DocPath>,
+        hidden: &mut Secrets,
+    ) -> Result<bool> {
         let mut any = false;
         self.renew_tombstones().await?;
         let stones = self.tombstones();
@@ -160,7 +190,9 @@ impl Memory {
                 continue;
             }
             match self.store.swap(place, fit.as_bytes(), ContentVersion::of(Some(&bytes))).await {
-                Err(StoreError::Moved { .. } | StoreError::Denied { .. } | StoreError::Link(_)) => continue,
+                Err(StoreError::Moved { .. } | StoreError::Denied { .. } | StoreError::Link(_)) => {
+                    continue;
+                }
                 other => other?,
             }
             for found in found {

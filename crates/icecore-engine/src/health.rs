@@ -113,7 +113,8 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Counted> {
     for name in names {
         *counts.entry(name).or_default() += 1;
     }
-    let mut counts: Vec<Counted> = counts.into_iter().map(|(name, count)| Counted { name: name.to_owned(), count }).collect();
+    let mut counts: Vec<Counted> =
+        counts.into_iter().map(|(name, count)| Counted { name: name.to_owned(), count }).collect();
     counts.sort_by_key(|counted| std::cmp::Reverse(counted.count));
     counts
 }
@@ -143,7 +144,12 @@ impl Memory {
     pub async fn figures(&self, days: Days) -> Result<BTreeMap<Date, Figures>> {
         let mut all: BTreeMap<Date, Figures> = BTreeMap::new();
         for run in self.runs(FIGURED).await? {
-            let Some(day) = Moment::read(&run.ts).map(|read| read.moment.day()).filter(|day| days.contains(*day)) else { continue };
+            let Some(day) = Moment::read(&run.ts)
+                .map(|read| read.moment.day())
+                .filter(|day| days.contains(*day))
+            else {
+                continue;
+            };
             let figures = all.entry(day).or_default();
             figures.refused += usize::from(run.refused);
             figures.runs += usize::from(!run.refused);
@@ -152,11 +158,13 @@ impl Memory {
             figures.millis += run.millis;
         }
         for place in self.store.documents("memory/spend").await? {
-            let day = place.name().strip_suffix(".jsonl").and_then(|name| name.parse::<Date>().ok());
+            let day =
+                place.name().strip_suffix(".jsonl").and_then(|name| name.parse::<Date>().ok());
             let Some(day) = day.filter(|day| days.contains(*day)) else { continue };
             let spent = self.spent(day).await?;
             let figures = all.entry(day).or_default();
-            (figures.tokens_in, figures.tokens_out, figures.asked) = (spent.tokens_in, spent.tokens_out, spent.asked);
+            (figures.tokens_in, figures.tokens_out, figures.asked) =
+                (spent.tokens_in, spent.tokens_out, spent.asked);
         }
         Ok(all)
     }
@@ -164,7 +172,10 @@ impl Memory {
     /// The jobs that ran, the newest first.
     pub async fn jobs_ran(&self, most: usize) -> Result<Vec<JobRan>> {
         let (text, _) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
-        let mut ran: Vec<JobRan> = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        let mut ran: Vec<JobRan> = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect();
         ran.reverse();
         ran.truncate(most);
         Ok(ran)
@@ -179,9 +190,16 @@ impl Memory {
         Ok(Coverage { ok, sessions: known.sessions.len(), summaries: heads.len(), findings })
     }
 
-    /// Events page by page, the newest first. Each count is of what the other filters let through, so that it says what a change of its own
-    /// would give.
-    pub async fn ledger_page(&self, which: EventQuery, status: Status, acts: bool, offset: usize, limit: usize) -> Result<LedgerPage> {
+    /// Events page by page, the newest first. Each count is of what the other filters let through,
+    /// so that it says what a change of its own would give.
+    pub async fn ledger_page(
+        &self,
+        which: EventQuery,
+        status: Status,
+        acts: bool,
+        offset: usize,
+        limit: usize,
+    ) -> Result<LedgerPage> {
         let wide = EventQuery {
             standing: Wanted::Any,
             kinds: Vec::new(),
@@ -202,33 +220,65 @@ impl Memory {
         let passes = |entry: &Entry, but: Filter| {
             let event = &entry.event;
             (but == Filter::Kind || which.kinds.is_empty() || which.kinds.contains(&event.kind))
-                && (but == Filter::Priority || which.priorities.is_empty() || which.priorities.contains(&event.priority))
-                && (but == Filter::Entity || which.entity.as_ref().is_none_or(|entity| event.entity.as_ref() == Some(entity)))
+                && (but == Filter::Priority
+                    || which.priorities.is_empty()
+                    || which.priorities.contains(&event.priority))
+                && (but == Filter::Entity
+                    || which
+                        .entity
+                        .as_ref()
+                        .is_none_or(|entity| event.entity.as_ref() == Some(entity)))
                 && which.tags.iter().all(|tag| event.tags.contains(tag))
                 && (but == Filter::Status || stands(entry))
         };
         let but = |filter: Filter| found.iter().filter(move |entry| passes(entry, filter));
-        let words = |list: Vec<&'static str>, filter: Filter, of: &dyn Fn(&Entry) -> &'static str| -> Vec<Counted> {
+        let words = |list: Vec<&'static str>,
+                     filter: Filter,
+                     of: &dyn Fn(&Entry) -> &'static str|
+         -> Vec<Counted> {
             let count = |word: &str| but(filter).filter(|entry| of(entry) == word).count();
-            let all = list.into_iter().map(|word| Counted { name: word.to_owned(), count: count(word) });
+            let all =
+                list.into_iter().map(|word| Counted { name: word.to_owned(), count: count(word) });
             all.filter(|counted| counted.count > 0).collect()
         };
         let mut facets = Facets {
-            kinds: words(Kind::ALL.iter().map(|kind| kind.word()).collect(), Filter::Kind, &|entry| entry.event.kind.word()),
-            priority: words(Priority::ALL.iter().map(|priority| priority.word()).collect(), Filter::Priority, &|entry| {
-                entry.event.priority.word()
-            }),
-            status: words(vec!["active", "superseded", "closed", "retracted"], Filter::Status, &|entry| entry.standing.word()),
+            kinds: words(
+                Kind::ALL.iter().map(|kind| kind.word()).collect(),
+                Filter::Kind,
+                &|entry| entry.event.kind.word(),
+            ),
+            priority: words(
+                Priority::ALL.iter().map(|priority| priority.word()).collect(),
+                Filter::Priority,
+                &|entry| entry.event.priority.word(),
+            ),
+            status: words(
+                vec!["active", "superseded", "closed", "retracted"],
+                Filter::Status,
+                &|entry| entry.standing.word(),
+            ),
             entity: counted(but(Filter::Entity).filter_map(|entry| entry.event.entity.as_deref())),
             // Several labels narrow down together, so that each counts within what is there.
-            tag: counted(but(Filter::None).flat_map(|entry| entry.event.tags.iter().map(String::as_str))),
+            tag: counted(
+                but(Filter::None).flat_map(|entry| entry.event.tags.iter().map(String::as_str)),
+            ),
         };
         facets.entity.truncate(FACETS);
         facets.tag.truncate(FACETS);
         let total = but(Filter::None).count();
-        let events: Vec<Entry> = found.iter().rev().filter(|entry| passes(entry, Filter::None)).skip(offset).take(limit).cloned().collect();
-        let waiting =
-            events.iter().filter(|entry| entry.standing.is_active() && entry.is_quarantined()).map(|entry| entry.event.id).collect();
+        let events: Vec<Entry> = found
+            .iter()
+            .rev()
+            .filter(|entry| passes(entry, Filter::None))
+            .skip(offset)
+            .take(limit)
+            .cloned()
+            .collect();
+        let waiting = events
+            .iter()
+            .filter(|entry| entry.standing.is_active() && entry.is_quarantined())
+            .map(|entry| entry.event.id)
+            .collect();
         Ok(LedgerPage { events, waiting, total, offset, facets })
     }
 }

@@ -37,11 +37,13 @@ pub struct UndoneFile {
     pub what: &'static str,
 }
 
-/// The notes of an undo's own snapshots. They are how a second undo, or one after a crash, knows what the last one did.
+/// The notes of an undo's own snapshots. They are how a second undo, or one after a crash, knows
+/// what the last one did.
 const BEFORE: &str = "before undo to ";
 /// How the note of an event begins that an undo took something back with.
 pub(crate) const UNDONE: &str = "Undone:";
-/// So often an undo looks again at files that were saved while it was at them; each time is a snapshot.
+/// So often an undo looks again at files that were saved while it was at them; each time is a
+/// snapshot.
 const UNDO_ATTEMPTS: usize = 3;
 /// What is said of a file that was saved again and again while it was to come back.
 const LEFT: &str = "left as it is: it was saved meanwhile";
@@ -81,14 +83,19 @@ impl Memory {
         Ok(self.history.snapshots(most).await?)
     }
 
-    /// Goes back to the last snapshot, or to `to`. The state before is kept as a snapshot, so nothing is lost on the
-    /// way and a second undo comes back. `None` if nothing has changed since.
+    /// Goes back to the last snapshot, or to `to`. The state before is kept as a snapshot, so
+    /// nothing is lost on the way and a second undo comes back. `None` if nothing has changed
+    /// since.
     pub async fn undo(&self, to: Option<&str>) -> Result<Option<Undone>> {
         let _alone = self.claim_night().await?;
         self.renew_tombstones().await?;
         let snapshots = self.history.snapshots(1_000).await?;
-        let named =
-            |id: &str| snapshots.iter().find(|snapshot| id.len() >= 4 && snapshot.id.starts_with(&id.to_ascii_lowercase())).cloned();
+        let named = |id: &str| {
+            snapshots
+                .iter()
+                .find(|snapshot| id.len() >= 4 && snapshot.id.starts_with(&id.to_ascii_lowercase()))
+                .cloned()
+        };
         let target = match to {
             None => snapshots.first().cloned(),
             Some(id) => named(id),
@@ -96,18 +103,30 @@ impl Memory {
         let Some(mut target) = target else {
             return Err(Error::Nothing(match to {
                 None => "there is no snapshot to go back to; `icecore snapshot` makes one".into(),
-                Some(id) => format!("there is no snapshot `{id}`; `icecore snapshot --list` shows them"),
+                Some(id) => {
+                    format!("there is no snapshot `{id}`; `icecore snapshot --list` shows them")
+                }
             }));
         };
-        // An undo that died left the state before it as the last snapshot: go on to where it was going.
+        // An undo that died left the state before it as the last snapshot: go on to where it was
+        // going.
         let unfinished = target.note.strip_prefix(BEFORE).filter(|_| to.is_none()).and_then(named);
         target = unfinished.unwrap_or(target);
-        let before = self.keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new()).await?;
-        let from = before.as_ref().or(snapshots.first()).map_or(String::new(), |snapshot| snapshot.id.clone());
+        let before =
+            self.keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new()).await?;
+        let from = before
+            .as_ref()
+            .or(snapshots.first())
+            .map_or(String::new(), |snapshot| snapshot.id.clone());
         let mut plan = self.plan_undo(&target).await?;
         if plan.is_empty() && to.is_none() {
             // Nothing to take back. If the last thing done was an undo, this one takes that back.
-            match target.note.strip_prefix(AFTER).and_then(|note| note.split_once(FROM)).and_then(|(_, from)| named(from)) {
+            match target
+                .note
+                .strip_prefix(AFTER)
+                .and_then(|note| note.split_once(FROM))
+                .and_then(|(_, from)| named(from))
+            {
                 Some(from) => target = from,
                 None => return Ok(None),
             }
@@ -121,7 +140,9 @@ impl Memory {
                 break;
             }
             // What was saved meanwhile is kept before it goes, and decided about as it is now.
-            let again = self.keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new()).await?;
+            let again = self
+                .keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new())
+                .await?;
             kept = again.map_or(kept, |snapshot| snapshot.id);
             let next = self.plan_undo(&target).await?;
             plan = Plan { ledger_then: plan.ledger_then.or(next.ledger_then), ..next };
@@ -131,7 +152,8 @@ impl Memory {
         let ledger_then = plan.ledger_then;
         if files.iter().any(|file| file.path == layout::LEDGER && file.what != LEFT) {
             // What was recorded while lines were missing may have taken their ids.
-            self.set_broken_lines_aside(&undo::told(ledger_then.as_deref().unwrap_or_default())).await?;
+            self.set_broken_lines_aside(&undo::told(ledger_then.as_deref().unwrap_or_default()))
+                .await?;
             self.accept().await?;
         }
         let retracted = match ledger_then {
@@ -140,20 +162,37 @@ impl Memory {
         };
         self.refresh_loops().await?;
         // The mark that it is done; and the next undo starts from here.
-        self.keep_state(&format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)), &mut Secrets::new()).await?;
-        Ok(Some(Undone { to: target.id, note: target.note, before: Some(from).filter(|from| !from.is_empty()), files, retracted }))
+        self.keep_state(
+            &format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)),
+            &mut Secrets::new(),
+        )
+        .await?;
+        Ok(Some(Undone {
+            to: target.id,
+            note: target.note,
+            before: Some(from).filter(|from| !from.is_empty()),
+            files,
+            retracted,
+        }))
     }
 
-    /// Does to the files what was planned, and returns those that stay as they are because they were saved meanwhile: since the plan
-    /// was made, or since the snapshot `kept` of the state before.
-    async fn carry_out_undo(&self, plan: &Plan, kept: &str, files: &mut Vec<UndoneFile>) -> Result<Vec<DocPath>> {
+    /// Does to the files what was planned, and returns those that stay as they are because they
+    /// were saved meanwhile: since the plan was made, or since the snapshot `kept` of the state
+    /// before.
+    async fn carry_out_undo(
+        &self,
+        plan: &Plan,
+        kept: &str,
+        files: &mut Vec<UndoneFile>,
+    ) -> Result<Vec<DocPath>> {
         let is_lost = |step: &Step| matches!(step, Step::Restore(_) | Step::Remove);
         // What goes or is written over must be in that snapshot.
-        let saved: HashSet<DocPath> = if kept.is_empty() || !plan.files.iter().any(|(_, step, _)| is_lost(step)) {
-            HashSet::new()
-        } else {
-            self.history.changes_since(kept).await?.into_iter().map(|(path, _)| path).collect()
-        };
+        let saved: HashSet<DocPath> =
+            if kept.is_empty() || !plan.files.iter().any(|(_, step, _)| is_lost(step)) {
+                HashSet::new()
+            } else {
+                self.history.changes_since(kept).await?.into_iter().map(|(path, _)| path).collect()
+            };
         let mut left = Vec::new();
         for (path, step, from) in &plan.files {
             if is_lost(step) && saved.contains(path) && *from != ContentVersion::ABSENT {
@@ -163,11 +202,14 @@ impl Memory {
             let (done, what) = match step {
                 Step::Leave => continue,
                 Step::Remove => (self.store.remove_unchanged(path, *from).await, "removed"),
-                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => {
-                    (self.store.replace_ledger(bytes, plan.position).await, "lost lines brought back")
-                }
+                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => (
+                    self.store.replace_ledger(bytes, plan.position).await,
+                    "lost lines brought back",
+                ),
                 Step::Restore(bytes) => (self.store.swap(path, bytes, *from).await, "restored"),
-                Step::Merge(bytes) => (self.store.swap(path, bytes, *from).await, "lost lines brought back"),
+                Step::Merge(bytes) => {
+                    (self.store.swap(path, bytes, *from).await, "lost lines brought back")
+                }
             };
             match done {
                 Err(StoreError::Moved { .. }) => left.push(path.clone()),
@@ -184,16 +226,26 @@ impl Memory {
     /// What going back to `target` would change.
     async fn plan_undo(&self, target: &Snapshot) -> Result<Plan> {
         let text = self.store.ledger().await?;
-        let mut plan = Plan { files: Vec::new(), position: text.position, ledger_then: None, retracts: false };
+        let mut plan =
+            Plan { files: Vec::new(), position: text.position, ledger_then: None, retracts: false };
         for (path, then) in self.history.changes_since(&target.id).await? {
             let Some(then) = self.then_without_forgotten(&path, then) else { continue };
             let is_ledger = path.as_str() == layout::LEDGER;
-            let now = if is_ledger { Some(text.bytes.clone()) } else { self.readable(&path).await? };
+            let now =
+                if is_ledger { Some(text.bytes.clone()) } else { self.readable(&path).await? };
             let step = undo::step(path.nature(), then.as_deref(), now.as_deref());
             if is_ledger {
                 let ledger_then = then.unwrap_or_default();
-                let merged = if let Step::Merge(merged) | Step::Restore(merged) = &step { merged } else { &text.bytes };
-                plan.retracts = !undo::retractions(&Ledger::read(&ledger_then, None), &Ledger::read(merged, None)).is_empty();
+                let merged = if let Step::Merge(merged) | Step::Restore(merged) = &step {
+                    merged
+                } else {
+                    &text.bytes
+                };
+                plan.retracts = !undo::retractions(
+                    &Ledger::read(&ledger_then, None),
+                    &Ledger::read(merged, None),
+                )
+                .is_empty();
                 plan.ledger_then = Some(ledger_then);
             }
             if step != Step::Leave {
@@ -224,7 +276,10 @@ impl Memory {
                 .iter()
                 .map(|entry| {
                     let content = format!("{UNDONE} back to snapshot {}", short(&target.id));
-                    Draft { origin: Origin::User, ..Draft::upon(&entry.event, Act::Retract, moment, content) }
+                    Draft {
+                        origin: Origin::User,
+                        ..Draft::upon(&entry.event, Act::Retract, moment, content)
+                    }
                 })
                 .collect();
             let retracted = gone.iter().map(|entry| entry.event.id).collect();

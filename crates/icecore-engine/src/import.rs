@@ -1,7 +1,8 @@
-//! Taking in other programs' histories: what was said passes the gate like everything else, what was learnt becomes events.
+//! Taking in other programs' histories: what was said passes the gate like everything else, what
+//! was learnt becomes events.
 //!
-//! How far which file was read is written down after what was read is safe. A run that died reads a little again and finds
-//! it known; forgetting how far it was costs only another look.
+//! How far which file was read is written down after what was read is safe. A run that died reads a
+//! little again and finds it known; forgetting how far it was costs only another look.
 
 use std::collections::{HashMap, HashSet};
 
@@ -77,11 +78,17 @@ pub struct Facts {
 
 impl Memory {
     /// Lets what was said through the gate. `place` says where the one at a position came from.
-    pub async fn gated(&self, said: Vec<Said>, gaps: &Gaps, place: &dyn Fn(usize) -> String) -> Result<Gated> {
+    pub async fn gated(
+        &self,
+        said: Vec<Said>,
+        gaps: &Gaps,
+        place: &dyn Fn(usize) -> String,
+    ) -> Result<Gated> {
         self.renew_tombstones().await?;
         let mut gated = Gated::default();
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(said, gaps, self.now(), &pauses, place, &mut gated.taken);
+        let records =
+            self.through_the_gate(said, gaps, self.now(), &pauses, place, &mut gated.taken);
         gated.records = self.recognised(records, false, &mut gated.taken).await?;
         Ok(gated)
     }
@@ -119,7 +126,8 @@ impl Memory {
             let draft = match fit(self.drafted(fact)?) {
                 Ok(draft) => draft,
                 Err(unfit) => {
-                    out.complaints.push(format!("{} was not learnt: {unfit}", plain::one_line(&source)));
+                    out.complaints
+                        .push(format!("{} was not learnt: {unfit}", plain::one_line(&source)));
                     continue;
                 }
             };
@@ -131,7 +139,10 @@ impl Memory {
                 out.known += 1;
                 continue;
             }
-            out.drafts.push(Draft { supersedes: before.map(|(id, _)| *id).into_iter().collect(), ..draft }.with_field(WAS, &was));
+            out.drafts.push(
+                Draft { supersedes: before.map(|(id, _)| *id).into_iter().collect(), ..draft }
+                    .with_field(WAS, &was),
+            );
         }
         Ok(out)
     }
@@ -185,16 +196,23 @@ impl Memory {
     /// How far which files were read.
     pub async fn imports(&self) -> Result<HashMap<String, ReadSoFar>> {
         let text = self.store.document(&imports_path()?).await?.unwrap_or_default();
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<ReadSoFar>(line).ok());
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<ReadSoFar>(line).ok());
         Ok(lines.map(|line| (line.path.clone(), line)).collect())
     }
 
     /// Writes down how far files were read; what was read of them must be kept by then.
     pub async fn note_imports(&self, read: &[ReadSoFar]) -> Result<()> {
-        // A file whose very name was forgotten is not noted: it is read anew each time, which costs a look.
+        // A file whose very name was forgotten is not noted: it is read anew each time, which costs
+        // a look.
         let is_known = |line: &String| self.unless_forgotten(line.clone()) == *line;
-        let lines: String =
-            read.iter().filter_map(|line| serde_json::to_string(line).ok()).filter(is_known).map(|line| line + "\n").collect();
+        let lines: String = read
+            .iter()
+            .filter_map(|line| serde_json::to_string(line).ok())
+            .filter(is_known)
+            .map(|line| line + "\n")
+            .collect();
         if lines.is_empty() {
             return Ok(());
         }

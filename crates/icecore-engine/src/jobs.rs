@@ -84,16 +84,29 @@ impl Memory {
     }
 
     /// Likewise, as it was at a moment.
-    pub(crate) async fn last_runs_then(&self, until: Option<jiff::Timestamp>) -> Result<HashMap<Job, Date>> {
+    pub(crate) async fn last_runs_then(
+        &self,
+        until: Option<jiff::Timestamp>,
+    ) -> Result<HashMap<Job, Date>> {
         let (tail, whole) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
         // Of the past, the end of the file says nothing.
         let text = match until {
-            Some(_) if !whole => self.store.document(&path(layout::RUNS)?).await?.unwrap_or_default(),
+            Some(_) if !whole => {
+                self.store.document(&path(layout::RUNS)?).await?.unwrap_or_default()
+            }
             _ => tail,
         };
         let mut ran: HashMap<Job, Date> = HashMap::new();
-        let known = |line: &Line| until.is_none_or(|until| Moment::read(&line.ts).is_some_and(|read| read.moment.at() <= until));
-        for line in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()).filter(known) {
+        let known = |line: &Line| {
+            until.is_none_or(|until| {
+                Moment::read(&line.ts).is_some_and(|read| read.moment.at() <= until)
+            })
+        };
+        for line in text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Line>(line).ok())
+            .filter(known)
+        {
             if let (Ok(job), Ok(date)) = (line.job.parse::<Job>(), line.date.parse::<Date>()) {
                 let last = ran.entry(job).or_insert(date);
                 *last = (*last).max(date);
@@ -119,7 +132,9 @@ impl Memory {
     pub async fn run_due(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
         let due = self.due_jobs().await?;
         let nightly = [Job::Consolidation, Job::Compact, Job::Prune, Job::Check];
-        if due.iter().any(|occurrence| nightly.contains(&occurrence.job)) && !self.looks_back().await? {
+        if due.iter().any(|occurrence| nightly.contains(&occurrence.job))
+            && !self.looks_back().await?
+        {
             return self.run_night(due, asking, watch).await;
         }
         let rolled = self.roll(&Wish::default(), asking, watch).await?;
@@ -138,11 +153,20 @@ impl Memory {
         self.run_night(due, asking, watch).await
     }
 
-    async fn run_night(&self, due: Vec<Occurrence>, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
+    async fn run_night(
+        &self,
+        due: Vec<Occurrence>,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Ran> {
         let (consolidated, mut rolled) = self.night(&due, asking, watch).await?;
-        // A night whose model did not answer is not over: it is tried again, by the daemon less and less often.
+        // A night whose model did not answer is not over: it is tried again, by the daemon less and
+        // less often.
         let silent = consolidated.distilled.deferred.clone();
-        let done = due.into_iter().filter(|occurrence| silent.is_none() || occurrence.job != Job::Consolidation).collect();
+        let done = due
+            .into_iter()
+            .filter(|occurrence| silent.is_none() || occurrence.job != Job::Consolidation)
+            .collect();
         rolled.silent = rolled.silent.or(silent);
         let jobs = self.note_runs(done).await?;
         // Last, so that it knows of this very run.
@@ -151,7 +175,8 @@ impl Memory {
         Ok(Ran { jobs, rolled, consolidated: Some(consolidated) })
     }
 
-    /// A recall pack that is not of today is made anew: a new day has begun, or the night died before its last step.
+    /// A recall pack that is not of today is made anew: a new day has begun, or the night died
+    /// before its last step.
     async fn renew_recall(&self) -> Result<()> {
         let place = path(layout::RECALL)?;
         let Some(known) = self.store.document(&place).await? else { return Ok(()) };
@@ -168,8 +193,16 @@ impl Memory {
         let now = self.now();
         let mut jobs = Vec::new();
         for occurrence in due {
-            let line = Line { ts: now.to_string(), job: occurrence.job.word().into(), date: occurrence.date.to_string() };
-            self.append_line(&path(layout::RUNS)?, &serde_json::to_string(&line).unwrap_or_default()).await?;
+            let line = Line {
+                ts: now.to_string(),
+                job: occurrence.job.word().into(),
+                date: occurrence.date.to_string(),
+            };
+            self.append_line(
+                &path(layout::RUNS)?,
+                &serde_json::to_string(&line).unwrap_or_default(),
+            )
+            .await?;
             jobs.push((line.job, line.date));
         }
         Ok(jobs)
@@ -177,10 +210,14 @@ impl Memory {
 
     /// The newest makings of summaries, newest first.
     pub async fn runs(&self, most: usize) -> Result<Vec<Run>> {
-        let wanted = BYTES_PER_RUN.saturating_mul(most as u64).clamp(BYTES_PER_RUN, 64 * 1024 * 1024);
+        let wanted =
+            BYTES_PER_RUN.saturating_mul(most as u64).clamp(BYTES_PER_RUN, 64 * 1024 * 1024);
         let (text, _) = self.store.tail(&path(layout::SUMMARIES)?, wanted).await?;
-        let mut runs: Vec<Run> =
-            text.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line).ok()).map(|summary| made(&summary)).collect();
+        let mut runs: Vec<Run> = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| Summary::read(line).ok())
+            .map(|summary| made(&summary))
+            .collect();
         for review in self.reviews().await? {
             runs.push(Run {
                 ts: review.ts,
@@ -190,7 +227,10 @@ impl Memory {
                 attempts: review.cost.attempts,
                 bytes_in: review.cost.bytes_in,
                 bytes_out: (review.headline.len() + review.body.len()) as u64,
-                ratio: ratio(review.cost.bytes_in, (review.headline.len() + review.body.len()) as u64),
+                ratio: ratio(
+                    review.cost.bytes_in,
+                    (review.headline.len() + review.body.len()) as u64,
+                ),
                 tokens_in: review.cost.tokens_in,
                 tokens_out: review.cost.tokens_out,
                 millis: review.cost.millis,
@@ -198,7 +238,11 @@ impl Memory {
             });
         }
         let until = self.horizon();
-        runs.retain(|run| until.is_none_or(|until| Moment::read(&run.ts).is_some_and(|read| read.moment.at() <= until)));
+        runs.retain(|run| {
+            until.is_none_or(|until| {
+                Moment::read(&run.ts).is_some_and(|read| read.moment.at() <= until)
+            })
+        });
         runs.reverse();
         runs.sort_by(|a, b| b.ts.cmp(&a.ts));
         runs.truncate(most);

@@ -1,8 +1,11 @@
-//! Two machines on one memory: what the other one has done comes in, and everything holds afterwards that held before.
+//! Two machines on one memory: what the other one has done comes in, and everything holds
+//! afterwards that held before.
 //!
-//! What people wrote by hand is taken in first, so that pages are views and nothing else. Ids that both machines gave are settled
-//! before the files are merged, because only here every file that names one can be seen. Then the files are merged one by one; what was
-//! forgotten on either machine is forgotten here too; what is derived is made anew. A merge that was cut short is finished first.
+//! What people wrote by hand is taken in first, so that pages are views and nothing else. Ids that
+//! both machines gave are settled before the files are merged, because only here every file that
+//! names one can be seen. Then the files are merged one by one; what was forgotten on either
+//! machine is forgotten here too; what is derived is made anew. A merge that was cut short is
+//! finished first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +15,9 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::integrity::{self, Prefix};
 use icecore_domain::merge::{self, Renumbering};
 use icecore_domain::plain;
-use icecore_store::{ContentVersion, Error as StoreError, Fork, Joined, LedgerText, MERGED, SETTLED};
+use icecore_store::{
+    ContentVersion, Error as StoreError, Fork, Joined, LedgerText, MERGED, SETTLED,
+};
 use serde::Serialize;
 
 use crate::config::{Mistake, Policy};
@@ -22,17 +27,20 @@ use crate::rollup::{Asking, Watch};
 use crate::tend::Verdict;
 use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
-/// The note with the tombstones that were carried out on this machine, and the last merge that was settled.
+/// The note with the tombstones that were carried out on this machine, and the last merge that was
+/// settled.
 const HERE: &str = "machine.json";
 
 /// The note of ids that are being given anew.
 const RENUMBERING: &str = "renumbering.json";
 
-/// The note that says that ids were given anew for a merge that has not ended, and what is being merged.
+/// The note that says that ids were given anew for a merge that has not ended, and what is being
+/// merged.
 const MERGING: &str = "merging.txt";
 
 /// What is said of that.
-pub(crate) const CUT_SHORT: &str = "two machines were being merged, and that was cut short. `icecore merge` finishes it";
+pub(crate) const CUT_SHORT: &str =
+    "two machines were being merged, and that was cut short. `icecore merge` finishes it";
 
 /// Ids that are being given anew, and the files that name them as they were.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -88,7 +96,11 @@ fn path(text: &str) -> Result<DocPath> {
 impl Memory {
     /// What this machine knows for itself; `None` if it never wrote it down.
     pub(crate) async fn here(&self) -> Result<Option<Here>> {
-        Ok(self.store.note(&path(HERE)?).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        Ok(self
+            .store
+            .note(&path(HERE)?)
+            .await?
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
     pub(crate) async fn keep_here(&self, here: &Here) -> Result<()> {
@@ -109,7 +121,12 @@ impl Memory {
             return Ok(BTreeSet::new());
         }
         let here = self.here().await?.unwrap_or_default();
-        Ok(stones.all().iter().map(|stone| stone.id.clone()).filter(|id| !here.carried_out.contains(id)).collect())
+        Ok(stones
+            .all()
+            .iter()
+            .map(|stone| stone.id.clone())
+            .filter(|id| !here.carried_out.contains(id))
+            .collect())
     }
 
     /// How this memory stands to those of other machines.
@@ -124,12 +141,21 @@ impl Memory {
     }
 
     /// Merges what another machine has done; without a name, what this one follows.
-    pub async fn merge_in(&self, other: Option<&str>, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Merged> {
+    pub async fn merge_in(
+        &self,
+        other: Option<&str>,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Merged> {
         if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be merged".into()));
+            return Err(Error::Nothing(
+                "the ledger goes on after that moment; only the memory of now can be merged".into(),
+            ));
         }
         let unfinished = self.history.unfinished().await?;
-        if let Some(unfinished) = unfinished.as_ref().filter(|unfinished| !unfinished.open.is_empty()) {
+        if let Some(unfinished) =
+            unfinished.as_ref().filter(|unfinished| !unfinished.open.is_empty())
+        {
             let files: Vec<&str> = unfinished.open.iter().map(String::as_str).take(5).collect();
             return Err(StoreError::Unsettled(format!(
                 "a merge waits for you in {}. Put the two together, `git add` it, and `icecore merge` goes on; `git merge --abort` takes it back",
@@ -137,9 +163,17 @@ impl Memory {
             ))
             .into());
         }
-        // A merge that was cut short goes on with what it was about, unless something else is named.
-        let noted = self.store.note(&path(MERGING)?).await?.map(|name| String::from_utf8_lossy(&name).trim().to_owned());
-        let begun = unfinished.as_ref().map(|unfinished| unfinished.name.clone()).or(noted.filter(|name| !name.is_empty()));
+        // A merge that was cut short goes on with what it was about, unless something else is
+        // named.
+        let noted = self
+            .store
+            .note(&path(MERGING)?)
+            .await?
+            .map(|name| String::from_utf8_lossy(&name).trim().to_owned());
+        let begun = unfinished
+            .as_ref()
+            .map(|unfinished| unfinished.name.clone())
+            .or(noted.filter(|name| !name.is_empty()));
         let other = other.or(begun.as_deref());
         let (fork, renumbered) = {
             let _alone = self.claim_night().await?;
@@ -160,20 +194,31 @@ impl Memory {
             let fork = self.history.fork(other).await?;
             // Whatever else is wrong in it is for this vault to say once it is here.
             let settings = String::from_utf8_lossy(fork.settings.as_deref().unwrap_or_default());
-            if let Err(newer @ Mistake::Newer { .. }) = Policy::read(settings.trim_start_matches('\u{feff}')) {
+            if let Err(newer @ Mistake::Newer { .. }) =
+                Policy::read(settings.trim_start_matches('\u{feff}'))
+            {
                 return Err(newer.into());
             }
-            let renumbered = if fork.nothing || fork.forward { Renumbering::new() } else { self.make_way(&fork).await? };
+            let renumbered = if fork.nothing || fork.forward {
+                Renumbering::new()
+            } else {
+                self.make_way(&fork).await?
+            };
             if !fork.nothing {
                 watch("merging", 0, 0);
                 match self.history.join(&fork).await {
                     Ok(Joined::Whole) => {}
-                    Ok(Joined::Open { files, left: true }) => return Err(open(&fork.name, &files, true)),
+                    Ok(Joined::Open { files, left: true }) => {
+                        return Err(open(&fork.name, &files, true));
+                    }
                     // Files were being put in place; the next call goes on with that.
-                    Err(error) if self.history.unfinished().await?.is_some() => return Err(error.into()),
+                    Err(error) if self.history.unfinished().await?.is_some() => {
+                        return Err(error.into());
+                    }
                     other => {
                         // As if nothing had been tried.
-                        let back: Renumbering = renumbered.iter().map(|(old, new)| (*new, *old)).collect();
+                        let back: Renumbering =
+                            renumbered.iter().map(|(old, new)| (*new, *old)).collect();
                         self.renumber(&back, &fork.name).await?;
                         self.store.remove_note(&path(MERGING)?).await?;
                         return Err(match other {
@@ -193,9 +238,11 @@ impl Memory {
         self.reload_tombstones().await?;
         let wish = Forget { by: "merge".into(), ..Forget::default() };
         let forgot = self.forget(&wish, asking, watch).await?;
-        let forgotten: Vec<String> = forgot.gone.places.into_iter().map(|place| place.path).collect();
+        let forgotten: Vec<String> =
+            forgot.gone.places.into_iter().map(|place| place.path).collect();
         let mut verdict = None;
-        // What is taken over as it is was verified where it was made; to say so again would be one more thing to merge.
+        // What is taken over as it is was verified where it was made; to say so again would be one
+        // more thing to merge.
         if !(fork.nothing || fork.forward) || unfinished.is_some() || !forgotten.is_empty() {
             let note = format!("{MERGED}{}", plain::one_line(&fork.name));
             self.keep_state(&note, &mut Secrets::new()).await?;
@@ -203,7 +250,13 @@ impl Memory {
             // What was found goes along, so that nothing is left to merge but what is new.
             self.keep_state(&note, &mut Secrets::new()).await?;
         }
-        Ok(Merged { from: fork.name, new: !fork.nothing, renumbered: renumbered.into_iter().collect(), forgotten, verdict })
+        Ok(Merged {
+            from: fork.name,
+            new: !fork.nothing,
+            renumbered: renumbered.into_iter().collect(),
+            forgotten,
+            verdict,
+        })
     }
 
     /// Puts the files of a merge in place that was cut short, and settles it.
@@ -220,8 +273,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Where the other machine's key for the marks of hidden secrets can be seen, both use the smaller one from now on: each
-    /// machine comes to the same by itself.
+    /// Where the other machine's key for the marks of hidden secrets can be seen, both use the
+    /// smaller one from now on: each machine comes to the same by itself.
     async fn share_marker_key(&self, fork: &Fork) -> Result<()> {
         if let Some(theirs) = self.history.other_marker_key(fork).await
             && self.store.marker_key().await?.is_none_or(|ours| theirs < ours)
@@ -231,27 +284,35 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives ids of ours that the other machine has given too to nobody: ours get the next ones, wherever they are named.
+    /// Gives ids of ours that the other machine has given too to nobody: ours get the next ones,
+    /// wherever they are named.
     async fn make_way(&self, fork: &Fork) -> Result<Renumbering> {
         let bytes = self.store.ledger().await?.bytes;
         let archives = self.archive_texts().await?;
         let (base, theirs) = (events_of(&fork.base), events_of(&fork.theirs));
-        let mut spent: BTreeSet<EventId> =
-            integrity::known_gaps(&self.store.document(&path(layout::INTEGRITY)?).await?.unwrap_or_default()).into_iter().collect();
-        for (_, report) in fork.theirs.iter().filter(|(path, _)| path.as_str() == layout::INTEGRITY) {
+        let mut spent: BTreeSet<EventId> = integrity::known_gaps(
+            &self.store.document(&path(layout::INTEGRITY)?).await?.unwrap_or_default(),
+        )
+        .into_iter()
+        .collect();
+        for (_, report) in fork.theirs.iter().filter(|(path, _)| path.as_str() == layout::INTEGRITY)
+        {
             spent.extend(integrity::known_gaps(report));
         }
-        let ours: Vec<&[u8]> = std::iter::once(bytes.as_slice()).chain(archives.iter().map(Vec::as_slice)).collect();
-        let renumbering = merge::renumbering(&base, &ours, &theirs, &spent).ok_or_else(no_numbers_left)?;
+        let ours: Vec<&[u8]> =
+            std::iter::once(bytes.as_slice()).chain(archives.iter().map(Vec::as_slice)).collect();
+        let renumbering =
+            merge::renumbering(&base, &ours, &theirs, &spent).ok_or_else(no_numbers_left)?;
         self.renumber(&renumbering, &fork.name).await?;
         Ok(renumbering)
     }
 
-    /// Whether ids were given anew for a merge that was cut short. Until it has ended there are gaps where theirs are to stand, and
-    /// what had the old ids looks lost and is not.
+    /// Whether ids were given anew for a merge that was cut short. Until it has ended there are
+    /// gaps where theirs are to stand, and what had the old ids looks lost and is not.
     pub(crate) async fn is_merging(&self) -> Result<bool> {
         let is_waiting = |unfinished: icecore_store::Unfinished| unfinished.open.is_empty();
-        Ok(self.store.note(&path(MERGING)?).await?.is_some() || self.history.unfinished().await?.is_some_and(is_waiting))
+        Ok(self.store.note(&path(MERGING)?).await?.is_some()
+            || self.history.unfinished().await?.is_some_and(is_waiting))
     }
 
     /// Gives events other ids, wherever they are named.
@@ -269,9 +330,16 @@ impl Memory {
         }
         self.put_flushed_note(MERGING, other).await?;
         // Written down first: a run that dies has renamed some files and not others.
-        let files = files.into_iter().map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string()))).collect();
+        let files = files
+            .into_iter()
+            .map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string())))
+            .collect();
         let ids = renumbering.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
-        self.put_flushed_note(RENUMBERING, &serde_json::to_string(&Begun { ids, files }).unwrap_or_default()).await?;
+        self.put_flushed_note(
+            RENUMBERING,
+            &serde_json::to_string(&Begun { ids, files }).unwrap_or_default(),
+        )
+        .await?;
         self.finish_renumbering().await?;
         self.keep_state("before a merge: ids that both machines gave", &mut Secrets::new()).await?;
         Ok(())
@@ -286,21 +354,37 @@ impl Memory {
     /// Renames in every file that has not been renamed yet: one that has begins with other bytes.
     async fn finish_renumbering(&self) -> Result<()> {
         let note = path(RENUMBERING)?;
-        let Some(begun) = self.store.note(&note).await?.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok()) else {
+        let Some(begun) = self
+            .store
+            .note(&note)
+            .await?
+            .and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok())
+        else {
             return Ok(());
         };
-        let mut ids: Renumbering = begun.ids.iter().filter_map(|(old, new)| Some((old.parse().ok()?, new.parse().ok()?))).collect();
+        let mut ids: Renumbering = begun
+            .ids
+            .iter()
+            .filter_map(|(old, new)| Some((old.parse().ok()?, new.parse().ok()?)))
+            .collect();
         let is_as_it_was = |file: &str, bytes: &[u8]| {
-            let prefix = begun.files.get(file).and_then(|(bytes, hash)| Some(Prefix { bytes: *bytes, hash: hash.parse().ok()? }));
+            let prefix = begun
+                .files
+                .get(file)
+                .and_then(|(bytes, hash)| Some(Prefix { bytes: *bytes, hash: hash.parse().ok()? }));
             prefix.is_some_and(|prefix| prefix.holds(bytes))
         };
-        // The ledger first: until it is renamed, events that are added get ids that are to be others'.
+        // The ledger first: until it is renamed, events that are added get ids that are to be
+        // others'.
         let LedgerText { bytes, position } = self.store.ledger().await?;
         if is_as_it_was(layout::LEDGER, &bytes) {
-            let extended = merge::extend_renumbering(&ids, &[&bytes]).ok_or_else(no_numbers_left)?;
+            let extended =
+                merge::extend_renumbering(&ids, &[&bytes]).ok_or_else(no_numbers_left)?;
             if extended != ids {
                 ids = extended;
-                let text = |ids: &Renumbering| ids.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect();
+                let text = |ids: &Renumbering| {
+                    ids.iter().map(|(old, new)| (old.to_string(), new.to_string())).collect()
+                };
                 let begun = Begun { ids: text(&ids), files: begun.files.clone() };
                 self.store.put_note(&note, &serde_json::to_vec(&begun).unwrap_or_default()).await?;
             }
@@ -315,8 +399,13 @@ impl Memory {
                 let mut renamed = Ok(());
                 for _ in 0..ATTEMPTS {
                     let bytes = self.store.document(&place).await?.unwrap_or_default();
-                    let Some(text) = merge::rename(file, &bytes, &ids).filter(|_| is_as_it_was(file, &bytes)) else { break };
-                    renamed = self.store.swap(&place, &text, ContentVersion::of(Some(&bytes))).await;
+                    let Some(text) =
+                        merge::rename(file, &bytes, &ids).filter(|_| is_as_it_was(file, &bytes))
+                    else {
+                        break;
+                    };
+                    renamed =
+                        self.store.swap(&place, &text, ContentVersion::of(Some(&bytes))).await;
                     // Saved by a person meanwhile, or appended to: it is read again.
                     if !matches!(renamed, Err(StoreError::Moved { .. })) {
                         break;
@@ -328,15 +417,24 @@ impl Memory {
         Ok(self.store.remove_note(&note).await?)
     }
 
-    /// What must hold after a merge: every archived line once, pages that take up everything, and a ledger that counts as whole.
+    /// What must hold after a merge: every archived line once, pages that take up everything, and a
+    /// ledger that counts as whole.
     pub(crate) async fn settle_merge(&self, both: bool) -> Result<Vec<String>> {
         let mut done = Vec::new();
         let mut archives = Vec::new();
-        for document in self.store.documents("memory").await?.into_iter().filter(DocPath::is_archive) {
-            archives.push((document.clone(), self.store.document(&document).await?.unwrap_or_default()));
+        for document in
+            self.store.documents("memory").await?.into_iter().filter(DocPath::is_archive)
+        {
+            archives.push((
+                document.clone(),
+                self.store.document(&document).await?.unwrap_or_default(),
+            ));
         }
         for (document, bytes) in merge::once(&archives) {
-            let known = archives.iter().find(|(path, _)| *path == document).map(|(_, bytes)| bytes.as_slice());
+            let known = archives
+                .iter()
+                .find(|(path, _)| *path == document)
+                .map(|(_, bytes)| bytes.as_slice());
             self.store.swap(&document, &bytes, ContentVersion::of(known)).await?;
             done.push(format!("took out of {document} what stands in another archive too"));
         }
@@ -391,7 +489,11 @@ fn no_numbers_left() -> Error {
 
 /// The texts that hold events.
 fn events_of(files: &[(DocPath, Vec<u8>)]) -> Vec<&[u8]> {
-    files.iter().filter(|(path, _)| path.as_str() != layout::INTEGRITY).map(|(_, bytes)| bytes.as_slice()).collect()
+    files
+        .iter()
+        .filter(|(path, _)| path.as_str() != layout::INTEGRITY)
+        .map(|(_, bytes)| bytes.as_slice())
+        .collect()
 }
 
 fn open(name: &str, files: &[(String, Option<String>)], left: bool) -> Error {
@@ -400,7 +502,10 @@ fn open(name: &str, files: &[(String, Option<String>)], left: bool) -> Error {
         format!("{file}: {why}")
     };
     let told: Vec<String> = files.iter().take(10).map(told).collect();
-    let (count, name) = (if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) }, plain::one_line(name));
+    let (count, name) = (
+        if files.len() == 1 { "a file is".into() } else { format!("{} files are", files.len()) },
+        plain::one_line(name),
+    );
     let next = if left {
         format!(
             "Each is as it was here; `git show {name}:FILE` is theirs. Put them together, `git add FILE`, and `icecore merge` goes on; `git merge --abort` takes it back"
@@ -408,5 +513,6 @@ fn open(name: &str, files: &[(String, Option<String>)], left: bool) -> Error {
     } else {
         "Nothing was changed".into()
     };
-    StoreError::Unsettled(format!("{count} for you to settle:\n  {}\n{next}", told.join("\n  "))).into()
+    StoreError::Unsettled(format!("{count} for you to settle:\n  {}\n{next}", told.join("\n  ")))
+        .into()
 }

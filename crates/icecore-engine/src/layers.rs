@@ -1,4 +1,5 @@
-//! Looking at the whole of a memory: its layers, one of them with what it was made from, and the words below.
+//! Looking at the whole of a memory: its layers, one of them with what it was made from, and the
+//! words below.
 
 use icecore_domain::budget::LeftOut;
 use icecore_domain::calendar::{Days, Moment};
@@ -155,7 +156,9 @@ fn importance(code: u8) -> Importance {
 fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     let body = summary.body.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
     let all = std::iter::once(summary.headline.trim()).chain(body);
-    all.enumerate().map(|(n, text)| NodeLine { n, text: text.to_owned(), events: page::ids(text) }).collect()
+    all.enumerate()
+        .map(|(n, text)| NodeLine { n, text: text.to_owned(), events: page::ids(text) })
+        .collect()
 }
 
 fn at<T: Copy + Default>(column: &[T], place: usize) -> T {
@@ -163,17 +166,24 @@ fn at<T: Copy + Default>(column: &[T], place: usize) -> T {
 }
 
 impl Memory {
-    /// The whole time of this memory, or what of it touches these days, as layers of these tiers; without any, of all.
+    /// The whole time of this memory, or what of it touches these days, as layers of these tiers;
+    /// without any, of all.
     pub async fn layers(&self, within: Option<Days>, tiers: &[Tier]) -> Result<Core> {
         let until = self.horizon();
         let (heads, _) = self.store.heads(&SummaryQuery::default().as_of(until)).await?;
-        // A few days are looked at one by one; of a long time, which may have no end, everything is known at once.
+        // A few days are looked at one by one; of a long time, which may have no end, everything is
+        // known at once.
         let few = within.filter(|within| within.len() <= FEW_DAYS);
         let mut sessions = self.store.sessions(few).await?;
-        sessions
-            .retain(|stat| within.is_none_or(|within| within.contains(stat.key.day)) && until.is_none_or(|until| stat.first.at() <= until));
+        sessions.retain(|stat| {
+            within.is_none_or(|within| within.contains(stat.key.day))
+                && until.is_none_or(|until| stat.first.at() <= until)
+        });
         let mut events = self.store.event_days().await?;
-        events.retain(|(day, _)| within.is_none_or(|within| within.contains(*day)) && until.is_none_or(|_| *day <= self.now().day()));
+        events.retain(|(day, _)| {
+            within.is_none_or(|within| within.contains(*day))
+                && until.is_none_or(|_| *day <= self.now().day())
+        });
         let heads = match within {
             None => heads,
             Some(within) => {
@@ -182,15 +192,35 @@ impl Memory {
             }
         };
         let (marks, flagged) = (self.marks().await?, self.flagged().await?);
-        let ground = Ground { sessions: &sessions, heads: &heads, events: &events, marks: &marks, flagged: &flagged };
+        let ground = Ground {
+            sessions: &sessions,
+            heads: &heads,
+            events: &events,
+            marks: &marks,
+            flagged: &flagged,
+        };
         Ok(layers::layers(ground, within, tiers))
     }
 
-    /// What periods of a tier came to, those that begin in these days, in the order of time; the latest if there are more than `most`.
-    pub async fn headlines(&self, tier: Tier, within: Option<Days>, most: usize) -> Result<Vec<Headline>> {
-        let query = SummaryQuery { tiers: vec![tier], days: within, until: self.horizon(), latest: Some(most) };
+    /// What periods of a tier came to, those that begin in these days, in the order of time; the
+    /// latest if there are more than `most`.
+    pub async fn headlines(
+        &self,
+        tier: Tier,
+        within: Option<Days>,
+        most: usize,
+    ) -> Result<Vec<Headline>> {
+        let query = SummaryQuery {
+            tiers: vec![tier],
+            days: within,
+            until: self.horizon(),
+            latest: Some(most),
+        };
         let found = self.store.summaries(&query).await?;
-        Ok(found.into_iter().map(|summary| Headline { period: summary.period, headline: summary.headline }).collect())
+        Ok(found
+            .into_iter()
+            .map(|summary| Headline { period: summary.period, headline: summary.headline })
+            .collect())
     }
 
     /// One period, with what lies below it. Nothing, if nothing was said or pressed in it.
@@ -200,12 +230,21 @@ impl Memory {
         let child = below(period.tier());
         let tiers: Vec<Tier> = [Some(period.tier()), child].into_iter().flatten().collect();
         let core = self.layers(Some(days), &tiers).await?;
-        let origin = core.origin.as_deref().and_then(|origin| origin.parse::<Date>().ok()).unwrap_or(days.first);
+        let origin = core
+            .origin
+            .as_deref()
+            .and_then(|origin| origin.parse::<Date>().ok())
+            .unwrap_or(days.first);
         let name = period.to_string();
         let own = |layer: Option<&Layer>| {
             let layer = layer?;
             let place = layer.period.iter().position(|known| *known == name)?;
-            Some((at(&layer.messages, place), at(&layer.bytes, place), at(&layer.events, place), at(&layer.importance, place)))
+            Some((
+                at(&layer.messages, place),
+                at(&layer.bytes, place),
+                at(&layer.events, place),
+                at(&layer.importance, place),
+            ))
         };
         let shelf = &core.layers;
         let sessions = shelf.session.as_ref().map(|session| &session.layer);
@@ -220,13 +259,16 @@ impl Memory {
         if figures.is_none() && summary.is_none() {
             return Err(Error::Nothing(format!("nothing was said or pressed in {period}")));
         }
-        let (messages, bytes, events, weight) = figures.unwrap_or((summary.as_ref().map_or(0, |summary| summary.messages), 0, 0, 1));
+        let (messages, bytes, events, weight) =
+            figures.unwrap_or((summary.as_ref().map_or(0, |summary| summary.messages), 0, 0, 1));
         let children = match child {
             Some(tier) => self.lower(tier, days, origin, &core, layer_of(tier)).await?,
             None => Vec::new(),
         };
         let log = match period {
-            Period::Day(day) if self.store.length(&DocPath::log(day)).await? > 0 => Some(DocPath::log(day).to_string()),
+            Period::Day(day) if self.store.length(&DocPath::log(day)).await? > 0 => {
+                Some(DocPath::log(day).to_string())
+            }
             _ => None,
         };
         let flagged = self.flagged().await?.contains(&period);
@@ -256,16 +298,26 @@ impl Memory {
         })
     }
 
-    async fn lower(&self, tier: Tier, days: Days, origin: Date, core: &Core, layer: Option<&Layer>) -> Result<Vec<Child>> {
+    async fn lower(
+        &self,
+        tier: Tier,
+        days: Days,
+        origin: Date,
+        core: &Core,
+        layer: Option<&Layer>,
+    ) -> Result<Vec<Child>> {
         let Some(layer) = layer else { return Ok(Vec::new()) };
-        let said = self.store.summaries(&SummaryQuery::within(tier, days).as_of(self.horizon())).await?;
+        let said =
+            self.store.summaries(&SummaryQuery::within(tier, days).as_of(self.horizon())).await?;
         let headline = |period: &str| {
             let found = said.iter().find(|summary| summary.period.to_string() == period);
             found.map_or_else(String::new, |summary| summary.headline.clone())
         };
         let sessions = core.layers.session.as_ref().filter(|_| tier == Tier::Session);
         let day = |offset: i64| origin.checked_add(offset.days()).unwrap_or(origin).to_string();
-        let named = |place: i64| usize::try_from(place).ok().and_then(|place| core.names.get(place)).cloned();
+        let named = |place: i64| {
+            usize::try_from(place).ok().and_then(|place| core.names.get(place)).cloned()
+        };
         let mut children = Vec::new();
         for (place, period) in layer.period.iter().enumerate() {
             let first = at(&layer.first, place);
@@ -283,7 +335,9 @@ impl Memory {
                 importance: importance(at(&layer.importance, place)),
                 messages: at(&layer.messages, place),
                 bytes: at(&layer.bytes, place),
-                conversation: sessions.and_then(|layer| named(i64::try_from(at(&layer.conversation, place)).unwrap_or(-1))),
+                conversation: sessions.and_then(|layer| {
+                    named(i64::try_from(at(&layer.conversation, place)).unwrap_or(-1))
+                }),
                 session: sessions.and_then(|layer| named(at(&layer.name, place))),
                 from: sessions.map(|layer| at(&layer.from, place)),
                 to: sessions.map(|layer| at(&layer.to, place)),
@@ -294,9 +348,16 @@ impl Memory {
     }
 
     /// The words of a session, a day or a week, in the order they were said.
-    pub async fn words_of(&self, period: Period, conversation: Option<&str>, session: Option<&str>) -> Result<Vec<Record>> {
+    pub async fn words_of(
+        &self,
+        period: Period,
+        conversation: Option<&str>,
+        session: Option<&str>,
+    ) -> Result<Vec<Record>> {
         if matches!(period.tier(), Tier::Month | Tier::Year) {
-            return Err(Error::Unclear(format!("{period} is too long to be read word for word; ask for a week, a day or a session")));
+            return Err(Error::Unclear(format!(
+                "{period} is too long to be read word for word; ask for a week, a day or a session"
+            )));
         }
         let mut records = self.store.records(period.days()).await?;
         let until = self.horizon();
@@ -308,7 +369,8 @@ impl Memory {
         }
         records.retain(|record| {
             conversation.is_none_or(|wanted| record.conversation == wanted)
-                && session.is_none_or(|wanted| record.session.as_deref().unwrap_or_default() == wanted)
+                && session
+                    .is_none_or(|wanted| record.session.as_deref().unwrap_or_default() == wanted)
         });
         self.mark_withdrawn(&mut records).await?;
         Ok(records)
@@ -317,9 +379,11 @@ impl Memory {
     /// The line of a summary that has that number; 0 is the headline.
     pub async fn line_of(&self, period: Period, n: usize) -> Result<String> {
         let summary = self.newest_summary(period).await?;
-        let summary = summary.ok_or_else(|| Error::Nothing(format!("nothing has been pressed of {period} yet")))?;
+        let summary = summary
+            .ok_or_else(|| Error::Nothing(format!("nothing has been pressed of {period} yet")))?;
         let line = lines_of(&summary).into_iter().nth(n);
-        line.map(|line| line.text).ok_or_else(|| Error::Nothing(format!("{period} has no line {n}")))
+        line.map(|line| line.text)
+            .ok_or_else(|| Error::Nothing(format!("{period} has no line {n}")))
     }
 
     /// How old something is on this day, in days.

@@ -1,8 +1,9 @@
 //! What memory *does*: every verb of icecore.
 //!
-//! Each verb has the same form: read from the store, plan with the domain, write to the store. A plan is
-//! worked out from what is stored, never remembered, so a verb that died anywhere is finished by running it
-//! again, and running it twice does nothing new. Time comes from a [`clock::Clock`] that the caller hands in.
+//! Each verb has the same form: read from the store, plan with the domain, write to the store. A
+//! plan is worked out from what is stored, never remembered, so a verb that died anywhere is
+//! finished by running it again, and running it twice does nothing new. Time comes from a
+//! [`clock::Clock`] that the caller hands in.
 
 pub mod clock;
 pub mod config;
@@ -51,7 +52,9 @@ mod views;
 pub use across::{Alike, LookedBack, Trended};
 pub use assemble::{Before, Zoomed};
 pub use attend::{Attended, Begun, Due, Given, Helper, Injected, Item, Room, Trouble};
-pub use capture::{Gaps, OWN_CONVERSATION, PARTS_CUT, SessionTaken, StateSaved, TRANSCRIPTS, Taken};
+pub use capture::{
+    Gaps, OWN_CONVERSATION, PARTS_CUT, SessionTaken, StateSaved, TRANSCRIPTS, Taken,
+};
 pub use carry::{Carried, Checked, Manifest, back_up, carry, check_backup, restore};
 pub use compact::Compacted;
 pub use consolidate::{Consolidated, NightOutlook};
@@ -75,7 +78,9 @@ pub use quarantine::{Held, Waiting};
 pub use recall::{SessionKind, TriggerTold, Triggers};
 pub use remember::{Acted, Remember, Remembered};
 pub use review::{Review, Settle};
-pub use rollup::{Asking, Backfilled, Deferred, DueNode, Outlook, PressedNode, Rolled, Watch, Wish};
+pub use rollup::{
+    Asking, Backfilled, Deferred, DueNode, Outlook, PressedNode, Rolled, Watch, Wish,
+};
 pub use spend::Spent;
 pub use tend::{Repairs, Verdict};
 pub use trail::{Because, Edge, Graph, Step, Story, SummaryTrail, Trail, TrailSource};
@@ -163,24 +168,52 @@ pub struct Memory {
 
 impl Memory {
     /// Puts the parts together; the policy is read from the home.
-    pub async fn open(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
+    pub async fn open(
+        store: Arc<dyn Store>,
+        history: Arc<dyn History>,
+        clock: Box<dyn Clock>,
+    ) -> Result<Self> {
         let policy = config::load(store.as_ref()).await?;
         let zone = policy.zone()?;
         let marker_key = gate::marker_key(store.as_ref()).await?;
         let (tally, stones) = Default::default();
-        let memory = Self { store, history, clock, policy, zone, tally, marker_key, stones, is_provisional: false };
+        let memory = Self {
+            store,
+            history,
+            clock,
+            policy,
+            zone,
+            tally,
+            marker_key,
+            stones,
+            is_provisional: false,
+        };
         memory.renew_tombstones().await?;
         Ok(memory)
     }
 
-    /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose settings are broken, and for
-    /// capturing what is said meanwhile.
-    pub fn open_with_defaults(store: Arc<dyn Store>, history: Arc<dyn History>, clock: Box<dyn Clock>) -> Result<Self> {
+    /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose
+    /// settings are broken, and for capturing what is said meanwhile.
+    pub fn open_with_defaults(
+        store: Arc<dyn Store>,
+        history: Arc<dyn History>,
+        clock: Box<dyn Clock>,
+    ) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
         let marker_key = gate::new_marker_key()?;
         let (tally, stones) = Default::default();
-        Ok(Self { store, history, clock, policy, zone, tally, marker_key, stones, is_provisional: true })
+        Ok(Self {
+            store,
+            history,
+            clock,
+            policy,
+            zone,
+            tally,
+            marker_key,
+            stones,
+            is_provisional: true,
+        })
     }
 
     /// The home.

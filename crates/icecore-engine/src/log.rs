@@ -79,12 +79,21 @@ impl Memory {
             let ended = so_far.as_ref().is_none_or(|text| text.is_empty() || text.ends_with('\n'));
             let appended = extract::log_line(so_far.as_deref(), &cleaned.text, now);
             // The home ends an unended line by itself.
-            let bytes = if ended { appended.as_str() } else { appended.strip_prefix('\n').unwrap_or(&appended) };
+            let bytes = if ended {
+                appended.as_str()
+            } else {
+                appended.strip_prefix('\n').unwrap_or(&appended)
+            };
             match self.store.grow(&path, bytes.as_bytes(), from).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;
-                    return Ok(Logged { path: path.to_string(), appended: bytes.to_owned(), characters_removed: cleaned.removed, secrets });
+                    return Ok(Logged {
+                        path: path.to_string(),
+                        appended: bytes.to_owned(),
+                        characters_removed: cleaned.removed,
+                        secrets,
+                    });
                 }
             }
         }
@@ -94,7 +103,8 @@ impl Memory {
     /// Takes in the extracts of the last days' logs that are not in the ledger yet.
     pub async fn notice(&self) -> Noticed {
         let today = self.now().day();
-        let days = (0..self.policy.log.notice_days).filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
+        let days = (0..self.policy.log.notice_days)
+            .filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
         self.notice_in(days.map(DocPath::log).collect()).await
     }
 
@@ -133,8 +143,12 @@ impl Memory {
             }
         };
         unseen.sort_by(|a, b| a.0.cmp(&b.0));
-        if let Err(error) = self.hide_in_files(unseen.iter().map(|(path, _)| path), &mut noticed.secrets).await {
-            noticed.complaints.push(format!("whether secrets stand in the logs could not be looked at: {error}"));
+        if let Err(error) =
+            self.hide_in_files(unseen.iter().map(|(path, _)| path), &mut noticed.secrets).await
+        {
+            noticed
+                .complaints
+                .push(format!("whether secrets stand in the logs could not be looked at: {error}"));
         }
         let mut seen = Vec::new();
         for (path, stamp) in unseen {
@@ -144,7 +158,9 @@ impl Memory {
                     noticed.complaints.extend(complaints);
                     seen.push((path, stamp));
                 }
-                Err(error) => noticed.complaints.push(format!("the extracts of {path} were not taken: {error}")),
+                Err(error) => noticed
+                    .complaints
+                    .push(format!("the extracts of {path} were not taken: {error}")),
             }
         }
         if let Err(error) = self.store.see(&seen).await {
@@ -156,17 +172,25 @@ impl Memory {
     async fn take_in(&self, path: &DocPath) -> Result<(Vec<TakenIn>, Vec<String>)> {
         let text = self.store.document(path).await?.unwrap_or_default();
         let read = extract::extracts(&String::from_utf8_lossy(&text));
-        let mut complaints: Vec<String> = read.complaints.iter().map(|(line, what)| format!("{path}:{line} {what}")).collect();
+        let mut complaints: Vec<String> =
+            read.complaints.iter().map(|(line, what)| format!("{path}:{line} {what}")).collect();
         if std::str::from_utf8(&text).is_err() {
-            complaints.push(format!("{path} is not UTF-8; what could not be read stands as \u{fffd}"));
+            complaints
+                .push(format!("{path} is not UTF-8; what could not be read stands as \u{fffd}"));
         }
         let now = self.now();
         let mut found = read.found;
         found.iter_mut().for_each(|extract| extract.text = self.gate_text(&extract.text));
         found.retain(|extract| !is_forgotten(&extract.text));
         found.retain(|extract| {
-            let fit = extract::Taking { extract: extract.clone(), replaces: None }.draft(path, now).cleaned();
-            complaints.extend(fit.as_ref().err().map(|unfit| format!("{path}:{} was not taken: {unfit}", extract.line)));
+            let fit = extract::Taking { extract: extract.clone(), replaces: None }
+                .draft(path, now)
+                .cleaned();
+            complaints.extend(
+                fit.as_ref()
+                    .err()
+                    .map(|unfit| format!("{path}:{} was not taken: {unfit}", extract.line)),
+            );
             fit.is_ok()
         });
         if found.is_empty() {
@@ -174,7 +198,8 @@ impl Memory {
         }
         let known = EventQuery { source: Some(path.to_string()), ..EventQuery::everything() };
         // What was taken once and has left the ledger since was taken all the same.
-        let gone: Vec<EventId> = self.store.archived(&known).await?.iter().map(|event| event.id).collect();
+        let gone: Vec<EventId> =
+            self.store.archived(&known).await?.iter().map(|event| event.id).collect();
         let gone = if gone.is_empty() { Vec::new() } else { self.anywhere(&gone).await? };
         let mut takings = Vec::new();
         let events = self
@@ -187,8 +212,11 @@ impl Memory {
             })
             .await?;
         let place = |taking: &extract::Taking| format!("{path}:{}", taking.extract.line);
-        let taken =
-            events.into_iter().zip(&takings).map(|(event, taking)| TakenIn { event, place: place(taking), replaces: taking.replaces });
+        let taken = events.into_iter().zip(&takings).map(|(event, taking)| TakenIn {
+            event,
+            place: place(taking),
+            replaces: taking.replaces,
+        });
         Ok((taken.collect(), complaints))
     }
 }

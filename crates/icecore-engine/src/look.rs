@@ -49,7 +49,10 @@ pub struct Status {
     pub wrong: Vec<String>,
 }
 
-fn as_map<S: serde::Serializer>(counts: &[(Kind, usize)], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn as_map<S: serde::Serializer>(
+    counts: &[(Kind, usize)],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_map(counts.iter().copied())
 }
 
@@ -84,16 +87,24 @@ impl Memory {
     /// The events asked for, as of the clock if it was set by hand.
     pub async fn events(&self, which: &EventQuery) -> Result<Vec<Entry>> {
         match self.horizon() {
-            None if which.standing == Wanted::Any && which.limit.is_none() && which.after.is_none() => self.events_anywhere(which).await,
+            None if which.standing == Wanted::Any
+                && which.limit.is_none()
+                && which.after.is_none() =>
+            {
+                self.events_anywhere(which).await
+            }
             None => Ok(self.store.events(which).await?.entries),
-            Some(_) => Ok(which.choose(self.ledger().await?.entries()).into_iter().cloned().collect()),
+            Some(_) => {
+                Ok(which.choose(self.ledger().await?.entries()).into_iter().cloned().collect())
+            }
         }
     }
 
     /// Likewise, with what has left the ledger.
     async fn events_anywhere(&self, which: &EventQuery) -> Result<Vec<Entry>> {
         let mut found = self.store.events(which).await?.entries;
-        let ids: Vec<EventId> = self.store.archived(which).await?.iter().map(|event| event.id).collect();
+        let ids: Vec<EventId> =
+            self.store.archived(which).await?.iter().map(|event| event.id).collect();
         let mut gone = self.anywhere(&ids).await?;
         let here: HashSet<EventId> = found.iter().map(|entry| entry.event.id).collect();
         gone.retain(|entry| !here.contains(&entry.event.id));
@@ -123,9 +134,14 @@ impl Memory {
         let ledger = self.ledger().await?;
         let mut found = self.contradictions(&ledger).await?;
         found.extend(
-            conflict::forks(&ledger).into_iter().filter(|fork| !found.iter().any(|known| known.events == fork.events)).collect::<Vec<_>>(),
+            conflict::forks(&ledger)
+                .into_iter()
+                .filter(|fork| !found.iter().any(|known| known.events == fork.events))
+                .collect::<Vec<_>>(),
         );
-        let entries = |conflict: &Conflict| conflict.events.iter().filter_map(|&id| ledger.get(id).cloned()).collect();
+        let entries = |conflict: &Conflict| {
+            conflict.events.iter().filter_map(|&id| ledger.get(id).cloned()).collect()
+        };
         Ok(found.into_iter().map(|conflict| (conflict.clone(), entries(&conflict))).collect())
     }
 
@@ -158,11 +174,16 @@ impl Memory {
         let sum = |wanted: &dyn Fn(&icecore_store::Count) -> bool| {
             counts.iter().filter(|count| wanted(count)).map(|count| count.events).sum::<usize>()
         };
-        let active = Kind::ALL.iter().map(|&kind| (kind, sum(&|count| count.standing == "active" && count.kind == kind)));
+        let active = Kind::ALL
+            .iter()
+            .map(|&kind| (kind, sum(&|count| count.standing == "active" && count.kind == kind)));
         let open = self.commitments().await?;
         let soon = i64::from(self.policy.status.due_soon_days);
-        let mut due: Vec<Entry> =
-            open.iter().filter(|entry| entry.event.due.is_some_and(|due| days_between(now.day(), due) <= soon)).cloned().collect();
+        let mut due: Vec<Entry> = open
+            .iter()
+            .filter(|entry| entry.event.due.is_some_and(|due| days_between(now.day(), due) <= soon))
+            .cloned()
+            .collect();
         due.sort_by_key(|entry| entry.event.due);
         let conflicts = match self.horizon() {
             None => conflict::between(&self.store.contested().await?),
@@ -174,12 +195,21 @@ impl Memory {
             now,
             zone: self.zone.name().to_owned(),
             statements: sum(&|_| true),
-            days_captured: self.store.record_days().await?.into_iter().filter(|day| *day <= now.day()).count(),
+            days_captured: self
+                .store
+                .record_days()
+                .await?
+                .into_iter()
+                .filter(|day| *day <= now.day())
+                .count(),
             jobs_due: self.due_jobs().await?.iter().map(|due| due.job.word()).collect(),
             active: active.collect(),
             p0: sum(&|count| count.standing == "active" && count.priority == Priority::P0),
             open: open.len(),
-            oldest_open: open.into_iter().take(usize::from(self.policy.status.commitments_shown)).collect(),
+            oldest_open: open
+                .into_iter()
+                .take(usize::from(self.policy.status.commitments_shown))
+                .collect(),
             due,
             conflicts,
             integrity,
@@ -213,7 +243,11 @@ impl Memory {
         if let Some(first) = flagged.first() {
             wrong.push(format!(
                 "{} for review, the first is {first}. `icecore review` shows what is wrong",
-                if flagged.len() == 1 { "a draft waits".into() } else { format!("{} drafts wait", flagged.len()) }
+                if flagged.len() == 1 {
+                    "a draft waits".into()
+                } else {
+                    format!("{} drafts wait", flagged.len())
+                }
             ));
         }
         let (unread, troubles): (Vec<Trouble>, Vec<Trouble>) =
@@ -246,9 +280,15 @@ impl Memory {
         }
         match integrity {
             Integrity::Failing { failures, at } => {
-                wrong.push(format!("{} failed on {}. `icecore doctor` shows what to do", counted(*failures, "integrity check"), at.day()));
+                wrong.push(format!(
+                    "{} failed on {}. `icecore doctor` shows what to do",
+                    counted(*failures, "integrity check"),
+                    at.day()
+                ));
             }
-            Integrity::Whole { days_ago, .. } if *days_ago > i64::from(self.policy.status.verify_days) => {
+            Integrity::Whole { days_ago, .. }
+                if *days_ago > i64::from(self.policy.status.verify_days) =>
+            {
                 wrong.push(format!("the last `icecore verify` was {days_ago} days ago"));
             }
             Integrity::Whole { .. } | Integrity::Unknown => {}

@@ -1,7 +1,8 @@
 //! Anthropic's memory tool as a verb: what a model asks of its folder is done in the vault.
 //!
-//! What a file was before it is changed or taken away is written down first, so every version can be had back; what is kept
-//! passes the gate. Whatever a model asks for wrongly is an answer to the model, never an error of ours.
+//! What a file was before it is changed or taken away is written down first, so every version can
+//! be had back; what is kept passes the gate. Whatever a model asks for wrongly is an answer to the
+//! model, never an error of ours.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,9 +68,9 @@ impl From<StoreError> for Wrong {
     fn from(error: StoreError) -> Self {
         match error {
             // Somebody put something else where a file should be; that is no file.
-            StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => {
-                Self::Told("Error: there is something at this path that is not a file of memory".into())
-            }
+            StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => Self::Told(
+                "Error: there is something at this path that is not a file of memory".into(),
+            ),
             error => Self::Failed(error.into()),
         }
     }
@@ -90,7 +91,11 @@ impl Memory {
         }
     }
 
-    async fn memory_command(&self, command: Command, secrets: &mut BTreeMap<String, usize>) -> Result<String, Wrong> {
+    async fn memory_command(
+        &self,
+        command: Command,
+        secrets: &mut BTreeMap<String, usize>,
+    ) -> Result<String, Wrong> {
         if let Command::View { path, range } = &command {
             let files = self.tool_files().await?;
             return match memory_tool::there(path, &files) {
@@ -142,20 +147,35 @@ impl Memory {
             }
             Command::Rename { from, to } => {
                 let last = self.last_tool_version().await?;
-                let begun = last.is_some_and(|last| last.to.is_some_and(|new| memory_tool::is_part_of(&from, &to, &last.path, &new)));
+                let begun = last.is_some_and(|last| {
+                    last.to.is_some_and(|new| memory_tool::is_part_of(&from, &to, &last.path, &new))
+                });
                 for (old, new) in memory_tool::moved(&from, &to, &files, begun)? {
                     let text = self.tool_text(&old).await?;
-                    // Looked at before anything is written down: a link may stand there, which no listing shows.
+                    // Looked at before anything is written down: a link may stand there, which no
+                    // listing shows.
                     let there = match new.document() {
                         Some(document) => self.store.document(document).await?,
                         None => None,
                     };
                     if there.as_ref().is_some_and(|there| there != text.as_bytes()) {
-                        return Err(format!("Error: The destination {} already exists", new.asked()).into());
+                        return Err(format!(
+                            "Error: The destination {} already exists",
+                            new.asked()
+                        )
+                        .into());
                     }
-                    self.keep_tool_version(&old, "rename", Some(new.asked().to_owned()), text.clone()).await?;
+                    self.keep_tool_version(
+                        &old,
+                        "rename",
+                        Some(new.asked().to_owned()),
+                        text.clone(),
+                    )
+                    .await?;
                     if let Some(document) = new.document() {
-                        self.store.swap(document, text.as_bytes(), ContentVersion::of(there.as_deref())).await?;
+                        self.store
+                            .swap(document, text.as_bytes(), ContentVersion::of(there.as_deref()))
+                            .await?;
                     }
                     self.take_tool_file_away(&old, &text).await?;
                 }
@@ -164,10 +184,12 @@ impl Memory {
         }
     }
 
-    /// Every version that a file once was, oldest first; the one that is there now is not among them.
+    /// Every version that a file once was, oldest first; the one that is there now is not among
+    /// them.
     pub async fn memory_tool_versions(&self, path: &str) -> Result<Vec<ToolVersion>> {
         // A person reads this, not a model.
-        let path = ToolPath::read(path).map_err(|told| Error::Unclear(told.trim_start_matches("Error: ").to_owned()))?;
+        let path = ToolPath::read(path)
+            .map_err(|told| Error::Unclear(told.trim_start_matches("Error: ").to_owned()))?;
         let Some(name) = path.document().and_then(memory_tool::shown) else {
             return Err(Error::Unclear("name a file; /memories is a folder".into()));
         };
@@ -175,7 +197,9 @@ impl Memory {
         for document in self.store.documents(layout::TOOL_VERSIONS).await? {
             let text = self.store.document(&document).await?.unwrap_or_default();
             // A line that somebody broke takes only itself along.
-            let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<ToolVersion>(line).ok());
+            let lines = text
+                .split(|byte| *byte == b'\n')
+                .filter_map(|line| serde_json::from_slice::<ToolVersion>(line).ok());
             all.extend(lines);
         }
         // A file that was renamed has the past of its old name, as far as it was the same file.
@@ -194,7 +218,10 @@ impl Memory {
         }
         found.reverse();
         if found.is_empty() && self.tool_text(&path).await.is_err() {
-            return Err(Error::Nothing(format!("there is no {} and there never was", plain::one_line(path.asked()))));
+            return Err(Error::Nothing(format!(
+                "there is no {} and there never was",
+                plain::one_line(path.asked())
+            )));
         }
         Ok(found)
     }
@@ -213,12 +240,17 @@ impl Memory {
             }
         };
         tokio::time::timeout(LONGEST_WAIT, waiting).await.unwrap_or_else(|_| {
-            Err(Wrong::Failed(Error::Busy("another process is at the files of the memory tool; try again when it is done".into())))
+            Err(Wrong::Failed(Error::Busy(
+                "another process is at the files of the memory tool; try again when it is done"
+                    .into(),
+            )))
         })
     }
 
     async fn tool_files(&self) -> Result<Files, Wrong> {
-        let inner = |(path, bytes): (DocPath, u64)| Some((path.as_str().strip_prefix(layout::TOOL)?.strip_prefix('/')?.to_owned(), bytes));
+        let inner = |(path, bytes): (DocPath, u64)| {
+            Some((path.as_str().strip_prefix(layout::TOOL)?.strip_prefix('/')?.to_owned(), bytes))
+        };
         Ok(self.store.sizes(layout::TOOL).await?.into_iter().filter_map(inner).collect())
     }
 
@@ -228,7 +260,8 @@ impl Memory {
             None => None,
         };
         let Some(bytes) = bytes else { return Err(memory_tool::not_there(path).into()) };
-        String::from_utf8(bytes).map_err(|_| Wrong::Told(format!("Error: {} is not a text", path.asked())))
+        String::from_utf8(bytes)
+            .map_err(|_| Wrong::Told(format!("Error: {} is not a text", path.asked())))
     }
 
     /// Puts a file in place of what was read, through the gate, and returns what is in it now.
@@ -245,21 +278,28 @@ impl Memory {
         memory_tool::may_keep(path, &kept)?;
         *secrets = hidden;
         if let Some(document) = path.document() {
-            self.store.swap(document, kept.as_bytes(), ContentVersion::of(read.map(str::as_bytes))).await?;
+            self.store
+                .swap(document, kept.as_bytes(), ContentVersion::of(read.map(str::as_bytes)))
+                .await?;
         }
         Ok(kept)
     }
 
     async fn take_tool_file_away(&self, path: &ToolPath, read: &str) -> Result<(), Wrong> {
         match path.document() {
-            Some(document) => Ok(self.store.remove_unchanged(document, ContentVersion::of(Some(read.as_bytes()))).await?),
+            Some(document) => Ok(self
+                .store
+                .remove_unchanged(document, ContentVersion::of(Some(read.as_bytes())))
+                .await?),
             None => Ok(()),
         }
     }
 
     /// What was written down last.
     async fn last_tool_version(&self) -> Result<Option<ToolVersion>, Wrong> {
-        let Some(log) = self.store.documents(layout::TOOL_VERSIONS).await?.pop() else { return Ok(None) };
+        let Some(log) = self.store.documents(layout::TOOL_VERSIONS).await?.pop() else {
+            return Ok(None);
+        };
         // In JSON a byte may take six.
         let most = memory_tool::MOST_FILE_BYTES as u64 * 6 + 4_096;
         let (text, _) = self.store.tail(&log, most).await?;
@@ -268,18 +308,36 @@ impl Memory {
     }
 
     /// Writes down what a file was, before it is something else.
-    async fn keep_tool_version(&self, path: &ToolPath, did: &str, to: Option<String>, text: String) -> Result<(), Wrong> {
+    async fn keep_tool_version(
+        &self,
+        path: &ToolPath,
+        did: &str,
+        to: Option<String>,
+        text: String,
+    ) -> Result<(), Wrong> {
         let now: Moment = self.now();
         let name = path.document().and_then(memory_tool::shown).unwrap_or_default();
-        let version =
-            ToolVersion { ts: now.to_string(), path: name, did: did.to_owned(), to, sha256: Hash::of(text.as_bytes()).to_string(), text };
+        let version = ToolVersion {
+            ts: now.to_string(),
+            path: name,
+            did: did.to_owned(),
+            to,
+            sha256: Hash::of(text.as_bytes()).to_string(),
+            text,
+        };
         // One who died right after this and was started again: it stands there already.
-        let is_known = |last: ToolVersion| last == ToolVersion { ts: last.ts.clone(), ..version.clone() };
+        let is_known =
+            |last: ToolVersion| last == ToolVersion { ts: last.ts.clone(), ..version.clone() };
         if self.last_tool_version().await?.is_some_and(is_known) {
             return Ok(());
         }
-        let line = serde_json::to_string(&version).map_err(|error| Wrong::Failed(Error::TooMuch(error.to_string())))? + "\n";
-        let log: DocPath = format!("{}/{}.jsonl", layout::TOOL_VERSIONS, now.day().strftime("%Y-%m")).parse().map_err(StoreError::Path)?;
+        let line = serde_json::to_string(&version)
+            .map_err(|error| Wrong::Failed(Error::TooMuch(error.to_string())))?
+            + "\n";
+        let log: DocPath =
+            format!("{}/{}.jsonl", layout::TOOL_VERSIONS, now.day().strftime("%Y-%m"))
+                .parse()
+                .map_err(StoreError::Path)?;
         Ok(self.store.extend(&log, line.as_bytes()).await?)
     }
 }

@@ -1,4 +1,5 @@
-//! Taking an older memory folder over (L18, K11): nothing is destroyed, and doing it twice changes nothing.
+//! Taking an older memory folder over (L18, K11): nothing is destroyed, and doing it twice changes
+//! nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -85,7 +86,13 @@ fn accounted(account: &Account) -> Accounted {
 
 impl Memory {
     /// Takes a folder over; with `dry_run` only says what would be done.
-    pub async fn migrate(&self, files: Vec<OldFile>, empty: Vec<String>, in_place: bool, dry_run: bool) -> Result<Migrated> {
+    pub async fn migrate(
+        &self,
+        files: Vec<OldFile>,
+        empty: Vec<String>,
+        in_place: bool,
+        dry_run: bool,
+    ) -> Result<Migrated> {
         let now = self.now();
         if self.looks_back().await? {
             return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can take something over".into()));
@@ -98,13 +105,28 @@ impl Memory {
             .map(|file| {
                 let before = secrets.values().sum::<usize>();
                 // What is in the vault already is not coming in.
-                let bytes = if in_place { file.bytes } else { self.gate_file(&file.path, file.bytes, &mut secrets) };
+                let bytes = if in_place {
+                    file.bytes
+                } else {
+                    self.gate_file(&file.path, file.bytes, &mut secrets)
+                };
                 let hidden = secrets.values().sum::<usize>() - before;
                 if hidden > 0 {
-                    let many = if hidden == 1 { "a secret, which is".into() } else { format!("{hidden} secrets, which are") };
-                    complaints.push(format!("{} holds {many} hidden in the copy; the folder itself is only read", file.path));
+                    let many = if hidden == 1 {
+                        "a secret, which is".into()
+                    } else {
+                        format!("{hidden} secrets, which are")
+                    };
+                    complaints.push(format!(
+                        "{} holds {many} hidden in the copy; the folder itself is only read",
+                        file.path
+                    ));
                 }
-                Found { path: file.path, bytes, modified: file.modified.map(|at| self.zone.moment(at)) }
+                Found {
+                    path: file.path,
+                    bytes,
+                    modified: file.modified.map(|at| self.zone.moment(at)),
+                }
             })
             .collect();
         let plan = self.plan_migration(&found, &empty, in_place).await?;
@@ -134,14 +156,21 @@ impl Memory {
         }
         // The inventory first: whatever happens next, there is an account of what was there.
         let report: DocPath =
-            format!("{}/inventory-{}.md", migrate::ARCHIVE, plain::entity_key(&now.to_string())).parse().map_err(StoreError::Path)?;
+            format!("{}/inventory-{}.md", migrate::ARCHIVE, plain::entity_key(&now.to_string()))
+                .parse()
+                .map_err(StoreError::Path)?;
         self.store.put(&report, migrated.table.as_bytes()).await?;
         migrated.report = Some(report.to_string());
         self.carry_out(plan, &mut migrated).await?;
         Ok(migrated)
     }
 
-    async fn plan_migration(&self, found: &[Found], empty: &[String], in_place: bool) -> Result<Plan> {
+    async fn plan_migration(
+        &self,
+        found: &[Found],
+        empty: &[String],
+        in_place: bool,
+    ) -> Result<Plan> {
         let mut documents: HashMap<DocPath, Vec<u8>> = HashMap::new();
         for path in self.store.documents("").await? {
             // Messages are not where anything of an old folder goes, and there may be very many.
@@ -151,11 +180,16 @@ impl Memory {
                 documents.insert(path, bytes);
             }
         }
-        let mut events: Vec<Event> = self.ledger().await?.entries().iter().map(|entry| entry.event.clone()).collect();
+        let mut events: Vec<Event> =
+            self.ledger().await?.entries().iter().map(|entry| entry.event.clone()).collect();
         events.extend(self.store.archived(&EventQuery::everything()).await?);
         events.sort_by_key(|event| event.id);
-        let (mut said, mut taken): (HashMap<String, EventId>, HashMap<(String, String), EventId>) = Default::default();
-        for event in events.iter().filter(|event| event.is_statement() || event.field::<String>(WAS).is_some()) {
+        let (mut said, mut taken): (HashMap<String, EventId>, HashMap<(String, String), EventId>) =
+            Default::default();
+        for event in events
+            .iter()
+            .filter(|event| event.is_statement() || event.field::<String>(WAS).is_some())
+        {
             let key = plain::sameness_key(&event.content);
             if let Some(was) = event.field::<String>(WAS) {
                 taken.entry((was, key.clone())).or_insert(event.id);
@@ -171,7 +205,10 @@ impl Memory {
         let mut plan = migrate::plan(found, empty, &vault, self.now(), &self.zone);
         for file in found {
             let text = String::from_utf8_lossy(&file.bytes);
-            if self.policy.capture.hide_secrets && self.gate_text(&text).contains("[secret:") && !text.contains("[secret:") {
+            if self.policy.capture.hide_secrets
+                && self.gate_text(&text).contains("[secret:")
+                && !text.contains("[secret:")
+            {
                 plan.complaints
                     .push(format!("{} holds secrets; it keeps them as they are, the ledger and every pack hide them", file.path));
             }
@@ -186,21 +223,31 @@ impl Memory {
                     None => said.contains_key(&gated),
                 };
                 if gated != plain::sameness_key(&draft.content) && known {
-                    *step = Step::Nothing { from: from.clone(), why: "it was learnt already, with its secrets hidden".into() };
+                    *step = Step::Nothing {
+                        from: from.clone(),
+                        why: "it was learnt already, with its secrets hidden".into(),
+                    };
                 }
             }
             if let Step::Record { from, at, title, text } = step {
                 let record = self.old_state(*at, title.clone(), text);
-                let kept = self.store.records(Days { first: record.ts.day(), last: record.ts.day() }).await?;
+                let kept = self
+                    .store
+                    .records(Days { first: record.ts.day(), last: record.ts.day() })
+                    .await?;
                 if kept.iter().any(|kept| kept.key() == record.key()) {
-                    *step = Step::Nothing { from: from.clone(), why: "the state is kept already".into() };
+                    *step = Step::Nothing {
+                        from: from.clone(),
+                        why: "the state is kept already".into(),
+                    };
                 }
             }
         }
         Ok(plan)
     }
 
-    /// A file of an old folder through the gate. Of lines that are JSON each is one by itself, and still JSON afterwards.
+    /// A file of an old folder through the gate. Of lines that are JSON each is one by itself, and
+    /// still JSON afterwards.
     fn gate_file(&self, name: &str, bytes: Vec<u8>, hidden: &mut Secrets) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(&bytes) else { return bytes };
         let mut pass = |text: &str| self.gate_told(text, hidden);
@@ -213,7 +260,10 @@ impl Memory {
                     if passed == line || is_json(&passed) || !is_json(line) {
                         passed
                     } else {
-                        format!("{{\"hidden\":\"{}\"}}\n", self.marker_key.mark("line", line.as_bytes()))
+                        format!(
+                            "{{\"hidden\":\"{}\"}}\n",
+                            self.marker_key.mark("line", line.as_bytes())
+                        )
                     }
                 })
                 .collect()
@@ -255,7 +305,8 @@ impl Memory {
             }
             match step {
                 Step::Learn { draft, was, replaces, related, from, line } => {
-                    let named = |was: &String| waiting.iter().any(|(_, other)| other.as_ref() == Some(was));
+                    let named =
+                        |was: &String| waiting.iter().any(|(_, other)| other.as_ref() == Some(was));
                     if replaces.iter().chain(&related).any(named) {
                         self.learn_old(&mut waiting, &mut known).await?;
                     }
@@ -264,21 +315,29 @@ impl Memory {
                     draft.related.extend(related.iter().filter_map(|was| known.get(was)));
                     match self.gate_draft(draft, &mut migrated.secrets).cleaned() {
                         Ok((draft, _)) => waiting.push((draft, was)),
-                        Err(unfit) => migrated.complaints.push(format!("{from}:{line} was not learnt: {unfit}")),
+                        Err(unfit) => migrated
+                            .complaints
+                            .push(format!("{from}:{line} was not learnt: {unfit}")),
                     }
                 }
                 // Where somebody was faster, the next run sees what is there now.
-                Step::Keep { to, bytes, .. } => match self.store.swap(&to, &bytes, ContentVersion::ABSENT).await {
-                    Err(StoreError::Moved { .. }) => migrated.complaints.push(format!("{to} has come to be meanwhile; migrate once more")),
-                    other => other?,
-                },
+                Step::Keep { to, bytes, .. } => {
+                    match self.store.swap(&to, &bytes, ContentVersion::ABSENT).await {
+                        Err(StoreError::Moved { .. }) => migrated
+                            .complaints
+                            .push(format!("{to} has come to be meanwhile; migrate once more")),
+                        other => other?,
+                    }
+                }
                 Step::Merge { to, bytes, .. } => self.store.extend(&to, &bytes).await?,
                 Step::Record { at, title, text, .. } => {
                     self.store.add_records(vec![self.old_state(at, title, &text)]).await?;
                 }
                 Step::Move { from, to } => {
                     let Ok(old) = from.parse::<DocPath>() else {
-                        migrated.complaints.push(format!("{from} was left where it is: its name is no path of a vault"));
+                        migrated.complaints.push(format!(
+                            "{from} was left where it is: its name is no path of a vault"
+                        ));
                         continue;
                     };
                     let Some(bytes) = self.store.document(&old).await? else { continue };
@@ -300,11 +359,16 @@ impl Memory {
     }
 
     /// Appends what was gathered, and notes which old ids became which.
-    async fn learn_old(&self, waiting: &mut Vec<(Draft, Option<String>)>, known: &mut BTreeMap<String, EventId>) -> Result<()> {
+    async fn learn_old(
+        &self,
+        waiting: &mut Vec<(Draft, Option<String>)>,
+        known: &mut BTreeMap<String, EventId>,
+    ) -> Result<()> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let (drafts, were): (Vec<Draft>, Vec<Option<String>>) = std::mem::take(waiting).into_iter().unzip();
+        let (drafts, were): (Vec<Draft>, Vec<Option<String>>) =
+            std::mem::take(waiting).into_iter().unzip();
         for (event, was) in self.store.append(drafts, None).await?.iter().zip(were) {
             known.extend(was.map(|was| (was, event.id)));
         }

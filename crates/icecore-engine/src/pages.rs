@@ -1,6 +1,8 @@
-//! Pages as a person looks at them and changes them: what there is, what one says, what it once said, and saving another text.
+//! Pages as a person looks at them and changes them: what there is, what one says, what it once
+//! said, and saving another text.
 //!
-//! A saved text goes the way of every edit: what it says enters the ledger, and the page is written again from all there is.
+//! A saved text goes the way of every edit: what it says enters the ledger, and the page is written
+//! again from all there is.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -104,31 +106,57 @@ impl Memory {
         self.told_pages(None).await.map(|pages| pages.into_iter().map(|(line, ..)| line).collect())
     }
 
-    async fn told_pages(&self, only: Option<&PageKey>) -> Result<Vec<(PageLine, String, Vec<Entry>)>> {
+    async fn told_pages(
+        &self,
+        only: Option<&PageKey>,
+    ) -> Result<Vec<(PageLine, String, Vec<Entry>)>> {
         let looked = self.store.looks(KNOWLEDGE).await?;
         let mut found = Vec::new();
         for look in looked {
-            let Some(key) = PageKey::of_path(&look.path).filter(|key| only.is_none_or(|only| only == key)) else { continue };
+            let Some(key) =
+                PageKey::of_path(&look.path).filter(|key| only.is_none_or(|only| only == key))
+            else {
+                continue;
+            };
             let text = self.store.document(&look.path).await?.unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
             found.push((key, look, page::ids(&text), text));
         }
         let places: Vec<DocPath> = found.iter().map(|(_, look, ..)| look.path.clone()).collect();
-        let unseen: BTreeSet<DocPath> = self.store.unseen(&places).await?.into_iter().map(|(place, _)| place).collect();
-        let ids: Vec<EventId> = found.iter().flat_map(|(_, _, ids, _)| ids.iter().copied()).collect::<BTreeSet<_>>().into_iter().collect();
-        let known = if ids.is_empty() { Vec::new() } else { self.store.events(&EventQuery::these(&ids)).await?.entries };
-        let mut known: HashMap<EventId, Entry> = known.into_iter().map(|entry| (entry.event.id, entry)).collect();
+        let unseen: BTreeSet<DocPath> =
+            self.store.unseen(&places).await?.into_iter().map(|(place, _)| place).collect();
+        let ids: Vec<EventId> = found
+            .iter()
+            .flat_map(|(_, _, ids, _)| ids.iter().copied())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let known = if ids.is_empty() {
+            Vec::new()
+        } else {
+            self.store.events(&EventQuery::these(&ids)).await?.entries
+        };
+        let mut known: HashMap<EventId, Entry> =
+            known.into_iter().map(|entry| (entry.event.id, entry)).collect();
         if known.len() < ids.len() {
             // What has left the ledger still stands on its page.
-            let gone: Vec<EventId> = ids.iter().copied().filter(|id| !known.contains_key(id)).collect();
-            known.extend(self.anywhere(&gone).await?.into_iter().map(|entry| (entry.event.id, entry)));
+            let gone: Vec<EventId> =
+                ids.iter().copied().filter(|id| !known.contains_key(id)).collect();
+            known.extend(
+                self.anywhere(&gone).await?.into_iter().map(|entry| (entry.event.id, entry)),
+            );
         }
         let (today, ages) = (self.now().day(), self.policy().decay.ages());
         let mut pages = Vec::new();
         for (key, look, ids, text) in found {
             let entries: Vec<Entry> = ids.iter().filter_map(|id| known.get(id).cloned()).collect();
-            let held: Vec<&Entry> = entries.iter().filter(|entry| entry.standing.is_active() && entry.event.is_statement()).collect();
-            let of = |wanted: Freshness| held.iter().filter(|entry| decay::freshness(entry, today, ages) == wanted).count();
+            let held: Vec<&Entry> = entries
+                .iter()
+                .filter(|entry| entry.standing.is_active() && entry.event.is_statement())
+                .collect();
+            let of = |wanted: Freshness| {
+                held.iter().filter(|entry| decay::freshness(entry, today, ages) == wanted).count()
+            };
             let line = PageLine {
                 kind: key.kind.word(),
                 title: title(&text, &key),
@@ -151,28 +179,41 @@ impl Memory {
     /// One page with its text.
     pub async fn page(&self, key: &PageKey) -> Result<PageTold> {
         let found = self.told_pages(Some(key)).await?.pop();
-        let (line, text, events) = found.ok_or_else(|| Error::Nothing(format!("there is no page {}", key.path())))?;
+        let (line, text, events) =
+            found.ok_or_else(|| Error::Nothing(format!("there is no page {}", key.path())))?;
         let (today, ages) = (self.now().day(), self.policy().decay.ages());
-        let fresh = |entry: Entry| PageEvent { freshness: decay::freshness(&entry, today, ages), entry };
+        let fresh =
+            |entry: Entry| PageEvent { freshness: decay::freshness(&entry, today, ages), entry };
         let events = events.into_iter().map(fresh).collect();
         Ok(PageTold { line, hash: Hash::of(text.as_bytes()).to_string(), text, events })
     }
 
-    /// Saves a person's text of a page, if it is still what they read (`read`; none if there was none), and takes what it says into the
-    /// ledger at once.
-    pub async fn edit_page(&self, key: &PageKey, text: &str, read: Option<&str>) -> Result<PageSaved> {
+    /// Saves a person's text of a page, if it is still what they read (`read`; none if there was
+    /// none), and takes what it says into the ledger at once.
+    pub async fn edit_page(
+        &self,
+        key: &PageKey,
+        text: &str,
+        read: Option<&str>,
+    ) -> Result<PageSaved> {
         if text.len() > MAX_PAGE_BYTES {
-            return Err(Error::TooMuch(format!("a page has at most {MAX_PAGE_BYTES} bytes, this one has {}", text.len())));
+            return Err(Error::TooMuch(format!(
+                "a page has at most {MAX_PAGE_BYTES} bytes, this one has {}",
+                text.len()
+            )));
         }
         // Not while a night is at the pages.
         let _alone = self.claim_night().await?;
         if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can be edited".into()));
+            return Err(Error::Nothing(
+                "the ledger goes on after that moment; only the memory of now can be edited".into(),
+            ));
         }
         self.renew_tombstones().await?;
         let place = key.path();
         let mut curated = Curated::default();
-        // What somebody else wrote into it meanwhile is no part of this edit, and is not lost by it.
+        // What somebody else wrote into it meanwhile is no part of this edit, and is not lost by
+        // it.
         let known = self.store.document(&place).await?;
         let hash = known.as_deref().map(|bytes| Hash::of(bytes).to_string());
         if hash.as_deref() != read {
@@ -180,11 +221,16 @@ impl Memory {
         }
         match &known {
             Some(bytes) if bytes == text.as_bytes() => {}
-            known => self.store.swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref())).await?,
+            known => {
+                self.store
+                    .swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
+                    .await?
+            }
         }
         let held = self.adopt_one(key, &mut curated).await?;
         self.refresh_loops().await?;
-        let text = String::from_utf8_lossy(&self.store.document(&place).await?.unwrap_or_default()).into_owned();
+        let text = String::from_utf8_lossy(&self.store.document(&place).await?.unwrap_or_default())
+            .into_owned();
         Ok(PageSaved {
             path: place.to_string(),
             hash: Hash::of(text.as_bytes()).to_string(),
@@ -204,8 +250,14 @@ impl Memory {
     /// A page as it was in a snapshot; `now` is what it is.
     pub async fn page_then(&self, key: &PageKey, id: &str) -> Result<String> {
         let place = key.path();
-        let bytes = if id == "now" { self.store.document(&place).await? } else { self.history.version(id, &place).await? };
-        let bytes = bytes.ok_or_else(|| Error::Nothing(format!("there was no {place} in {}", plain::one_line(id))))?;
+        let bytes = if id == "now" {
+            self.store.document(&place).await?
+        } else {
+            self.history.version(id, &place).await?
+        };
+        let bytes = bytes.ok_or_else(|| {
+            Error::Nothing(format!("there was no {place} in {}", plain::one_line(id)))
+        })?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -220,7 +272,11 @@ impl Memory {
     pub async fn reports(&self) -> Result<Vec<(String, DocPath, u64)>> {
         let mut found = Vec::new();
         for (path, bytes) in self.store.sizes(icecore_domain::layout::REPORTS).await? {
-            if let Some(day) = path.name().strip_suffix(".md").filter(|name| name.parse::<jiff::civil::Date>().is_ok()) {
+            if let Some(day) = path
+                .name()
+                .strip_suffix(".md")
+                .filter(|name| name.parse::<jiff::civil::Date>().is_ok())
+            {
                 found.push((day.to_owned(), path.clone(), bytes));
             }
         }

@@ -1,7 +1,9 @@
-//! Which project a folder belongs to: the git repository it lies in, by the name of its main folder. git itself is not run.
+//! Which project a folder belongs to: the git repository it lies in, by the name of its main
+//! folder. git itself is not run.
 //!
-//! Worktrees of one repository have one name, because they share one. What a repository says about itself is a stranger's word: a
-//! folder counts as somebody's worktree only if that repository knows it as one.
+//! Worktrees of one repository have one name, because they share one. What a repository says about
+//! itself is a stranger's word: a folder counts as somebody's worktree only if that repository
+//! knows it as one.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +14,8 @@ const MOST_BYTES: u64 = 4_096;
 /// The longest name of a project, in bytes.
 const MOST_NAME_BYTES: usize = 100;
 
-/// The project of a folder; none if it lies in no repository. Of a folder that is not there any more only its name is known.
+/// The project of a folder; none if it lies in no repository. Of a folder that is not there any
+/// more only its name is known.
 pub fn of(folder: &Path) -> Option<String> {
     if !folder.is_absolute() {
         return None;
@@ -49,14 +52,17 @@ fn pointed(file: &Path, after: &str) -> Option<PathBuf> {
     let mut text = String::new();
     File::open(file).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
     let path = text.lines().next()?.strip_prefix(after)?.trim();
-    (!path.is_empty()).then(|| file.parent().map_or_else(|| PathBuf::from(path), |folder| folder.join(path)))
+    (!path.is_empty())
+        .then(|| file.parent().map_or_else(|| PathBuf::from(path), |folder| folder.join(path)))
 }
 
 /// The folder that people know a repository by: the one above `.git`, or a bare one's own.
 fn main_folder(shared: &Path) -> PathBuf {
     match (shared.file_name().and_then(|name| name.to_str()), shared.parent()) {
         (Some(".git" | ".bare"), Some(above)) => above.to_owned(),
-        (Some(name), _) => shared.with_file_name(name.strip_suffix(".git").filter(|name| !name.is_empty()).unwrap_or(name)),
+        (Some(name), _) => shared.with_file_name(
+            name.strip_suffix(".git").filter(|name| !name.is_empty()).unwrap_or(name),
+        ),
         _ => shared.to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! The prompts: YAML, one a tier, built in and overridable in a vault. Rust only fills them in (P4).
+//! The prompts: YAML, one a tier, built in and overridable in a vault. Rust only fills them in
+//! (P4).
 
 use std::collections::BTreeMap;
 
@@ -94,7 +95,10 @@ pub struct Prompts {
 }
 
 fn wrong(name: &str, why: impl std::fmt::Display) -> Error {
-    Error::Prompt(format!("prompts/{name}.yaml: {}", why.to_string().lines().next().unwrap_or_default()))
+    Error::Prompt(format!(
+        "prompts/{name}.yaml: {}",
+        why.to_string().lines().next().unwrap_or_default()
+    ))
 }
 
 impl Prompts {
@@ -106,7 +110,10 @@ impl Prompts {
             let own = store.document(&path).await?;
             let text = match &own {
                 Some(bytes) if bytes.len() > MAX_BYTES => {
-                    return Err(wrong(name, format!("it has {} bytes, at most {MAX_BYTES} are read", bytes.len())));
+                    return Err(wrong(
+                        name,
+                        format!("it has {} bytes, at most {MAX_BYTES} are read", bytes.len()),
+                    ));
                 }
                 Some(bytes) => std::str::from_utf8(bytes).map_err(|error| wrong(name, error))?,
                 None => built_in,
@@ -124,8 +131,24 @@ impl Prompts {
         }
         let prompts = Self { files };
         // A prompt that cannot be filled in is better found now than at night.
-        prompts.fill_distil("x", &[Shown { name: "x".into(), text: "x".into() }], &["x".into()], 1, "x")?;
-        prompts.fill_turn(&Exchanged { turn: 1, user: "x", assistant: "x", facts: &["x".into()], wants_diff: true }, 1, "x")?;
+        prompts.fill_distil(
+            "x",
+            &[Shown { name: "x".into(), text: "x".into() }],
+            &["x".into()],
+            1,
+            "x",
+        )?;
+        prompts.fill_turn(
+            &Exchanged {
+                turn: 1,
+                user: "x",
+                assistant: "x",
+                facts: &["x".into()],
+                wants_diff: true,
+            },
+            1,
+            "x",
+        )?;
         prompts.fill_facts(&["x".into()], 1, "x")?;
         prompts.fill_chat(&Material::default(), &[("x".into(), "x".into(), "x".into())])?;
         for &tier in Tier::ALL {
@@ -147,7 +170,8 @@ impl Prompts {
         Ok(prompts)
     }
 
-    /// The prompt that asks for what is to be remembered of these sources; `known` is what is remembered already.
+    /// The prompt that asks for what is to be remembered of these sources; `known` is what is
+    /// remembered already.
     pub fn fill_distil(
         &self,
         title: &str,
@@ -169,7 +193,12 @@ impl Prompts {
     }
 
     /// The prompt that asks for a line of the turn log and a change of the facts.
-    pub fn fill_turn(&self, exchanged: &Exchanged<'_>, attempt: u32, complaints: &str) -> Result<(String, String)> {
+    pub fn fill_turn(
+        &self,
+        exchanged: &Exchanged<'_>,
+        attempt: u32,
+        complaints: &str,
+    ) -> Result<(String, String)> {
         let shown = [exchanged.user, exchanged.assistant];
         let values = context! {
             turn => exchanged.turn,
@@ -185,7 +214,12 @@ impl Prompts {
     }
 
     /// The prompt that asks for fewer facts.
-    pub fn fill_facts(&self, facts: &[String], attempt: u32, complaints: &str) -> Result<(String, String)> {
+    pub fn fill_facts(
+        &self,
+        facts: &[String],
+        attempt: u32,
+        complaints: &str,
+    ) -> Result<(String, String)> {
         let values = context! {
             facts => facts.to_vec(),
             count => facts.len(),
@@ -196,8 +230,13 @@ impl Prompts {
         self.fill_both("facts", &values)
     }
 
-    /// What a chat model is told; `recalled` are artifacts that were asked for: name, version, text.
-    pub fn fill_chat(&self, told: &Material, recalled: &[(String, String, String)]) -> Result<String> {
+    /// What a chat model is told; `recalled` are artifacts that were asked for: name, version,
+    /// text.
+    pub fn fill_chat(
+        &self,
+        told: &Material,
+        recalled: &[(String, String, String)],
+    ) -> Result<String> {
         let texts = |lines: &[Line]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
         let turns: Vec<Value> = told
             .turns
@@ -217,13 +256,16 @@ impl Prompts {
             turns => turns,
             recalled => recalled,
         };
-        Environment::empty().render_str(&self.files["chat"].text, &values).map_err(|error| wrong("chat", error))
+        Environment::empty()
+            .render_str(&self.files["chat"].text, &values)
+            .map_err(|error| wrong("chat", error))
     }
 
     fn fill_both(&self, name: &'static str, values: &Value) -> Result<(String, String)> {
         let file = &self.files[name];
         let environment = Environment::empty();
-        let render = |text: &str| environment.render_str(text, values).map_err(|error| wrong(name, error));
+        let render =
+            |text: &str| environment.render_str(text, values).map_err(|error| wrong(name, error));
         Ok((render(&file.system)?, render(&file.user)?))
     }
 
@@ -249,16 +291,21 @@ impl Prompts {
             fence => fence(filling.sources),
         };
         let file = &self.files[name];
-        let render = |text: &str| environment.render_str(text, &values).map_err(|error| wrong(name, error));
+        let render =
+            |text: &str| environment.render_str(text, &values).map_err(|error| wrong(name, error));
         Ok((render(&file.system)?, render(&file.user)?))
     }
 }
 
 fn shown(sources: &[Shown]) -> Vec<Value> {
-    sources.iter().map(|source| context! { name => source.name.as_str(), text => source.text.as_str() }).collect()
+    sources
+        .iter()
+        .map(|source| context! { name => source.name.as_str(), text => source.text.as_str() })
+        .collect()
 }
 
-/// The mark between sources. Nobody can write text that contains a hash of itself, so nobody can end the fence from within.
+/// The mark between sources. Nobody can write text that contains a hash of itself, so nobody can
+/// end the fence from within.
 fn fence(sources: &[Shown]) -> String {
     fence_of(sources.iter().map(|source| source.text.as_str()))
 }

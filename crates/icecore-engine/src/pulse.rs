@@ -1,4 +1,5 @@
-//! The pulse: what a memory looks like from outside, cheaply, so that whoever watches it knows what to read again.
+//! The pulse: what a memory looks like from outside, cheaply, so that whoever watches it knows what
+//! to read again.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ const CONVERSATIONS: usize = 64;
 /// Something that can change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Thing {
-    /// `ledger`, `conversation`, `summaries`, `runs`, `reviews`, `knowledge`, `messages`, `logs` or `config`.
+    /// `ledger`, `conversation`, `summaries`, `runs`, `reviews`, `knowledge`, `messages`, `logs` or
+    /// `config`.
     pub what: &'static str,
     /// Which conversation, page or day, where there are several.
     pub name: Option<String>,
@@ -33,10 +35,12 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    /// What everything looks like now. Only what people and chats touch: of the past, nothing changes by itself.
+    /// What everything looks like now. Only what people and chats touch: of the past, nothing
+    /// changes by itself.
     pub async fn pulse(&self) -> Result<Pulse> {
         let today = self.now().day();
-        let days: Vec<_> = [Some(today), today.checked_sub(1.day()).ok()].into_iter().flatten().collect();
+        let days: Vec<_> =
+            [Some(today), today.checked_sub(1.day()).ok()].into_iter().flatten().collect();
         let mut watched: Vec<(Thing, DocPath)> = Vec::new();
         let plain = |what| Thing { what, name: None };
         for (what, place) in [
@@ -51,7 +55,8 @@ impl Memory {
         for &day in &days {
             let name = Some(day.to_string());
             watched.push((Thing { what: "logs", name: name.clone() }, DocPath::log(day)));
-            watched.push((Thing { what: "messages", name }, DocPath::records(Captured::Message, day)));
+            watched
+                .push((Thing { what: "messages", name }, DocPath::records(Captured::Message, day)));
         }
         let span = Days { first: days.last().copied().unwrap_or(today), last: today };
         let mut spoken = self.store.sessions(Some(span)).await?;
@@ -65,11 +70,17 @@ impl Memory {
             }
         }
         for look in self.store.looks(KNOWLEDGE).await? {
-            pulse.insert(Thing { what: "knowledge", name: Some(look.path.to_string()) }, look.stamp.0);
+            pulse.insert(
+                Thing { what: "knowledge", name: Some(look.path.to_string()) },
+                look.stamp.0,
+            );
         }
         let places: Vec<DocPath> = watched.iter().map(|(_, place)| place.clone()).collect();
         for ((thing, _), stamp) in watched.into_iter().zip(self.store.stamps(&places).await?) {
-            pulse.entry(thing).or_default().push_str(&stamp.map_or_else(String::new, |stamp| format!("{} ", stamp.0)));
+            pulse
+                .entry(thing)
+                .or_default()
+                .push_str(&stamp.map_or_else(String::new, |stamp| format!("{} ", stamp.0)));
         }
         Ok(pulse)
     }
@@ -77,7 +88,10 @@ impl Memory {
 
 /// What is not in one as it is in the other.
 pub fn changed(before: &Pulse, after: &Pulse) -> Vec<Thing> {
-    let new = after.iter().filter(|(thing, stamp)| before.get(thing) != Some(stamp)).map(|(thing, _)| thing.clone());
+    let new = after
+        .iter()
+        .filter(|(thing, stamp)| before.get(thing) != Some(stamp))
+        .map(|(thing, _)| thing.clone());
     let gone = before.keys().filter(|thing| !after.contains_key(thing)).cloned();
     // That a conversation is not among the last any more, or a day is over, is no change of it.
     new.chain(gone.filter(|thing| thing.what == "knowledge")).collect()

@@ -1,7 +1,8 @@
-//! The quarantine: what only a tool or a stranger said waits there until a person confirms or drops it.
+//! The quarantine: what only a tool or a stranger said waits there until a person confirms or drops
+//! it.
 //!
-//! It is in the ledger like everything else, but no pack, page or summary tells it. Here it is shown as what it is: somebody
-//! else's words, with where they come from.
+//! It is in the ledger like everything else, but no pack, page or summary tells it. Here it is
+//! shown as what it is: somebody else's words, with where they come from.
 
 use icecore_domain::distil::judge::UNCONFIRMED;
 use icecore_domain::event::{Act, Kind, Origin, Priority, QUOTE, SAID, SPEAKER};
@@ -83,9 +84,19 @@ impl Waiting {
 impl Memory {
     /// What waits for a person, in the order it was recorded.
     pub async fn quarantine(&self, which: &Held) -> Result<Vec<Waiting>> {
-        let query = EventQuery { quarantined: Some(true), session: which.session.clone(), since: which.since, ..EventQuery::default() };
-        let mut waiting: Vec<Waiting> =
-            self.events(&query).await?.iter().filter(|entry| entry.event.is_statement()).map(Waiting::of).collect();
+        let query = EventQuery {
+            quarantined: Some(true),
+            session: which.session.clone(),
+            since: which.since,
+            ..EventQuery::default()
+        };
+        let mut waiting: Vec<Waiting> = self
+            .events(&query)
+            .await?
+            .iter()
+            .filter(|entry| entry.event.is_statement())
+            .map(Waiting::of)
+            .collect();
         waiting.retain(|one| which.origin.is_none_or(|origin| one.origin == origin));
         let surplus = which.limit.map_or(0, |limit| waiting.len().saturating_sub(limit));
         waiting.drain(..surplus);
@@ -93,16 +104,25 @@ impl Memory {
     }
 
     /// A person says that these hold: from now on they are memory like any other.
-    pub async fn confirm_held(&self, ids: Vec<EventId>, note: Option<String>) -> Result<Vec<Acted>> {
+    pub async fn confirm_held(
+        &self,
+        ids: Vec<EventId>,
+        note: Option<String>,
+    ) -> Result<Vec<Acted>> {
         self.all_wait(&ids).await?;
-        let note = note.filter(|note| !note.trim().is_empty()).unwrap_or_else(|| "Confirmed from the quarantine".into());
+        let note = note
+            .filter(|note| !note.trim().is_empty())
+            .unwrap_or_else(|| "Confirmed from the quarantine".into());
         self.act(Act::Confirm, ids, Some(note), Origin::User, None).await
     }
 
-    /// A person says that these are not to be remembered. They are not learnt again from the same words.
+    /// A person says that these are not to be remembered. They are not learnt again from the same
+    /// words.
     pub async fn drop_held(&self, ids: Vec<EventId>, note: Option<String>) -> Result<Vec<Acted>> {
         self.all_wait(&ids).await?;
-        let note = note.filter(|note| !note.trim().is_empty()).unwrap_or_else(|| "Dropped from the quarantine".into());
+        let note = note
+            .filter(|note| !note.trim().is_empty())
+            .unwrap_or_else(|| "Dropped from the quarantine".into());
         self.act(Act::Retract, ids, Some(note), Origin::User, None).await
     }
 
@@ -110,12 +130,17 @@ impl Memory {
         let found = self.anywhere(ids).await?;
         let waits = |id: &EventId| {
             let entry = found.iter().find(|entry| entry.event.id == *id);
-            entry.is_none_or(|entry| !entry.standing.is_active() || (entry.is_quarantined() && entry.event.is_statement()))
+            entry.is_none_or(|entry| {
+                !entry.standing.is_active()
+                    || (entry.is_quarantined() && entry.event.is_statement())
+            })
         };
         // One that is unknown or done with is told by the act itself.
         match ids.iter().find(|id| !waits(id)) {
             None => Ok(()),
-            Some(id) => Err(Error::Nothing(format!("{id} does not wait for confirmation; `icecore quarantine list` shows what does"))),
+            Some(id) => Err(Error::Nothing(format!(
+                "{id} does not wait for confirmation; `icecore quarantine list` shows what does"
+            ))),
         }
     }
 }

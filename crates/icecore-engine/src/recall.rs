@@ -1,7 +1,8 @@
-//! The page a session starts with: the recall pack, what one prompt is given, and the start of a session (L6, L7, L8, L17).
+//! The page a session starts with: the recall pack, what one prompt is given, and the start of a
+//! session (L6, L7, L8, L17).
 //!
-//! A pack of now and a pack of any past moment are made by the same questions to the same rules; only who answers differs:
-//! the home's index, or the ledger as it was.
+//! A pack of now and a pack of any past moment are made by the same questions to the same rules;
+//! only who answers differs: the home's index, or the ledger as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,7 +100,8 @@ pub struct TriggerTold {
 
 /// Who answers questions about the ledger.
 enum Knows {
-    /// The store; a ledger that is short is read once, as that takes less than asking for it forty times.
+    /// The store; a ledger that is short is read once, as that takes less than asking for it forty
+    /// times.
     Now(Option<Box<Ledger>>),
     Then(Box<Ledger>),
 }
@@ -134,7 +136,9 @@ impl Memory {
 
     async fn knows(&self, vantage: Vantage) -> Result<Knows> {
         Ok(match vantage.until {
-            Some(until) if self.has_gone_on(until).await? => Knows::Then(Box::new(self.ledger_then(until).await?)),
+            Some(until) if self.has_gone_on(until).await? => {
+                Knows::Then(Box::new(self.ledger_then(until).await?))
+            }
             _ if self.ledger_lines().await? <= SHORT_LEDGER => {
                 Knows::Now(Some(Box::new(Ledger::read(&self.store.ledger().await?.bytes, None))))
             }
@@ -142,11 +146,16 @@ impl Memory {
         })
     }
 
-    /// Whether the ledger is another than it was at that moment: something was recorded later, or has left since.
+    /// Whether the ledger is another than it was at that moment: something was recorded later, or
+    /// has left since.
     async fn has_gone_on(&self, until: jiff::Timestamp) -> Result<bool> {
         // A day earlier, because each event's day is that of its own offset.
         let since = self.zone.day_of(until).yesterday().unwrap_or(Date::MIN);
-        let recent = self.store.events(&EventQuery { since: Some(since), ..EventQuery::everything() }).await?.entries;
+        let recent = self
+            .store
+            .events(&EventQuery { since: Some(since), ..EventQuery::everything() })
+            .await?
+            .entries;
         if recent.iter().any(|entry| entry.event.ts.at() > until) {
             return Ok(true);
         }
@@ -157,7 +166,9 @@ impl Memory {
     async fn pick(&self, knows: &Knows, which: &EventQuery) -> Result<Vec<Entry>> {
         Ok(match knows {
             Knows::Now(None) => self.store.events(which).await?.entries,
-            Knows::Now(Some(ledger)) | Knows::Then(ledger) => which.choose(ledger.entries()).into_iter().cloned().collect(),
+            Knows::Now(Some(ledger)) | Knows::Then(ledger) => {
+                which.choose(ledger.entries()).into_iter().cloned().collect()
+            }
         })
     }
 
@@ -171,7 +182,12 @@ impl Memory {
     /// The recall pack (L6).
     pub async fn pack_recall(&self, date: Option<Date>, scopes: &[Scope]) -> Result<Pack> {
         let gathered = self.gather(self.vantage(date)?, scopes).await?;
-        Ok(recall::recall(gathered.day, &gathered.known(), self.policy.recall.words(), self.policy.decay.ages()))
+        Ok(recall::recall(
+            gathered.day,
+            &gathered.known(),
+            self.policy.recall.words(),
+            self.policy.decay.ages(),
+        ))
     }
 
     /// Everything that a recall pack is made from.
@@ -179,7 +195,9 @@ impl Memory {
         let day = vantage.now.day();
         let knows = self.knows(vantage).await?;
         let mut statements: BTreeMap<EventId, Entry> = BTreeMap::new();
-        let mut take = |entries: Vec<Entry>| statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
+        let mut take = |entries: Vec<Entry>| {
+            statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)))
+        };
         let trusted = || EventQuery { quarantined: Some(false), ..EventQuery::default() };
         take(self.pick(&knows, &EventQuery { priorities: vec![Priority::P0], ..trusted() }).await?);
         for tag in ["mantra", "account"] {
@@ -187,7 +205,13 @@ impl Memory {
         }
         let few = || EventQuery { limit: Some(WINDOW), weightiest: true, ..trusted() };
         take(self.pick(&knows, &EventQuery { kinds: vec![Kind::Procedure], ..few() }).await?);
-        let told = vec![Kind::Fact, Kind::Decision, Kind::Preference, Kind::Relationship, Kind::Constraint];
+        let told = vec![
+            Kind::Fact,
+            Kind::Decision,
+            Kind::Preference,
+            Kind::Relationship,
+            Kind::Constraint,
+        ];
         let stale = i32::from(self.policy.decay.ages().dropped_days);
         for (first, last) in [(1, None), (7, Some(2)), (30, Some(8)), (stale.max(31), Some(31))] {
             let window = EventQuery {
@@ -205,27 +229,58 @@ impl Memory {
             ..few()
         };
         take(self.pick(&knows, &lasting).await?);
-        let weighty = EventQuery { priorities: vec![Priority::P0, Priority::P1], limit: Some(WINDOW), ..trusted() };
+        let weighty = EventQuery {
+            priorities: vec![Priority::P0, Priority::P1],
+            limit: Some(WINDOW),
+            ..trusted()
+        };
         take(self.pick(&knows, &weighty).await?);
 
-        let mut open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
+        let mut open = self
+            .pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() })
+            .await?;
         let log = self.store.document(&DocPath::log(day)).await?.unwrap_or_default();
-        let log = recall::log_known(&self.gate_text(&String::from_utf8_lossy(&log)), &vantage.now.clock());
+        let log = recall::log_known(
+            &self.gate_text(&String::from_utf8_lossy(&log)),
+            &vantage.now.clock(),
+        );
         // Older facts about what may come up today.
         let (things, tags) = self.coming_up(&knows, &open, statements.values(), &log).await?;
         let mut older = Vec::new();
         for thing in &things {
-            older.extend(self.pick(&knows, &EventQuery { entity: Some(thing.clone()), limit: Some(PER_THING), ..trusted() }).await?);
+            older.extend(
+                self.pick(
+                    &knows,
+                    &EventQuery {
+                        entity: Some(thing.clone()),
+                        limit: Some(PER_THING),
+                        ..trusted()
+                    },
+                )
+                .await?,
+            );
         }
         for tag in &tags {
-            older.extend(self.pick(&knows, &EventQuery { tags: vec![tag.clone()], limit: Some(PER_THING), ..trusted() }).await?);
+            older.extend(
+                self.pick(
+                    &knows,
+                    &EventQuery { tags: vec![tag.clone()], limit: Some(PER_THING), ..trusted() },
+                )
+                .await?,
+            );
         }
         statements.extend(older.into_iter().map(|entry| (entry.event.id, entry)));
 
         let mut conflicts = self.conflicts_known(&knows).await?;
-        let named: Vec<_> = conflicts.iter().flat_map(|conflict| conflict.events.iter().copied()).take(200).collect();
+        let named: Vec<_> = conflicts
+            .iter()
+            .flat_map(|conflict| conflict.events.iter().copied())
+            .take(200)
+            .collect();
         if !named.is_empty() {
-            let entries = self.pick(&knows, &EventQuery { standing: Wanted::Active, ..EventQuery::these(&named) }).await?;
+            let entries = self
+                .pick(&knows, &EventQuery { standing: Wanted::Active, ..EventQuery::these(&named) })
+                .await?;
             statements.extend(entries.into_iter().map(|entry| (entry.event.id, entry)));
         }
         let seen = |entry: &Entry| is_seen(&entry.event, scopes);
@@ -237,22 +292,39 @@ impl Memory {
         // Only what is likely to come up has its paragraph.
         for thing in things.iter().take(PARAGRAPHS) {
             // The newest do for a paragraph.
-            let of_thing = EventQuery { entity: Some(thing.clone()), limit: Some(WINDOW), weightiest: true, ..trusted() };
-            let entries: Vec<Entry> = self.pick(&knows, &of_thing).await?.into_iter().filter(seen).collect();
+            let of_thing = EventQuery {
+                entity: Some(thing.clone()),
+                limit: Some(WINDOW),
+                weightiest: true,
+                ..trusted()
+            };
+            let entries: Vec<Entry> =
+                self.pick(&knows, &of_thing).await?.into_iter().filter(seen).collect();
             let key = PageKey { kind: PageKind::Entity, slug: page::slug(thing) };
             let summary = page::render::render(&key, &entries).summary;
             if !summary.is_empty() {
                 about.insert(thing.clone(), summary);
             }
         }
-        let waiting = EventQuery { quarantined: Some(true), limit: Some(COUNTED), ..EventQuery::default() };
-        let quarantined = self.pick(&knows, &waiting).await?.iter().filter(|entry| seen(entry)).count();
+        let waiting =
+            EventQuery { quarantined: Some(true), limit: Some(COUNTED), ..EventQuery::default() };
+        let quarantined =
+            self.pick(&knows, &waiting).await?.iter().filter(|entry| seen(entry)).count();
         let troubles = self.troubles(vantage).await?;
-        Ok(Gathered { day, statements: statements.into_values().collect(), open, conflicts, log, about, troubles, quarantined })
+        Ok(Gathered {
+            day,
+            statements: statements.into_values().collect(),
+            open,
+            conflicts,
+            log,
+            about,
+            troubles,
+            quarantined,
+        })
     }
 
-    /// Things and labels that may come up today: those of what is due or weighty, of open commitments, and those that today's
-    /// log names.
+    /// Things and labels that may come up today: those of what is due or weighty, of open
+    /// commitments, and those that today's log names.
     async fn coming_up(
         &self,
         knows: &Knows,
@@ -262,7 +334,12 @@ impl Memory {
     ) -> Result<(Vec<String>, BTreeSet<String>)> {
         let (mut things, mut tags): (Vec<String>, BTreeSet<String>) = Default::default();
         let mut note = |entry: &Entry| {
-            if let Some(thing) = entry.event.entity.as_ref().filter(|thing| things.len() < THINGS && !things.contains(*thing)) {
+            if let Some(thing) = entry
+                .event
+                .entity
+                .as_ref()
+                .filter(|thing| things.len() < THINGS && !things.contains(*thing))
+            {
                 things.push(thing.clone());
             }
             if tags.len() < THINGS {
@@ -270,39 +347,57 @@ impl Memory {
             }
         };
         let mut oldest: Vec<&Entry> = open.iter().collect();
-        oldest.sort_by_key(|entry| (entry.event.due.is_none(), entry.event.due, entry.event.ts, entry.event.id));
+        oldest.sort_by_key(|entry| {
+            (entry.event.due.is_none(), entry.event.due, entry.event.ts, entry.event.id)
+        });
         oldest.iter().take(THINGS).for_each(|entry| note(entry));
-        let mut weighty: Vec<&Entry> = statements.filter(|entry| entry.event.priority <= Priority::P1).collect();
+        let mut weighty: Vec<&Entry> =
+            statements.filter(|entry| entry.event.priority <= Priority::P1).collect();
         weighty.sort_by_key(|entry| std::cmp::Reverse((entry.event.ts, entry.event.id)));
         weighty.iter().take(5).for_each(|entry| note(entry));
         if !log.trim().is_empty() {
             let named = match knows {
                 Knows::Now(_) => self.store.entities().await?,
-                Knows::Then(ledger) => ledger.entries().iter().filter_map(|entry| entry.event.entity.clone()).collect(),
+                Knows::Then(ledger) => {
+                    ledger.entries().iter().filter_map(|entry| entry.event.entity.clone()).collect()
+                }
             };
             let said = format!("_{}_", plain::entity_key(log));
-            let named: BTreeSet<String> = named.into_iter().filter(|name| said.contains(&format!("_{name}_"))).collect();
-            let more: Vec<String> = named.into_iter().filter(|name| !things.contains(name)).take(THINGS).collect();
+            let named: BTreeSet<String> =
+                named.into_iter().filter(|name| said.contains(&format!("_{name}_"))).collect();
+            let more: Vec<String> =
+                named.into_iter().filter(|name| !things.contains(name)).take(THINGS).collect();
             things.extend(more);
         }
         Ok((things, tags))
     }
 
-    /// What the pack has to warn of, as it was known: failing integrity, drafts that wait for review, silence.
+    /// What the pack has to warn of, as it was known: failing integrity, drafts that wait for
+    /// review, silence.
     pub(crate) async fn troubles(&self, vantage: Vantage) -> Result<Vec<String>> {
         let mut troubles = Vec::new();
-        let known = |ts: &str| Moment::read(ts).is_some_and(|read| vantage.until.is_none_or(|until| read.moment.at() <= until));
+        let known = |ts: &str| {
+            Moment::read(ts)
+                .is_some_and(|read| vantage.until.is_none_or(|until| read.moment.at() <= until))
+        };
         let (log, _) = self.store.tail(&path(layout::INTEGRITY_LOG)?, TAIL_BYTES).await?;
         let log = String::from_utf8_lossy(&log).into_owned();
         let mut checks = log.lines().filter_map(|line| line.strip_prefix("- ")?.split_once(' '));
         if let Some((at, said)) = checks.rfind(|(at, _)| known(at))
             && said.starts_with("FAILED")
         {
-            troubles.push(format!("integrity checks failed on {}: run `icecore doctor`", at.get(..10).unwrap_or(at)));
+            troubles.push(format!(
+                "integrity checks failed on {}: run `icecore doctor`",
+                at.get(..10).unwrap_or(at)
+            ));
         }
         let flagged = self.flagged_then(vantage.until).await?;
         if let Some(first) = flagged.first() {
-            let what = if flagged.len() == 1 { "a rollup draft waits".into() } else { format!("{} rollup drafts wait", flagged.len()) };
+            let what = if flagged.len() == 1 {
+                "a rollup draft waits".into()
+            } else {
+                format!("{} rollup drafts wait", flagged.len())
+            };
             troubles.push(format!("{what} for review, the first is {first}: run `icecore review`"));
         }
         let today = vantage.now.day();
@@ -310,13 +405,16 @@ impl Memory {
             Some(ran) => {
                 let days = days_between(*ran, today);
                 if days > i64::from(self.policy.recall.silent_days) {
-                    troubles.push(format!("no consolidation for {days} days: run `icecore consolidate`"));
+                    troubles.push(format!(
+                        "no consolidation for {days} days: run `icecore consolidate`"
+                    ));
                 }
             }
             None => {
                 // The first days of a memory are no silence.
                 let before = back(today, i32::from(self.policy.recall.silent_days) + 1);
-                let older = EventQuery { until: Some(before), limit: Some(1), ..EventQuery::everything() };
+                let older =
+                    EventQuery { until: Some(before), limit: Some(1), ..EventQuery::everything() };
                 if !self.store.events(&older).await?.entries.is_empty() {
                     troubles.push("no consolidation has run yet: run `icecore consolidate`".into());
                 }
@@ -338,19 +436,29 @@ impl Memory {
         Ok(true)
     }
 
-    /// What one prompt is given: the three oldest commitments, and the pages that its words call for (L7, L8).
-    pub async fn pack_delta(&self, prompt: &str, room: Option<usize>, date: Option<Date>) -> Result<Pack> {
+    /// What one prompt is given: the three oldest commitments, and the pages that its words call
+    /// for (L7, L8).
+    pub async fn pack_delta(
+        &self,
+        prompt: &str,
+        room: Option<usize>,
+        date: Option<Date>,
+    ) -> Result<Pack> {
         let vantage = self.vantage(date)?;
         let knows = self.knows(vantage).await?;
-        let open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
-        let open: Vec<Entry> = open.into_iter().filter(|entry| is_seen(&entry.event, &[])).collect();
+        let open = self
+            .pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() })
+            .await?;
+        let open: Vec<Entry> =
+            open.into_iter().filter(|entry| is_seen(&entry.event, &[])).collect();
         let pages = self.called_for(&knows, prompt, &[], &BTreeSet::new()).await?;
         let from = Delta { oldest: &open, found: &[], pages: &pages };
         Ok(delta::delta(vantage.now.day(), &from, room.unwrap_or(self.policy.recall.delta_chars)))
     }
 
-    /// What a prompt in a session is given: of what holds there and was not given before, the oldest commitments, the statements that
-    /// have to do with it, and the pages that its words call for; and why. Nothing, if there is nothing of that.
+    /// What a prompt in a session is given: of what holds there and was not given before, the
+    /// oldest commitments, the statements that have to do with it, and the pages that its words
+    /// call for; and why. Nothing, if there is nothing of that.
     pub(crate) async fn pack_prompt(
         &self,
         prompt: &str,
@@ -361,14 +469,25 @@ impl Memory {
         let vantage = self.vantage(None)?;
         let day = vantage.now.day();
         let knows = self.knows(vantage).await?;
-        let new = |entry: &Entry| is_seen(&entry.event, scopes) && !given.contains(&entry.event.id.to_string());
-        let open = self.pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() }).await?;
-        let mut oldest: Vec<Entry> = open.into_iter().filter(|entry| is_seen(&entry.event, scopes)).collect();
+        let new = |entry: &Entry| {
+            is_seen(&entry.event, scopes) && !given.contains(&entry.event.id.to_string())
+        };
+        let open = self
+            .pick(&knows, &EventQuery { quarantined: Some(false), ..EventQuery::open_loops() })
+            .await?;
+        let mut oldest: Vec<Entry> =
+            open.into_iter().filter(|entry| is_seen(&entry.event, scopes)).collect();
         oldest.sort_by_key(|entry| (entry.event.ts, entry.event.id));
         oldest.truncate(recall::OLDEST);
         oldest.retain(new);
-        let holding = EventQuery { quarantined: Some(false), limit: Some(SKIMMED), weightiest: true, ..EventQuery::default() };
-        let mut known: Vec<Entry> = self.pick(&knows, &holding).await?.into_iter().filter(new).collect();
+        let holding = EventQuery {
+            quarantined: Some(false),
+            limit: Some(SKIMMED),
+            weightiest: true,
+            ..EventQuery::default()
+        };
+        let mut known: Vec<Entry> =
+            self.pick(&knows, &holding).await?.into_iter().filter(new).collect();
         let ages = self.policy.decay.ages();
         known.retain(|entry| !decay::has_expired(entry, day, ages));
         let texts: Vec<String> = known.iter().map(|entry| told_by(&entry.event)).collect();
@@ -380,23 +499,40 @@ impl Memory {
             let Some(entry) = known.get(relevant.at) else { continue };
             items.push(Item::new(
                 entry.event.id,
-                format!("has to do with the prompt: {} ({:.1})", relevant.words.join(", "), relevant.score),
+                format!(
+                    "has to do with the prompt: {} ({:.1})",
+                    relevant.words.join(", "),
+                    relevant.score
+                ),
             ));
             found.push(entry.clone());
         }
         // What is told already, here or before, is no reason to load a page.
-        let told: BTreeSet<String> = given.iter().cloned().chain(found.iter().map(|entry| entry.event.id.to_string())).collect();
+        let told: BTreeSet<String> = given
+            .iter()
+            .cloned()
+            .chain(found.iter().map(|entry| entry.event.id.to_string()))
+            .collect();
         let mut pages = self.called_for(&knows, prompt, scopes, &told).await?;
         pages.truncate(PAGES);
-        items.extend(pages.iter().map(|(place, pattern, _)| Item::new(place, format!("the prompt says \"{pattern}\""))));
-        items.extend(oldest.iter().map(|entry| Item::new(entry.event.id, "one of the oldest open commitments")));
+        items.extend(
+            pages.iter().map(|(place, pattern, _)| {
+                Item::new(place, format!("the prompt says \"{pattern}\""))
+            }),
+        );
+        items.extend(
+            oldest
+                .iter()
+                .map(|entry| Item::new(entry.event.id, "one of the oldest open commitments")),
+        );
         let from = Delta { oldest: &oldest, found: &found, pages: &pages };
         let pack = room.filled(|chars| delta::delta(day, &from, chars));
         items.retain(|item| pack.sources.contains(&item.what));
         Ok((pack, items))
     }
 
-    /// The pages that the words of a prompt call for, with those words, as they hold in these scopes.
+    /// The pages that the words of a prompt call for, with those words, as they hold in these
+    /// scopes.
     async fn called_for(
         &self,
         knows: &Knows,
@@ -425,57 +561,97 @@ impl Memory {
         Ok(pages)
     }
 
-    /// A page as it holds in these scopes: where it tells of other projects, it is made anew from what is left. `None` if nothing is.
-    async fn page_in(&self, knows: &Knows, place: &DocPath, text: String, scopes: &[Scope]) -> Result<Option<String>> {
+    /// A page as it holds in these scopes: where it tells of other projects, it is made anew from
+    /// what is left. `None` if nothing is.
+    async fn page_in(
+        &self,
+        knows: &Knows,
+        place: &DocPath,
+        text: String,
+        scopes: &[Scope],
+    ) -> Result<Option<String>> {
         let ids: Vec<EventId> = ids_in(&text);
         if ids.is_empty() {
             return Ok(Some(text));
         }
-        let mut events: Vec<Event> = self.pick(knows, &EventQuery::these(&ids)).await?.into_iter().map(|entry| entry.event).collect();
-        let missing: Vec<EventId> = ids.into_iter().filter(|id| !events.iter().any(|event| event.id == *id)).collect();
+        let mut events: Vec<Event> = self
+            .pick(knows, &EventQuery::these(&ids))
+            .await?
+            .into_iter()
+            .map(|entry| entry.event)
+            .collect();
+        let missing: Vec<EventId> =
+            ids.into_iter().filter(|id| !events.iter().any(|event| event.id == *id)).collect();
         if !missing.is_empty() {
             events.extend(self.store.archived(&EventQuery::these(&missing)).await?);
         }
         // What says how the page is to look is nobody's project.
-        let foreign = |event: &Event| event.scope != Scope::Everywhere && !scopes.contains(&event.scope);
+        let foreign =
+            |event: &Event| event.scope != Scope::Everywhere && !scopes.contains(&event.scope);
         if !events.iter().any(foreign) {
             return Ok(Some(text));
         }
         let Some(key) = PageKey::of_path(place) else { return Ok(None) };
-        let own: Vec<EventId> = events.iter().filter(|event| !foreign(event)).map(|event| event.id).collect();
+        let own: Vec<EventId> =
+            events.iter().filter(|event| !foreign(event)).map(|event| event.id).collect();
         if own.is_empty() {
             return Ok(None);
         }
-        let entries: Vec<Entry> = self.anywhere(&own).await?.into_iter().filter(|entry| entry.standing.is_active()).collect();
+        let entries: Vec<Entry> = self
+            .anywhere(&own)
+            .await?
+            .into_iter()
+            .filter(|entry| entry.standing.is_active())
+            .collect();
         Ok((!entries.is_empty()).then(|| page::render::render(&key, &entries).text))
     }
 
     /// Triggers: a person's own, then what the pages suggest.
     async fn all_triggers(&self) -> Result<(Vec<Trigger>, Vec<String>)> {
         let own = self.store.document(&path(layout::TRIGGERS)?).await?;
-        let (mut triggers, complaints) = own.map_or_else(Default::default, |bytes| trigger::read(&String::from_utf8_lossy(&bytes)));
-        let complaints: Vec<String> = complaints.into_iter().map(|complaint| format!("{}: {complaint}", layout::TRIGGERS)).collect();
-        let aliases = EventQuery { tags: vec!["aliases".into()], quarantined: Some(false), ..EventQuery::default() };
+        let (mut triggers, complaints) = own
+            .map_or_else(Default::default, |bytes| trigger::read(&String::from_utf8_lossy(&bytes)));
+        let complaints: Vec<String> = complaints
+            .into_iter()
+            .map(|complaint| format!("{}: {complaint}", layout::TRIGGERS))
+            .collect();
+        let aliases = EventQuery {
+            tags: vec!["aliases".into()],
+            quarantined: Some(false),
+            ..EventQuery::default()
+        };
         let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for entry in self.store.events(&aliases).await?.entries {
-            let list = entry.event.content.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+            let list = entry
+                .event
+                .content
+                .split(',')
+                .map(|name| name.trim().to_owned())
+                .filter(|name| !name.is_empty());
             if let Some(entity) = &entry.event.entity {
                 names.entry(page::slug(entity)).or_default().extend(list);
             }
         }
         let mut pages = Vec::new();
         for place in self.store.documents("knowledge/entities").await? {
-            let Some(key) = PageKey::of_path(&place).filter(|key| key.kind == PageKind::Entity) else { continue };
+            let Some(key) = PageKey::of_path(&place).filter(|key| key.kind == PageKind::Entity)
+            else {
+                continue;
+            };
             let aliases = names.get(&key.slug).cloned().unwrap_or_default();
             pages.push((place, key.slug.replace('-', " "), aliases));
         }
         // What a person has taken over is not suggested again.
         let known = |suggested: &Trigger| {
-            let own = triggers.iter().filter(|own| own.load.iter().any(|page| suggested.load.contains(page)));
-            let words: BTreeSet<String> = own.flat_map(|own| &own.patterns).map(|word| word.to_lowercase()).collect();
+            let own = triggers
+                .iter()
+                .filter(|own| own.load.iter().any(|page| suggested.load.contains(page)));
+            let words: BTreeSet<String> =
+                own.flat_map(|own| &own.patterns).map(|word| word.to_lowercase()).collect();
             suggested.patterns.iter().all(|word| words.contains(&word.to_lowercase()))
         };
-        let suggested: Vec<Trigger> = trigger::suggest(&pages).into_iter().filter(|suggested| !known(suggested)).collect();
+        let suggested: Vec<Trigger> =
+            trigger::suggest(&pages).into_iter().filter(|suggested| !known(suggested)).collect();
         triggers.extend(suggested);
         Ok((triggers, complaints))
     }
@@ -491,33 +667,54 @@ impl Memory {
         Ok(Triggers { triggers: told.collect(), complaints })
     }
 
-    /// Takes the suggestions over into `recall/triggers.json`, behind what stands there; how many were new.
+    /// Takes the suggestions over into `recall/triggers.json`, behind what stands there; how many
+    /// were new.
     pub async fn keep_triggers(&self) -> Result<usize> {
         let place = path(layout::TRIGGERS)?;
         let known = self.store.document(&place).await?;
         let (triggers, complaints) = self.all_triggers().await?;
         if let Some(complaint) = complaints.first() {
-            return Err(crate::Error::Damaged(format!("{complaint}; mend it first, nothing was written")));
+            return Err(crate::Error::Damaged(format!(
+                "{complaint}; mend it first, nothing was written"
+            )));
         }
-        let named: BTreeSet<&DocPath> = triggers.iter().filter(|trigger| trigger.by_hand).flat_map(|trigger| &trigger.load).collect();
-        let new = |trigger: &&Trigger| trigger.by_hand || !trigger.load.iter().any(|page| named.contains(page));
+        let named: BTreeSet<&DocPath> = triggers
+            .iter()
+            .filter(|trigger| trigger.by_hand)
+            .flat_map(|trigger| &trigger.load)
+            .collect();
+        let new = |trigger: &&Trigger| {
+            trigger.by_hand || !trigger.load.iter().any(|page| named.contains(page))
+        };
         let kept: Vec<Trigger> = triggers.iter().filter(new).cloned().collect();
         let added = kept.iter().filter(|trigger| !trigger.by_hand).count();
         if added > 0 {
-            self.store.swap(&place, trigger::write(&kept).as_bytes(), ContentVersion::of(known.as_deref())).await?;
+            self.store
+                .swap(
+                    &place,
+                    trigger::write(&kept).as_bytes(),
+                    ContentVersion::of(known.as_deref()),
+                )
+                .await?;
         }
         Ok(added)
     }
 
-    /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs of today and yesterday, and
-    /// for a main session MEMORY.md. What is not there is simply not there.
-    pub async fn pack_session_start(&self, kind: SessionKind, room: usize, date: Option<Date>) -> Result<Pack> {
+    /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs
+    /// of today and yesterday, and for a main session MEMORY.md. What is not there is simply not
+    /// there.
+    pub async fn pack_session_start(
+        &self,
+        kind: SessionKind,
+        room: usize,
+        date: Option<Date>,
+    ) -> Result<Pack> {
         let vantage = self.vantage(date)?;
         Ok(self.session_start(vantage, kind, Room { chars: room, tokens: None }, None).await?.0)
     }
 
-    /// Likewise for a session that a client tells of: with what holds in its project and nothing of others; and why each thing is
-    /// in it.
+    /// Likewise for a session that a client tells of: with what holds in its project and nothing of
+    /// others; and why each thing is in it.
     pub(crate) async fn session_start(
         &self,
         vantage: Vantage,
@@ -527,12 +724,20 @@ impl Memory {
     ) -> Result<(Pack, Vec<Item>)> {
         let today = vantage.now.day();
         let yesterday = pyramid::full_from(today);
-        let scopes: Vec<Scope> = own.and_then(|own| own.project).map(|name| Scope::Project(name.to_owned())).into_iter().collect();
+        let scopes: Vec<Scope> = own
+            .and_then(|own| own.project)
+            .map(|name| Scope::Project(name.to_owned()))
+            .into_iter()
+            .collect();
         let mut openings = Vec::new();
         let file = async |title: &str, source: String, openings: &mut Vec<Opening>| -> Result<()> {
             if let Some(bytes) = self.store.document(&path(&source)?).await? {
                 // A person's own files may hold what a model must not see.
-                openings.push(Opening { title: title.into(), source, text: self.gate_text(&String::from_utf8_lossy(&bytes)) });
+                openings.push(Opening {
+                    title: title.into(),
+                    source,
+                    text: self.gate_text(&String::from_utf8_lossy(&bytes)),
+                });
             }
             Ok(())
         };
@@ -543,29 +748,48 @@ impl Memory {
         let (words, ages) = (self.policy.recall.words(), self.policy.decay.ages());
         let left = own.and_then(|own| own.state);
         if let Some(text) = left {
-            openings.push(Opening { title: "Where this session stood".into(), source: SESSION_STATE.into(), text: self.gate_text(text) });
+            openings.push(Opening {
+                title: "Where this session stood".into(),
+                source: SESSION_STATE.into(),
+                text: self.gate_text(text),
+            });
         }
         file("Saved state", layout::STATE.into(), &mut openings).await?;
         if let Some(own) = own {
-            // A state that was saved for another project's session is not this one's, nor is one told twice.
-            let foreign = |text: &str| working::made_in(text).is_some_and(|made_in| made_in != own.project);
+            // A state that was saved for another project's session is not this one's, nor is one
+            // told twice.
+            let foreign =
+                |text: &str| working::made_in(text).is_some_and(|made_in| made_in != own.project);
             openings.retain(|opening| {
-                opening.source != layout::STATE || !(foreign(&opening.text) || left.is_some_and(|left| left.trim() == opening.text.trim()))
+                opening.source != layout::STATE
+                    || !(foreign(&opening.text)
+                        || left.is_some_and(|left| left.trim() == opening.text.trim()))
             });
         }
         file("Today's log", DocPath::log(today).to_string(), &mut openings).await?;
         file("Yesterday's log", DocPath::log(yesterday).to_string(), &mut openings).await?;
-        // Where things stand, most recent first: today's sessions and the days before, by their headlines.
+        // Where things stand, most recent first: today's sessions and the days before, by their
+        // headlines.
         let span = Days { first: back(today, 7), last: today };
         let tier = if own.is_some() { Tier::Session } else { Tier::Day };
-        let mut recent = self.store.summaries(&SummaryQuery::within(tier, span).as_of(vantage.until)).await?;
-        let pressed: Vec<Summary> = recent.extract_if(.., |summary| own.is_some() && summary.period.days().first == today).collect();
-        // On a busy day only those that have been pressed: to press the others takes longer than a client waits.
-        let quiet = own.is_none() || self.store.tail(&DocPath::records(Captured::Message, today), QUIET_BYTES).await?.1;
-        recent.extend(if quiet { self.today_sessions(today, &pressed, vantage).await? } else { pressed });
+        let mut recent =
+            self.store.summaries(&SummaryQuery::within(tier, span).as_of(vantage.until)).await?;
+        let pressed: Vec<Summary> = recent
+            .extract_if(.., |summary| own.is_some() && summary.period.days().first == today)
+            .collect();
+        // On a busy day only those that have been pressed: to press the others takes longer than a
+        // client waits.
+        let quiet = own.is_none()
+            || self.store.tail(&DocPath::records(Captured::Message, today), QUIET_BYTES).await?.1;
+        recent.extend(if quiet {
+            self.today_sessions(today, &pressed, vantage).await?
+        } else {
+            pressed
+        });
         recent.reverse();
         if let Some(own) = own {
-            // A day tells of every project, so it is told by its sessions, as far as they are this project's or nobody's.
+            // A day tells of every project, so it is told by its sessions, as far as they are this
+            // project's or nobody's.
             recent.retain(|summary| {
                 let name = summary.session.as_ref().and_then(|key| key.session.as_deref());
                 let theirs = name.and_then(|name| own.projects.get(name)).map(String::as_str);
@@ -573,38 +797,66 @@ impl Memory {
             });
             recent.truncate(SESSIONS);
         }
-        let lines: Vec<String> = recent.iter().map(|summary| format!("- {}: {}", summary.period, summary.headline)).collect();
-        openings.push(Opening { title: "The last days".into(), source: "primers/daily".into(), text: lines.join("\n") });
+        let lines: Vec<String> = recent
+            .iter()
+            .map(|summary| format!("- {}: {}", summary.period, summary.headline))
+            .collect();
+        openings.push(Opening {
+            title: "The last days".into(),
+            source: "primers/daily".into(),
+            text: lines.join("\n"),
+        });
         if kind == SessionKind::Main {
             file("Long-term notes", "MEMORY.md".into(), &mut openings).await?;
         }
         // What the others leave is the recall pack's, and never less than its share.
-        let others: usize = openings.iter().map(|opening| opening.text.chars().count().min(OTHER_CHARS) + 100).sum();
+        let others: usize = openings
+            .iter()
+            .map(|opening| opening.text.chars().count().min(OTHER_CHARS) + 100)
+            .sum();
         let known = gathered.known();
         let pack = room.filled(|chars| {
             let share = (chars * RECALL_SHARE / 100).max(chars.saturating_sub(others + 300));
-            let (mut text, left_out, sources) = recall::condensed(today, &known, words, ages, share);
+            let (mut text, left_out, sources) =
+                recall::condensed(today, &known, words, ages, share);
             if own.is_some() && sources.is_empty() && known.troubles.is_empty() {
                 // A page of headings is nothing to begin a session with.
                 text.clear();
             }
             let mut openings = openings.clone();
-            openings.insert(at, Opening { title: "Recall".into(), source: layout::RECALL.into(), text });
+            openings.insert(
+                at,
+                Opening { title: "Recall".into(), source: layout::RECALL.into(), text },
+            );
             let mut pack = session::session_start(today, &openings, chars);
-            pack.left_out.extend(left_out.into_iter().map(|left| LeftOut::new(format!("recall: {}", left.what), left.why)));
+            pack.left_out.extend(
+                left_out
+                    .into_iter()
+                    .map(|left| LeftOut::new(format!("recall: {}", left.what), left.why)),
+            );
             pack.sources.extend(sources);
             pack
         });
-        let entries: BTreeMap<EventId, &Entry> =
-            gathered.statements.iter().chain(&gathered.open).map(|entry| (entry.event.id, entry)).collect();
-        let why = |source: &String| match source.parse().ok().and_then(|id: EventId| entries.get(&id)) {
-            Some(entry) if entry.event.priority == Priority::P0 => {
-                Item::new(source, format!("P0 {}, {}", entry.event.kind, entry.event.scope))
-            }
-            Some(entry) if entry.is_open_loop() => Item::new(source, format!("open commitment, {}", entry.event.scope)),
-            Some(entry) => Item::new(source, format!("{} {}, {}", entry.event.priority, entry.event.kind, entry.event.scope)),
-            None => Item::new(source, "read at every start"),
-        };
+        let entries: BTreeMap<EventId, &Entry> = gathered
+            .statements
+            .iter()
+            .chain(&gathered.open)
+            .map(|entry| (entry.event.id, entry))
+            .collect();
+        let why =
+            |source: &String| match source.parse().ok().and_then(|id: EventId| entries.get(&id)) {
+                Some(entry) if entry.event.priority == Priority::P0 => {
+                    Item::new(source, format!("P0 {}, {}", entry.event.kind, entry.event.scope))
+                }
+                Some(entry) if entry.is_open_loop() => {
+                    Item::new(source, format!("open commitment, {}", entry.event.scope))
+                }
+                Some(entry) => Item::new(
+                    source,
+                    format!("{} {}, {}", entry.event.priority, entry.event.kind, entry.event.scope),
+                ),
+                None => Item::new(source, "read at every start"),
+            };
         let items = pack.sources.iter().map(why).collect();
         Ok((pack, items))
     }
@@ -637,7 +889,9 @@ impl Room {
         let mut chars = self.chars;
         loop {
             let pack = make(chars);
-            if chars < LEAST_CHARS || self.tokens.is_none_or(|most| budget::tokens_at_most(&pack.text) <= most) {
+            if chars < LEAST_CHARS
+                || self.tokens.is_none_or(|most| budget::tokens_at_most(&pack.text) <= most)
+            {
                 return pack;
             }
             chars = chars * 4 / 5;
@@ -663,7 +917,8 @@ impl Item {
 /// Whether something is to be told in these scopes.
 fn is_seen(event: &Event, scopes: &[Scope]) -> bool {
     // What only says how a page is to look is nothing to be recalled.
-    (event.scope == Scope::Everywhere || scopes.contains(&event.scope)) && !page::is_about_page(event)
+    (event.scope == Scope::Everywhere || scopes.contains(&event.scope))
+        && !page::is_about_page(event)
 }
 
 /// The words by which a statement is found.
@@ -676,7 +931,9 @@ fn told_by(event: &Event) -> String {
 fn ids_in(text: &str) -> Vec<EventId> {
     let ids = text.match_indices("EVT-").filter_map(|(at, _)| {
         let rest = &text[at..];
-        let end = rest[4..].find(|c: char| !c.is_ascii_digit() && c != '-').map_or(rest.len(), |end| end + 4);
+        let end = rest[4..]
+            .find(|c: char| !c.is_ascii_digit() && c != '-')
+            .map_or(rest.len(), |end| end + 4);
         rest[..end].trim_end_matches('-').parse().ok()
     });
     let found: BTreeSet<EventId> = ids.collect();

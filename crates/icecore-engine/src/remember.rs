@@ -1,6 +1,8 @@
 //! Writing to the ledger: stating something, and acting on what was stated (L2, L3, L9).
 
-use icecore_domain::event::{Act, Draft, Effect, EntityKind, Event, Kind, Origin, Priority, Scope, guess_kind};
+use icecore_domain::event::{
+    Act, Draft, Effect, EntityKind, Event, Kind, Origin, Priority, Scope, guess_kind,
+};
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
@@ -75,7 +77,9 @@ impl Memory {
     /// Writes down something learnt.
     pub async fn remember(&self, said: Remember) -> Result<Remembered> {
         self.renew_tombstones().await?;
-        let names = [said.entity.as_deref(), said.waiting_on.as_deref(), said.session.as_deref()].into_iter().flatten();
+        let names = [said.entity.as_deref(), said.waiting_on.as_deref(), said.session.as_deref()]
+            .into_iter()
+            .flatten();
         for text in names.chain(said.tags.iter().map(String::as_str)).chain([said.text.as_str()]) {
             self.refuse_forgotten(&self.unless_forgotten(text.to_owned()))?;
         }
@@ -85,11 +89,17 @@ impl Memory {
             Some(&id) => self.anywhere(&[id]).await?.pop().map(|entry| entry.event),
             None => None,
         };
-        let kind = said
-            .kind
-            .or(model.as_ref().map(|model| model.kind))
-            .unwrap_or_else(|| if said.due.is_some() || said.waiting_on.is_some() { Kind::Commitment } else { guess_kind(&said.text) });
-        let priority = said.priority.or(model.as_ref().map(|model| model.priority)).map_or_else(|| self.policy.default_priority(), Ok)?;
+        let kind = said.kind.or(model.as_ref().map(|model| model.kind)).unwrap_or_else(|| {
+            if said.due.is_some() || said.waiting_on.is_some() {
+                Kind::Commitment
+            } else {
+                guess_kind(&said.text)
+            }
+        });
+        let priority = said
+            .priority
+            .or(model.as_ref().map(|model| model.priority))
+            .map_or_else(|| self.policy.default_priority(), Ok)?;
         let draft = Draft {
             entity: said.entity,
             entity_kind: said.entity_kind,
@@ -98,7 +108,10 @@ impl Memory {
             related: unique(said.related),
             due: said.due,
             waiting_on: said.waiting_on,
-            source: said.source.filter(|source| !source.trim().is_empty()).unwrap_or_else(|| "live".into()),
+            source: said
+                .source
+                .filter(|source| !source.trim().is_empty())
+                .unwrap_or_else(|| "live".into()),
             session: said.session,
             scope: said.scope.clone().unwrap_or_default(),
             origin: said.origin.unwrap_or(Origin::User),
@@ -135,7 +148,13 @@ impl Memory {
             .await?
             .swap_remove(0);
         let conflicts = self.conflicts_of(&event).await.unwrap_or_default();
-        Ok(Remembered { event, type_guessed: said.kind.is_none(), characters_removed, secrets, conflicts })
+        Ok(Remembered {
+            event,
+            type_guessed: said.kind.is_none(),
+            characters_removed,
+            secrets,
+            conflicts,
+        })
     }
 
     /// Closes, confirms or retracts events. All of them or none.
@@ -163,32 +182,51 @@ impl Memory {
                         return Err(Refusal::Archived(id).into());
                     }
                     let Some(target) = target else { continue };
-                    let content = note.clone().filter(|note| !note.trim().is_empty()).unwrap_or_else(|| default_note(act, target));
-                    let draft = Draft { origin, session: session.clone(), ..Draft::upon(&target.event, act, now, content) };
+                    let content = note
+                        .clone()
+                        .filter(|note| !note.trim().is_empty())
+                        .unwrap_or_else(|| default_note(act, target));
+                    let draft = Draft {
+                        origin,
+                        session: session.clone(),
+                        ..Draft::upon(&target.event, act, now, content)
+                    };
                     drafts.push(draft.cleaned()?.0);
                 }
                 Ok(drafts)
             })
             .await?;
         let pairs = events.into_iter().filter_map(|event| {
-            let target = targets.iter().find(|target| event.related.contains(&target.event.id))?.clone();
+            let target =
+                targets.iter().find(|target| event.related.contains(&target.event.id))?.clone();
             Some(Acted { event, target, secrets: secrets.clone() })
         });
         Ok(pairs.collect())
     }
 
-    /// Appends what `plan` makes of `targets` as they stand; if the ledger moves in between, plans again.
-    pub(crate) async fn against(&self, targets: &[EventId], plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+    /// Appends what `plan` makes of `targets` as they stand; if the ledger moves in between, plans
+    /// again.
+    pub(crate) async fn against(
+        &self,
+        targets: &[EventId],
+        plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
+    ) -> Result<Vec<Event>> {
         match self.against_ledger(targets, plan).await {
             // What is not in the ledger may have left it.
-            Err(Error::Refused(Refusal::Unknown(id))) if !self.store.archived(&EventQuery::these(&[id])).await?.is_empty() => {
+            Err(Error::Refused(Refusal::Unknown(id)))
+                if !self.store.archived(&EventQuery::these(&[id])).await?.is_empty() =>
+            {
                 Err(Refusal::Archived(id).into())
             }
             other => other,
         }
     }
 
-    async fn against_ledger(&self, targets: &[EventId], mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+    async fn against_ledger(
+        &self,
+        targets: &[EventId],
+        mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
+    ) -> Result<Vec<Event>> {
         if targets.is_empty() {
             // Nothing was looked at, so nothing can have changed.
             let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
@@ -201,7 +239,8 @@ impl Memory {
         self.attempts(async || {
             let text = self.store.ledger().await?;
             let ledger = Ledger::read(&text.bytes, self.horizon());
-            let entries = EventQuery::these(targets).choose(ledger.entries()).into_iter().cloned().collect();
+            let entries =
+                EventQuery::these(targets).choose(ledger.entries()).into_iter().cloned().collect();
             let found = Found { entries, position: text.position };
             Ok((plan(&found)?, found.position))
         })
@@ -209,13 +248,23 @@ impl Memory {
     }
 
     /// Likewise, for whatever events a query finds.
-    pub(crate) async fn against_query(&self, query: &EventQuery, mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>) -> Result<Vec<Event>> {
+    pub(crate) async fn against_query(
+        &self,
+        query: &EventQuery,
+        mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
+    ) -> Result<Vec<Event>> {
         self.attempts(async || {
             let mut found = self.store.events(query).await?;
             // What has left the ledger can still be replaced and taken back.
-            let missing: Vec<EventId> = query.ids.iter().copied().filter(|id| entry(&found, *id).is_none()).collect();
+            let missing: Vec<EventId> =
+                query.ids.iter().copied().filter(|id| entry(&found, *id).is_none()).collect();
             if !missing.is_empty() {
-                found.entries.extend(self.anywhere(&missing).await?.into_iter().map(|entry| Entry { line: 0, ..entry }));
+                found.entries.extend(
+                    self.anywhere(&missing)
+                        .await?
+                        .into_iter()
+                        .map(|entry| Entry { line: 0, ..entry }),
+                );
             }
             Ok((plan(&found)?, found.position))
         })
@@ -223,7 +272,10 @@ impl Memory {
     }
 
     /// Looks and decides until the ledger has not moved in between.
-    async fn attempts(&self, mut decide: impl AsyncFnMut() -> Result<(Vec<Draft>, Position)>) -> Result<Vec<Event>> {
+    async fn attempts(
+        &self,
+        mut decide: impl AsyncFnMut() -> Result<(Vec<Draft>, Position)>,
+    ) -> Result<Vec<Event>> {
         let mut last = StoreError::Moved { what: "the ledger".into() };
         for _ in 0..ATTEMPTS {
             let (drafts, position) = decide().await?;
@@ -239,7 +291,8 @@ impl Memory {
     }
 
     async fn conflicts_of(&self, event: &Event) -> Result<Vec<Conflict>> {
-        let attributes: Vec<String> = conflict::claims(event).into_iter().map(|claim| claim.attribute).collect();
+        let attributes: Vec<String> =
+            conflict::claims(event).into_iter().map(|claim| claim.attribute).collect();
         let mut held = self.store.contested().await?;
         held.retain(|(_, claim)| attributes.contains(&claim.attribute));
         Ok(conflict::between(&held))
@@ -278,6 +331,7 @@ fn default_note(act: Act, target: &Entry) -> String {
         Act::Assert | Act::Promote => "Noted",
     };
     // The whole of a long text is one `show` away.
-    let gist: String = target.event.content.lines().next().unwrap_or_default().chars().take(200).collect();
+    let gist: String =
+        target.event.content.lines().next().unwrap_or_default().chars().take(200).collect();
     format!("{word}: {gist}")
 }

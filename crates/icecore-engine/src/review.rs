@@ -86,13 +86,20 @@ impl Memory {
     /// The last word on every draft that was ever refused.
     async fn all_reviews(&self) -> Result<BTreeMap<String, Review>> {
         let text = self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default();
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Review>(line).ok());
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Review>(line).ok());
         Ok(lines.map(|review| (review.period.clone(), review)).collect())
     }
 
     /// Drafts that wait for a person.
     pub async fn reviews(&self) -> Result<Vec<Review>> {
-        Ok(self.all_reviews().await?.into_values().filter(|review| review.state == State::Open).collect())
+        Ok(self
+            .all_reviews()
+            .await?
+            .into_values()
+            .filter(|review| review.state == State::Open)
+            .collect())
     }
 
     /// What was refused and must not be asked for again, by period and source.
@@ -100,10 +107,16 @@ impl Memory {
         Ok(self.reviews().await?.into_iter().map(|review| (review.period, review.source)).collect())
     }
 
-    /// How often a person wished that this be asked for again: what was answered before does not count then.
+    /// How often a person wished that this be asked for again: what was answered before does not
+    /// count then.
     pub(crate) async fn retries(&self, period: Period) -> Result<usize> {
-        let (text, period) = (self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default(), period.to_string());
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Review>(line).ok());
+        let (text, period) = (
+            self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default(),
+            period.to_string(),
+        );
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Review>(line).ok());
         Ok(lines.filter(|review| review.period == period && review.state == State::Retry).count())
     }
 
@@ -115,14 +128,25 @@ impl Memory {
     /// Likewise, as it was at a moment.
     pub(crate) async fn flagged_then(&self, until: Option<jiff::Timestamp>) -> Result<Vec<String>> {
         let text = self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default();
-        let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Review>(line).ok());
-        let known = |review: &Review| Moment::read(&review.ts).is_some_and(|read| until.is_none_or(|until| read.moment.at() <= until));
-        let last: BTreeMap<String, State> = lines.filter(known).map(|review| (review.period, review.state)).collect();
-        Ok(last.into_iter().filter(|(_, state)| *state == State::Open).map(|(period, _)| period).collect())
+        let lines = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Review>(line).ok());
+        let known = |review: &Review| {
+            Moment::read(&review.ts)
+                .is_some_and(|read| until.is_none_or(|until| read.moment.at() <= until))
+        };
+        let last: BTreeMap<String, State> =
+            lines.filter(known).map(|review| (review.period, review.state)).collect();
+        Ok(last
+            .into_iter()
+            .filter(|(_, state)| *state == State::Open)
+            .map(|(period, _)| period)
+            .collect())
     }
 
     async fn write_review(&self, review: &Review) -> Result<()> {
-        self.append_line(&path(layout::REVIEW)?, &serde_json::to_string(review).unwrap_or_default()).await
+        self.append_line(&path(layout::REVIEW)?, &serde_json::to_string(review).unwrap_or_default())
+            .await
     }
 
     /// Sets a draft aside for a person.
@@ -140,11 +164,13 @@ impl Memory {
         .await
     }
 
-    /// A person's own version is not written over because its sources changed: a person is asked. True if a person has
-    /// already said that it may be.
+    /// A person's own version is not written over because its sources changed: a person is asked.
+    /// True if a person has already said that it may be.
     pub(crate) async fn ask_about_hand(&self, due: &Due, rolled: &mut Rolled) -> Result<bool> {
         let reviews = self.all_reviews().await?;
-        let known = reviews.get(&due.period.to_string()).filter(|review| review.source == due.source.to_string());
+        let known = reviews
+            .get(&due.period.to_string())
+            .filter(|review| review.source == due.source.to_string());
         match known.map(|review| review.state) {
             Some(State::Retry) => return Ok(true),
             Some(_) => return Ok(false),
@@ -164,49 +190,67 @@ impl Memory {
     }
 
     async fn newest_of(&self, period: Period) -> Result<Summary> {
-        self.newest_summary(period).await?.ok_or_else(|| Error::Nothing(format!("there is no summary of {period}")))
+        self.newest_summary(period)
+            .await?
+            .ok_or_else(|| Error::Nothing(format!("there is no summary of {period}")))
     }
 
     /// Settles a refused draft.
     pub async fn settle_review(&self, period: Period, what: Settle) -> Result<Option<Summary>> {
-        let review = self.all_reviews().await?.remove(&period.to_string()).filter(|review| review.state == State::Open);
+        let review = self
+            .all_reviews()
+            .await?
+            .remove(&period.to_string())
+            .filter(|review| review.state == State::Open);
         let Some(review) = review else {
-            return Err(Error::Nothing(format!("no draft of {period} waits for review; `icecore review` lists those that do")));
+            return Err(Error::Nothing(format!(
+                "no draft of {period} waits for review; `icecore review` lists those that do"
+            )));
         };
         let (state, words) = match what {
             Settle::Retry => (State::Retry, None),
-            Settle::Accept => (State::Accepted, Some((review.headline.clone(), review.body.clone()))),
+            Settle::Accept => {
+                (State::Accepted, Some((review.headline.clone(), review.body.clone())))
+            }
             Settle::Edit(text) => match summary::read_file(&text) {
-                ReadView::Broken => return Err(Error::Nothing("the text is empty; nothing was changed".into())),
-                ReadView::Edited { headline, body } | ReadView::Foreign { headline, body } => (State::Edited, Some((headline, body))),
+                ReadView::Broken => {
+                    return Err(Error::Nothing("the text is empty; nothing was changed".into()));
+                }
+                ReadView::Edited { headline, body } | ReadView::Foreign { headline, body } => {
+                    (State::Edited, Some((headline, body)))
+                }
                 ReadView::Ours => (State::Edited, summary::read_view(&text)),
             },
         };
         let mut kept = None;
         if let Some((headline, body)) = words {
             let newest = self.newest_of(period).await?;
-            let draft = Draft { headline: self.gate_text(&headline), body: self.gate_text(&body) }.tidied();
+            let draft =
+                Draft { headline: self.gate_text(&headline), body: self.gate_text(&body) }.tidied();
             if draft.headline.is_empty() {
                 return Err(Error::Nothing(format!(
                     "the draft of {period} says nothing; `icecore review {period} --edit FILE` puts another in its place"
                 )));
             }
             let source: Hash = review.source.parse().unwrap_or(newest.source);
-            // It covers what the draft was made from, which may be more than the version it replaces.
+            // It covers what the draft was made from, which may be more than the version it
+            // replaces.
             let plan = self.known(false).await?.plan(period.tier(), None);
-            let newest = match plan.due.into_iter().find(|due| due.period == period && due.source == source) {
-                Some(due) => Summary {
-                    session: due.session.or(newest.session),
-                    start: due.start,
-                    end: due.end,
-                    messages: due.messages,
-                    states: due.states,
-                    log: due.log,
-                    sources: due.children,
-                    ..newest
-                },
-                None => newest,
-            };
+            let newest =
+                match plan.due.into_iter().find(|due| due.period == period && due.source == source)
+                {
+                    Some(due) => Summary {
+                        session: due.session.or(newest.session),
+                        start: due.start,
+                        end: due.end,
+                        messages: due.messages,
+                        states: due.states,
+                        log: due.log,
+                        sources: due.children,
+                        ..newest
+                    },
+                    None => newest,
+                };
             let own = Summary {
                 version: newest.version + 1,
                 headline: draft.headline,
@@ -223,7 +267,14 @@ impl Memory {
             self.write_views(std::slice::from_ref(&own), &mut Rolled::default()).await?;
             kept = Some(own);
         }
-        self.write_review(&Review { ts: self.now().to_string(), state, headline: String::new(), body: String::new(), ..review }).await?;
+        self.write_review(&Review {
+            ts: self.now().to_string(),
+            state,
+            headline: String::new(),
+            body: String::new(),
+            ..review
+        })
+        .await?;
         Ok(kept)
     }
 
@@ -232,8 +283,12 @@ impl Memory {
         let text = self.store.document(&path(layout::MARKS)?).await?.unwrap_or_default();
         let until = self.horizon();
         let mut marks = BTreeMap::new();
-        for mark in text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Mark>(line).ok()) {
-            let known = Moment::read(&mark.ts).is_some_and(|read| until.is_none_or(|until| read.moment.at() <= until));
+        for mark in text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Mark>(line).ok())
+        {
+            let known = Moment::read(&mark.ts)
+                .is_some_and(|read| until.is_none_or(|until| read.moment.at() <= until));
             if let (true, Ok(day)) = (known, mark.date.parse::<Date>()) {
                 match mark.mark.parse::<Importance>() {
                     Ok(importance) => marks.insert(day, importance),
@@ -246,7 +301,12 @@ impl Memory {
 
     /// Marks a day; `None` takes the mark back.
     pub async fn mark(&self, day: Date, importance: Option<Importance>) -> Result<()> {
-        let mark = Mark { ts: self.now().to_string(), date: day.to_string(), mark: importance.map_or("none", Importance::word).to_owned() };
-        self.append_line(&path(layout::MARKS)?, &serde_json::to_string(&mark).unwrap_or_default()).await
+        let mark = Mark {
+            ts: self.now().to_string(),
+            date: day.to_string(),
+            mark: importance.map_or("none", Importance::word).to_owned(),
+        };
+        self.append_line(&path(layout::MARKS)?, &serde_json::to_string(&mark).unwrap_or_default())
+            .await
     }
 }

@@ -1,7 +1,8 @@
 //! Pressing: sessions into days, days into weeks, weeks into months, months into years.
 //!
-//! Every node is made in the same way: read its sources, plan, ask a model or take the sources' own sentences, judge, write.
-//! What was planned is never remembered; a run that died anywhere is finished by the next one.
+//! Every node is made in the same way: read its sources, plan, ask a model or take the sources' own
+//! sentences, judge, write. What was planned is never remembered; a run that died anywhere is
+//! finished by the next one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -62,11 +63,19 @@ impl Wish {
             // The sessions of a day.
             Some(Tier::Session) if period.tier() == Tier::Day => {}
             Some(tier) if tier != period.tier() => {
-                return Err(format!("{period} is a {}, not a {tier}; `icecore rollup {} --period {period}`", period.tier(), period.tier()));
+                return Err(format!(
+                    "{period} is a {}, not a {tier}; `icecore rollup {} --period {period}`",
+                    period.tier(),
+                    period.tier()
+                ));
             }
             _ => {}
         }
-        Ok(Self { tier: Some(tier.unwrap_or(period.tier())), days: Some(period.days()), sessions: None })
+        Ok(Self {
+            tier: Some(tier.unwrap_or(period.tier())),
+            days: Some(period.days()),
+            sessions: None,
+        })
     }
 }
 
@@ -170,43 +179,67 @@ struct Material {
 }
 
 impl Material {
-    /// What was said, but for what only tools and strangers said: a summary is told as what happened, and their words may be
-    /// made to be told.
+    /// What was said, but for what only tools and strangers said: a summary is told as what
+    /// happened, and their words may be made to be told.
     fn take_records(&mut self, records: &[&Record]) {
-        let (instructions, spoken): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| record.is_instructions());
-        let (withdrawn, spoken): (Vec<&Record>, Vec<&Record>) = spoken.iter().partition(|record| record.withdrawn);
-        let (told, strangers): (Vec<&Record>, Vec<&Record>) = spoken.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
+        let (instructions, spoken): (Vec<&Record>, Vec<&Record>) =
+            records.iter().partition(|record| record.is_instructions());
+        let (withdrawn, spoken): (Vec<&Record>, Vec<&Record>) =
+            spoken.iter().partition(|record| record.withdrawn);
+        let (told, strangers): (Vec<&Record>, Vec<&Record>) =
+            spoken.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
         let messages = |count: usize, one: &str, many: &str| match count {
             1 => format!("a message of {one}"),
             count => format!("{count} messages of {many}"),
         };
         if !instructions.is_empty() {
-            let what = messages(instructions.len(), "a client to its model", "a client to its model");
+            let what =
+                messages(instructions.len(), "a client to its model", "a client to its model");
             if spoken.is_empty() {
-                self.shown.push(Shown { name: "client".into(), text: format!("Nothing was said but {what}.") });
+                self.shown.push(Shown {
+                    name: "client".into(),
+                    text: format!("Nothing was said but {what}."),
+                });
             }
-            self.left_out.push(LeftOut::new(what, "a client's instructions are no memory; `icecore zoom` shows them"));
+            self.left_out.push(LeftOut::new(
+                what,
+                "a client's instructions are no memory; `icecore zoom` shows them",
+            ));
         }
         if !withdrawn.is_empty() {
             let what = messages(withdrawn.len(), "a withdrawn turn", "withdrawn turns");
             if spoken.is_empty() {
-                self.shown.push(Shown { name: "client".into(), text: format!("Nothing stands but {what}.") });
+                self.shown.push(Shown {
+                    name: "client".into(),
+                    text: format!("Nothing stands but {what}."),
+                });
             }
-            self.left_out.push(LeftOut::new(what, "the conversation goes on without them; `icecore zoom` shows them"));
+            self.left_out.push(LeftOut::new(
+                what,
+                "the conversation goes on without them; `icecore zoom` shows them",
+            ));
         }
         if !strangers.is_empty() {
             let what = messages(strangers.len(), "a tool or stranger", "tools and strangers");
             if told.is_empty() {
-                self.shown.push(Shown { name: "tools".into(), text: format!("Nothing was said but {what}.") });
+                self.shown.push(Shown {
+                    name: "tools".into(),
+                    text: format!("Nothing was said but {what}."),
+                });
             }
-            self.left_out.push(LeftOut::new(what, "what only they said is not pressed; `icecore zoom` and `icecore search` find it"));
+            self.left_out.push(LeftOut::new(
+                what,
+                "what only they said is not pressed; `icecore zoom` and `icecore search` find it",
+            ));
         }
         for record in told {
             self.must.extend(marked(&record.text, false));
             let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
-            // Results of tools come in the user's name as well; an assistant's parts are its own calls.
+            // Results of tools come in the user's name as well; an assistant's parts are its own
+            // calls.
             let parts = record.parts.as_deref().filter(|_| record.role == Role::Assistant);
-            let parts = parts.map_or(String::new(), |parts| format!("\n{}", budget::shortened(parts, 300)));
+            let parts =
+                parts.map_or(String::new(), |parts| format!("\n{}", budget::shortened(parts, 300)));
             self.shown.push(Shown {
                 name: format!("{} {}{title}", record.ts.clock(), record.speaker()),
                 text: format!("{}{parts}", record.text.trim()),
@@ -220,17 +253,23 @@ impl Material {
         let mut seen = HashSet::new();
         self.must.retain(|must| {
             let doubled = must.id.is_none() && ids.iter().any(|id| must.text.contains(id.as_str()));
-            !doubled && seen.insert(must.id.clone().unwrap_or_else(|| plain::sameness_key(&must.text)))
+            !doubled
+                && seen.insert(must.id.clone().unwrap_or_else(|| plain::sameness_key(&must.text)))
         });
         // Nor a line that says what an event says.
-        let events: Vec<String> = self.must.iter().filter(|must| must.id.is_some()).map(Must::line).collect();
+        let events: Vec<String> =
+            self.must.iter().filter(|must| must.id.is_some()).map(Must::line).collect();
         let events = events.join("\n");
-        self.must.retain(|must| must.id.is_some() || !judge::missing(&[Must { may_go: false, ..must.clone() }], &events).is_empty());
+        self.must.retain(|must| {
+            must.id.is_some()
+                || !judge::missing(&[Must { may_go: false, ..must.clone() }], &events).is_empty()
+        });
         // Nor what is only the beginning of something else.
         let texts: Vec<String> = self.must.iter().map(|must| must.text.clone()).collect();
         self.must.retain(|must| {
             let begun = must.text.trim_end_matches("...").trim_end();
-            !must.text.ends_with("...") || !texts.iter().any(|text| *text != must.text && text.starts_with(begun))
+            !must.text.ends_with("...")
+                || !texts.iter().any(|text| *text != must.text && text.starts_with(begun))
         });
     }
 
@@ -288,10 +327,9 @@ struct Pressing<'a> {
 impl Memory {
     /// The right to be the only one who presses.
     async fn claim_pressing(&self) -> Result<Claimed> {
-        self.store
-            .claim("pressing")
-            .await?
-            .ok_or_else(|| Error::Busy("another run is pressing this memory; try again when it is done".into()))
+        self.store.claim("pressing").await?.ok_or_else(|| {
+            Error::Busy("another run is pressing this memory; try again when it is done".into())
+        })
     }
 
     /// Everything that planning looks at.
@@ -338,11 +376,8 @@ impl Memory {
         let mut outlook = Outlook::default();
         for tier in tiers(wish) {
             let plan = known.plan(tier, asked(wish, tier));
-            outlook.due.extend(plan.due.into_iter().filter(|due| wanted(wish, due)).map(|due| DueNode {
-                period: due.period,
-                tier,
-                why: due.why.word(),
-                messages: due.messages,
+            outlook.due.extend(plan.due.into_iter().filter(|due| wanted(wish, due)).map(|due| {
+                DueNode { period: due.period, tier, why: due.why.word(), messages: due.messages }
             }));
             outlook.waiting.extend(plan.waiting.into_iter().map(waits));
         }
@@ -350,18 +385,30 @@ impl Memory {
     }
 
     /// Presses what is due, until nothing is.
-    pub async fn roll(&self, wish: &Wish, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Rolled> {
+    pub async fn roll(
+        &self,
+        wish: &Wish,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Rolled> {
         let mut run = self.begin(asking).await?;
         for tier in tiers(wish) {
-            let waiting = self.press_tier(&mut run, tier, asked(wish, tier), &|due| wanted(wish, due), watch).await?;
+            let waiting = self
+                .press_tier(&mut run, tier, asked(wish, tier), &|due| wanted(wish, due), watch)
+                .await?;
             run.rolled.deferred.extend(waiting.into_iter().map(waits));
         }
         self.end(run).await
     }
 
-    /// Presses what is due going backwards in time, so that what is recent is there first, until nothing is due or the model
-    /// must not or does not answer any more. What is left is left to the next run.
-    pub async fn backfill(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Backfilled> {
+    /// Presses what is due going backwards in time, so that what is recent is there first, until
+    /// nothing is due or the model must not or does not answer any more. What is left is left to
+    /// the next run.
+    pub async fn backfill(
+        &self,
+        asking: Option<&Asking<'_>>,
+        watch: Watch<'_>,
+    ) -> Result<Backfilled> {
         let mut run = self.begin(asking).await?;
         let left = |known: &Known| {
             let plans = Tier::ALL.iter().map(|&tier| known.plan(tier, None));
@@ -374,7 +421,10 @@ impl Memory {
                 Period::Session { day, .. } | Period::Day(day) => span.contains(day),
                 period => period.days() == span,
             };
-            self.press_tier(&mut run, tier, None, &only, &|what, done, _| watch(what, before + done, all.max(before + done))).await?;
+            self.press_tier(&mut run, tier, None, &only, &|what, done, _| {
+                watch(what, before + done, all.max(before + done))
+            })
+            .await?;
             if run.silent.is_some() {
                 break;
             }
@@ -386,7 +436,8 @@ impl Memory {
     async fn begin<'a>(&self, asking: Option<&'a Asking<'a>>) -> Result<Pressing<'a>> {
         let alone = self.claim_pressing().await?;
         let mut rolled = Rolled::default();
-        let prompts = if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
+        let prompts =
+            if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         self.finish_views(&mut rolled).await?;
         let known = self.known(asking.is_some()).await?;
         Ok(Pressing { alone, asking, rolled, prompts, known, silent: None, ceiling_reached: false })
@@ -423,7 +474,9 @@ impl Memory {
             let made = match (run.asking, &run.prompts, &run.silent) {
                 _ if due.refused => self.extract(&due).await?,
                 (Some(asking), Some(prompts), None) => self.draft(&due, asking, prompts).await?,
-                (Some(_), _, Some(why)) => Made::Deferred { why: why.clone(), all: true, ceiling: run.ceiling_reached },
+                (Some(_), _, Some(why)) => {
+                    Made::Deferred { why: why.clone(), all: true, ceiling: run.ceiling_reached }
+                }
                 _ => match self.policy.without_model()? {
                     WithoutModel::Extract => self.extract(&due).await?,
                     WithoutModel::Defer => Made::Deferred {
@@ -439,11 +492,14 @@ impl Memory {
                     batch.push((due.clone(), self.referring(summary, &mut shelf).await?))
                 }
                 Made::Refused { draft, complaints, cost } => {
-                    let why = complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                    let why =
+                        complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                     self.flag(&due, &draft, &why, cost).await?;
                     run.rolled.flagged.push(Deferred { period: due.period, why });
-                    // It stands without a model meanwhile, so that what is built on it has the best there is.
-                    if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await? {
+                    // It stands without a model meanwhile, so that what is built on it has the best
+                    // there is.
+                    if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await?
+                    {
                         let summary = self.summary(&due, draft, maker, cost, left_out).await?;
                         batch.push((due.clone(), self.referring(summary, &mut shelf).await?));
                     }
@@ -492,7 +548,14 @@ impl Memory {
         self.write_views(&summaries, rolled).await
     }
 
-    async fn summary(&self, due: &Due, draft: Draft, maker: Maker, cost: Cost, left_out: Vec<LeftOut>) -> Result<Summary> {
+    async fn summary(
+        &self,
+        due: &Due,
+        draft: Draft,
+        maker: Maker,
+        cost: Cost,
+        left_out: Vec<LeftOut>,
+    ) -> Result<Summary> {
         let importance = self.importance(due).await?;
         Ok(Summary {
             period: due.period,
@@ -520,12 +583,18 @@ impl Memory {
     /// The summaries a node is made from, in order.
     async fn children(&self, due: &Due) -> Result<Vec<Summary>> {
         let wanted: BTreeSet<Period> = due.children.iter().copied().collect();
-        let tiers: Vec<Tier> = wanted.iter().map(|period| period.tier()).collect::<BTreeSet<_>>().into_iter().collect();
+        let tiers: Vec<Tier> = wanted
+            .iter()
+            .map(|period| period.tier())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
         if tiers.is_empty() {
             return Ok(Vec::new());
         }
         // A week's or month's span may begin before the month or year it is counted to.
-        let query = SummaryQuery { tiers, days: Some(due.period.days()), ..SummaryQuery::default() };
+        let query =
+            SummaryQuery { tiers, days: Some(due.period.days()), ..SummaryQuery::default() };
         let mut found = self.store.summaries(&query).await?;
         found.retain(|summary| wanted.contains(&summary.period));
         Ok(found)
@@ -534,8 +603,14 @@ impl Memory {
     /// The statements that were recorded in the period and hold.
     async fn events_of(&self, days: Days) -> Result<Vec<Event>> {
         // What only a tool or a stranger said is in no summary before somebody confirms it.
-        let query = EventQuery { since: Some(days.first), until: Some(days.last), quarantined: Some(false), ..EventQuery::default() };
-        let mut events: Vec<Event> = self.store.events(&query).await?.entries.into_iter().map(|entry| entry.event).collect();
+        let query = EventQuery {
+            since: Some(days.first),
+            until: Some(days.last),
+            quarantined: Some(false),
+            ..EventQuery::default()
+        };
+        let mut events: Vec<Event> =
+            self.store.events(&query).await?.entries.into_iter().map(|entry| entry.event).collect();
         events.retain(|event| event.is_statement());
         Ok(events)
     }
@@ -543,10 +618,14 @@ impl Memory {
     async fn records_of(&self, key: &SessionKey) -> Result<Vec<Record>> {
         let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
         let until = self.horizon();
-        records.retain(|record| record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until));
+        records.retain(|record| {
+            record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until)
+        });
         self.mark_withdrawn(&mut records).await?;
         // That something was forgotten is nothing to tell.
-        records.iter_mut().for_each(|record| record.text = icecore_domain::forget::without_marks(&record.text));
+        records
+            .iter_mut()
+            .for_each(|record| record.text = icecore_domain::forget::without_marks(&record.text));
         Ok(records)
     }
 
@@ -556,31 +635,48 @@ impl Memory {
                 let events = self.events_of(due.period.days()).await?;
                 let children = self.children(due).await?;
                 let log = self.log_text(day).await?;
-                let mut lines: Vec<&str> =
-                    children.iter().flat_map(|child| child.body.lines()).filter(|line| line.starts_with("- ")).collect();
+                let mut lines: Vec<&str> = children
+                    .iter()
+                    .flat_map(|child| child.body.lines())
+                    .filter(|line| line.starts_with("- "))
+                    .collect();
                 lines.extend(log.lines().filter(|line| line.starts_with("- ")));
                 lines.sort_unstable();
                 lines.dedup();
-                let bytes = children.iter().map(|child| child.cost.bytes_in).sum::<u64>() + log.len() as u64;
+                let bytes = children.iter().map(|child| child.cost.bytes_in).sum::<u64>()
+                    + log.len() as u64;
                 let mark = self.marks().await?.get(&day).copied();
-                Ok(importance::detect(importance::Day { mark, events: &events, lines: &lines, messages: due.messages, bytes }))
+                Ok(importance::detect(importance::Day {
+                    mark,
+                    events: &events,
+                    lines: &lines,
+                    messages: due.messages,
+                    bytes,
+                }))
             }
-            Period::Session { day, .. } => {
-                Ok(self.marks().await?.get(&day).copied().filter(|mark| *mark == Importance::Important).unwrap_or(Importance::Ordinary))
-            }
+            Period::Session { day, .. } => Ok(self
+                .marks()
+                .await?
+                .get(&day)
+                .copied()
+                .filter(|mark| *mark == Importance::Important)
+                .unwrap_or(Importance::Ordinary)),
             _ => Ok(Importance::Ordinary),
         }
     }
 
     async fn log_text(&self, day: Date) -> Result<String> {
         // A log may have been written by hand.
-        Ok(self.gate_text(&String::from_utf8_lossy(&self.store.document(&DocPath::log(day)).await?.unwrap_or_default())))
+        Ok(self.gate_text(&String::from_utf8_lossy(
+            &self.store.document(&DocPath::log(day)).await?.unwrap_or_default(),
+        )))
     }
 
     /// Reads what a node is made from. `room` is how many tokens of it a reader can take.
     async fn material(&self, due: &Due, room: usize) -> Result<Material> {
         let importance = self.importance(due).await?;
-        let mut material = Material { shown: Vec::new(), must: Vec::new(), importance, left_out: Vec::new() };
+        let mut material =
+            Material { shown: Vec::new(), must: Vec::new(), importance, left_out: Vec::new() };
         if let Some(key) = &due.session {
             let records = self.records_of(key).await?;
             material.take_records(&records.iter().collect::<Vec<_>>());
@@ -594,15 +690,19 @@ impl Memory {
             }
             for child in &children {
                 material.must.extend(marked(&child.body, light));
-                material
-                    .shown
-                    .push(Shown { name: child.period.title(), text: format!("{}\n{}", child.headline, child.body).trim_end().to_owned() });
+                material.shown.push(Shown {
+                    name: child.period.title(),
+                    text: format!("{}\n{}", child.headline, child.body).trim_end().to_owned(),
+                });
             }
             if let Period::Day(day) = due.period {
                 let log = self.log_text(day).await?;
                 if !log.trim().is_empty() {
                     material.must.extend(marked(&log, light));
-                    material.shown.push(Shown { name: "the day's log".into(), text: plain::clean(&log).text });
+                    material.shown.push(Shown {
+                        name: "the day's log".into(),
+                        text: plain::clean(&log).text,
+                    });
                 }
             }
         }
@@ -610,25 +710,41 @@ impl Memory {
         Ok(material)
     }
 
-    /// Where a week's session primers are more than fits, day summaries stand in for the oldest of them.
-    async fn fit_week(&self, children: Vec<Summary>, room: usize, left_out: &mut Vec<LeftOut>) -> Result<Vec<Summary>> {
+    /// Where a week's session primers are more than fits, day summaries stand in for the oldest of
+    /// them.
+    async fn fit_week(
+        &self,
+        children: Vec<Summary>,
+        room: usize,
+        left_out: &mut Vec<LeftOut>,
+    ) -> Result<Vec<Summary>> {
         let tokens = |children: &[Summary]| {
-            children.iter().map(|child| budget::tokens(&child.body) + budget::tokens(&child.headline) + 20).sum::<usize>()
+            children
+                .iter()
+                .map(|child| budget::tokens(&child.body) + budget::tokens(&child.headline) + 20)
+                .sum::<usize>()
         };
         let mut children = children;
-        let days: BTreeSet<Date> =
-            children.iter().filter(|child| child.period.tier() == Tier::Session).map(|child| child.period.days().first).collect();
+        let days: BTreeSet<Date> = children
+            .iter()
+            .filter(|child| child.period.tier() == Tier::Session)
+            .map(|child| child.period.days().first)
+            .collect();
         for day in days {
             if tokens(&children) <= room {
                 break;
             }
             let of_day = SummaryQuery::within(Tier::Day, Days { first: day, last: day });
             let Some(summary) = self.store.summaries(&of_day).await?.pop() else { continue };
-            let at = children.iter().position(|child| child.period.days().first == day).unwrap_or(0);
+            let at =
+                children.iter().position(|child| child.period.days().first == day).unwrap_or(0);
             let before = children.len();
             children.retain(|child| child.period.days().first != day);
             left_out.push(LeftOut::new(
-                format!("{} session primers of {day}; the day stands in for them", before - children.len()),
+                format!(
+                    "{} session primers of {day}; the day stands in for them",
+                    before - children.len()
+                ),
                 "what a model can take in",
             ));
             children.insert(at, summary);
@@ -654,13 +770,27 @@ impl Memory {
         let begun = self.clock.millis();
         let material = self.material(due, usize::MAX).await?;
         let (draft, left_out) = self.compose(due, &material);
-        let cost = Cost { bytes_in: material.bytes() as u64, millis: self.clock.millis() - begun, ..Cost::default() };
-        Ok(Made::Draft { draft, maker: Maker::Extract, cost, left_out: [material.left_out, left_out].concat() })
+        let cost = Cost {
+            bytes_in: material.bytes() as u64,
+            millis: self.clock.millis() - begun,
+            ..Cost::default()
+        };
+        Ok(Made::Draft {
+            draft,
+            maker: Maker::Extract,
+            cost,
+            left_out: [material.left_out, left_out].concat(),
+        })
     }
 
     /// Likewise, for a session whose records are at hand.
     pub(crate) fn extract_from(&self, due: &Due, records: &[&Record]) -> (Draft, Vec<LeftOut>) {
-        let mut material = Material { shown: Vec::new(), must: Vec::new(), importance: Importance::Ordinary, left_out: Vec::new() };
+        let mut material = Material {
+            shown: Vec::new(),
+            must: Vec::new(),
+            importance: Importance::Ordinary,
+            left_out: Vec::new(),
+        };
         material.take_records(records);
         material.name_once();
         self.compose(due, &material)
@@ -674,7 +804,12 @@ impl Memory {
             .iter()
             .map(|source| match due.session {
                 Some(_) => source.text.clone(),
-                None => source.text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n"),
+                None => source
+                    .text
+                    .lines()
+                    .filter(|line| !line.starts_with('#'))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
             })
             .collect();
         let sources: Vec<Source<'_>> = material
@@ -686,7 +821,10 @@ impl Memory {
                 // What is later counts a little more.
                 #[expect(clippy::cast_precision_loss, reason = "a weight")]
                 let weight = 1.0 + 0.2 * at as f32 / count as f32;
-                let speaker = due.session.as_ref().map(|_| source.name.split_whitespace().nth(1).unwrap_or_default());
+                let speaker = due
+                    .session
+                    .as_ref()
+                    .map(|_| source.name.split_whitespace().nth(1).unwrap_or_default());
                 Source { text, weight, speaker }
             })
             .collect();
@@ -718,7 +856,11 @@ impl Memory {
             let filling = Filling {
                 tier: due.period.tier(),
                 title: due.period.title(),
-                span: if days.first == days.last { days.first.to_string() } else { format!("{} to {}", days.first, days.last) },
+                span: if days.first == days.last {
+                    days.first.to_string()
+                } else {
+                    format!("{} to {}", days.first, days.last)
+                },
                 tokens: tokens_wanted(due.period.tier(), material.importance).min(size.tokens),
                 sentences: if due.period.tier() >= Tier::Month { "3 to 5" } else { "2 to 4" },
                 must: material.must.iter().map(Must::line).collect(),
@@ -727,12 +869,23 @@ impl Memory {
                 complaints: last.1.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             };
             let (system, user) = prompts.fill(&filling)?;
-            let ask =
-                Ask { system, user, schema: Some(schema()), max_tokens: u32::try_from(size.tokens + 400).unwrap_or(u32::MAX), attempt };
-            let question = Question { ask: &ask, job: due.period.tier().word(), retries: self.retries(due.period).await? };
+            let ask = Ask {
+                system,
+                user,
+                schema: Some(schema()),
+                max_tokens: u32::try_from(size.tokens + 400).unwrap_or(u32::MAX),
+                attempt,
+            };
+            let question = Question {
+                ask: &ask,
+                job: due.period.tier().word(),
+                retries: self.retries(due.period).await?,
+            };
             let heard = match self.ask(question, asking, &mut cost).await? {
                 Ok(heard) => heard,
-                Err(Later { why, all, ceiling }) => return Ok(Made::Deferred { why, all, ceiling }),
+                Err(Later { why, all, ceiling }) => {
+                    return Ok(Made::Deferred { why, all, ceiling });
+                }
             };
             cost.attempts += 1;
             cost.millis = self.clock.millis() - begun;
@@ -752,8 +905,14 @@ impl Memory {
         Ok(Made::Refused { draft: last.0, complaints: last.1, cost })
     }
 
-    /// Asks a model, unless the same question was answered before. `Err` with the reason if it must wait.
-    pub(crate) async fn ask(&self, question: Question<'_>, asking: &Asking<'_>, cost: &mut Cost) -> Result<Result<Heard, Later>> {
+    /// Asks a model, unless the same question was answered before. `Err` with the reason if it must
+    /// wait.
+    pub(crate) async fn ask(
+        &self,
+        question: Question<'_>,
+        asking: &Asking<'_>,
+        cost: &mut Cost,
+    ) -> Result<Result<Heard, Later>> {
         let Question { ask, job, .. } = question;
         let question = question.hash(&asking.llm.name());
         if let Some(kept) = self.store.answer(question).await?
@@ -762,13 +921,20 @@ impl Memory {
             return Ok(Ok(heard));
         }
         // On the safe side: what the estimate misses must not pass the ceiling.
-        let tokens_in = (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
+        let tokens_in =
+            (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
         let tokens_out = u64::from(ask.max_tokens).max(asking.output_tokens);
-        let reserved = match self.reserve(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling).await? {
+        let reserved = match self
+            .reserve(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling)
+            .await?
+        {
             Ok(reserved) => reserved,
             Err(left) => {
                 let need = tokens_in + tokens_out;
-                let why = format!("it may take {need} tokens, and the day's ceiling of {} leaves {left}", asking.ceiling);
+                let why = format!(
+                    "it may take {need} tokens, and the day's ceiling of {} leaves {left}",
+                    asking.ceiling
+                );
                 return Ok(Err(Later { why, all: true, ceiling: true }));
             }
         };
@@ -782,7 +948,9 @@ impl Memory {
                     nothing: None,
                 };
                 // The answer first: what is kept need not be paid for again, whatever happens next.
-                self.store.keep_answer(question, &serde_json::to_vec(&heard).unwrap_or_default()).await?;
+                self.store
+                    .keep_answer(question, &serde_json::to_vec(&heard).unwrap_or_default())
+                    .await?;
                 self.settle(&reserved, heard.tokens_in, heard.tokens_out).await?;
                 cost.tokens_in += heard.tokens_in;
                 cost.tokens_out += heard.tokens_out;
@@ -792,14 +960,23 @@ impl Memory {
                 if !trouble.may_have_cost() {
                     self.settle(&reserved, 0, 0).await?;
                 }
-                // It did answer, only not with a draft: the next attempt may, and if none does a person is asked. To wait
-                // would hold up everything else for as long as it has nothing to say to this.
+                // It did answer, only not with a draft: the next attempt may, and if none does a
+                // person is asked. To wait would hold up everything else for as long as it has
+                // nothing to say to this.
                 if matches!(trouble, Trouble::Empty { .. } | Trouble::TooLong { .. }) {
-                    return Ok(Ok(Heard { nothing: Some(trouble.to_string()), ..Heard::default() }));
+                    return Ok(Ok(Heard {
+                        nothing: Some(trouble.to_string()),
+                        ..Heard::default()
+                    }));
                 }
-                // A question that is refused for itself, such as one that is too long, says nothing of the next one.
+                // A question that is refused for itself, such as one that is too long, says nothing
+                // of the next one.
                 let all = !matches!(trouble, Trouble::Refused { status: 400 | 413 | 422, .. });
-                Ok(Err(Later { why: format!("{} did not answer: {trouble}", asking.llm.name()), all, ceiling: false }))
+                Ok(Err(Later {
+                    why: format!("{} did not answer: {trouble}", asking.llm.name()),
+                    all,
+                    ceiling: false,
+                }))
             }
         }
     }
@@ -845,14 +1022,20 @@ fn tiers(wish: &Wish) -> Vec<Tier> {
 }
 
 fn asked(wish: &Wish, tier: Tier) -> Option<Asked> {
-    let before_its_time = wish.tier.is_some_and(|top| tier <= top) && (wish.days.is_some() || wish.sessions.is_some());
+    let before_its_time = wish.tier.is_some_and(|top| tier <= top)
+        && (wish.days.is_some() || wish.sessions.is_some());
     before_its_time.then_some(Asked { tier, days: wish.days })
 }
 
 fn wanted(wish: &Wish, due: &Due) -> bool {
     let days = due.period.days();
-    let in_time = wish.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
-    in_time && wish.sessions.as_ref().is_none_or(|sessions| due.session.as_ref().is_some_and(|key| sessions.contains(key)))
+    let in_time =
+        wish.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
+    in_time
+        && wish
+            .sessions
+            .as_ref()
+            .is_none_or(|sessions| due.session.as_ref().is_some_and(|key| sessions.contains(key)))
 }
 
 /// Session numbers are given to what is pressed, not to what is left for later.
@@ -899,7 +1082,10 @@ fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
         };
         // A word that the label says already need not be said again.
         let text = match text.split_once(':') {
-            Some((word, rest)) if ["decision", "decided"].contains(&word.trim_matches('*').to_ascii_lowercase().as_str()) => {
+            Some((word, rest))
+                if ["decision", "decided"]
+                    .contains(&word.trim_matches('*').to_ascii_lowercase().as_str()) =>
+            {
                 rest.trim_matches(['*', ' '])
             }
             _ => text,
@@ -923,16 +1109,29 @@ fn tokens_wanted(tier: Tier, importance: Importance) -> usize {
     }
 }
 
-/// Where the sources are more than a model can take in, their most telling sentences stand in for them.
+/// Where the sources are more than a model can take in, their most telling sentences stand in for
+/// them.
 fn fit(material: &mut Material, room: usize) {
-    let tokens: usize = material.shown.iter().map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12).sum();
+    let tokens: usize = material
+        .shown
+        .iter()
+        .map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12)
+        .sum();
     if tokens <= room {
         return;
     }
-    let sources: Vec<Source<'_>> = material.shown.iter().map(|source| Source { text: &source.text, weight: 1.0, speaker: None }).collect();
+    let sources: Vec<Source<'_>> = material
+        .shown
+        .iter()
+        .map(|source| Source { text: &source.text, weight: 1.0, speaker: None })
+        .collect();
     // Four bytes a token at the least; other scripts have fewer sentences then.
-    let pressed = press::press(&sources, press::Room { headline_bytes: 200, body_bytes: room * 2, lines: usize::MAX });
-    let mut lines: Vec<(usize, String)> = pressed.lines.into_iter().map(|line| (line.source, line.text)).collect();
+    let pressed = press::press(
+        &sources,
+        press::Room { headline_bytes: 200, body_bytes: room * 2, lines: usize::MAX },
+    );
+    let mut lines: Vec<(usize, String)> =
+        pressed.lines.into_iter().map(|line| (line.source, line.text)).collect();
     lines.sort_by_key(|(source, _)| *source);
     let mut shown: Vec<Shown> = Vec::new();
     let mut last = usize::MAX;
@@ -947,12 +1146,19 @@ fn fit(material: &mut Material, room: usize) {
             last = source;
         }
     }
-    while shown.iter().map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12).sum::<usize>() > room
+    while shown
+        .iter()
+        .map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12)
+        .sum::<usize>()
+        > room
         && shown.len() > 1
     {
         shown.remove(0);
     }
-    material.left_out.push(LeftOut::new(format!("{} sentences of the sources", pressed.left_out), "what a model can take in"));
+    material.left_out.push(LeftOut::new(
+        format!("{} sentences of the sources", pressed.left_out),
+        "what a model can take in",
+    ));
     material.shown = shown;
 }
 
@@ -986,15 +1192,19 @@ fn schema() -> Schema {
 
 /// Whether an object was begun and not ended: mended, it would pass for a whole one.
 pub(crate) fn breaks_off(text: &str) -> bool {
-    reply::json_object(text).is_some_and(|read| read.repaired) && !text.trim_end().trim_end_matches('`').trim_end().ends_with(['}', ']'])
+    reply::json_object(text).is_some_and(|read| read.repaired)
+        && !text.trim_end().trim_end_matches('`').trim_end().ends_with(['}', ']'])
 }
 
-/// What a model's answer says: the object that was asked for, else its first paragraph and the rest.
+/// What a model's answer says: the object that was asked for, else its first paragraph and the
+/// rest.
 pub(crate) fn read_draft(text: &str) -> Draft {
     if let Some(read) = reply::json_object(text) {
         let field = |name: &str| match read.value.get(name) {
             Some(serde_json::Value::String(text)) => text.clone(),
-            Some(serde_json::Value::Array(lines)) => lines.iter().filter_map(|line| line.as_str()).collect::<Vec<_>>().join("\n"),
+            Some(serde_json::Value::Array(lines)) => {
+                lines.iter().filter_map(|line| line.as_str()).collect::<Vec<_>>().join("\n")
+            }
             _ => String::new(),
         };
         let draft = Draft { headline: field("headline"), body: field("body") };

@@ -1,8 +1,10 @@
-//! The user's own settings: which models, which keys, how much may be spent, where the server listens.
+//! The user's own settings: which models, which keys, how much may be spent, where the server
+//! listens.
 //!
-//! They never come from a vault, because a vault may come from a stranger. Every key can also stand in the
-//! environment (`ICECORE_SUMMARIZER_MODEL`), which wins. A key is bound to the place it was given for: an
-//! address from the environment never gets the key of the file. No secret is ever shown.
+//! They never come from a vault, because a vault may come from a stranger. Every key can also stand
+//! in the environment (`ICECORE_SUMMARIZER_MODEL`), which wins. A key is bound to the place it was
+//! given for: an address from the environment never gets the key of the file. No secret is ever
+//! shown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -89,7 +91,8 @@ pub struct Spend {
 pub struct Server {
     /// The address.
     pub addr: SocketAddr,
-    /// How often a space in a database may be asked, of which nothing else is said; nought: as often as it likes.
+    /// How often a space in a database may be asked, of which nothing else is said; nought: as
+    /// often as it likes.
     pub requests_per_minute: u64,
 }
 
@@ -132,7 +135,9 @@ pub enum Mistake {
         said: String,
     },
     /// Something that the provider needs is not there.
-    #[error("{role}.provider is {provider}{said_by}, which needs {needs}; set it in config.toml or as {variable}")]
+    #[error(
+        "{role}.provider is {provider}{said_by}, which needs {needs}; set it in config.toml or as {variable}"
+    )]
     Missing {
         /// The section.
         role: &'static str,
@@ -167,7 +172,11 @@ const MODEL_KEYS: [(&str, Kind); 10] = [
     ("extra", Kind::Table),
     ("retry_cap_secs", Kind::Count),
 ];
-const STORE_KEYS: [(&str, Kind); 3] = [("connections", Kind::Count), ("patience_seconds", Kind::Count), ("statement_seconds", Kind::Count)];
+const STORE_KEYS: [(&str, Kind); 3] = [
+    ("connections", Kind::Count),
+    ("patience_seconds", Kind::Count),
+    ("statement_seconds", Kind::Count),
+];
 const SECTIONS: [(&str, &[(&str, Kind)]); 5] = [
     ("summarizer", &MODEL_KEYS),
     ("chat", &MODEL_KEYS),
@@ -177,7 +186,8 @@ const SECTIONS: [(&str, &[(&str, Kind)]); 5] = [
 ];
 
 impl Settings {
-    /// The settings of `text` (the file's, if there is one) with those of the environment over them.
+    /// The settings of `text` (the file's, if there is one) with those of the environment over
+    /// them.
     pub fn read(
         text: Option<&str>,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -196,8 +206,13 @@ impl Settings {
         Ok(Self {
             summarizer: from.model("summarizer")?,
             chat: from.model("chat")?,
-            spend: Spend { tokens_per_day: from.count("spend", "tokens_per_day")?.unwrap_or(2_000_000) },
-            server: Server { addr, requests_per_minute: from.count("server", "requests_per_minute")?.unwrap_or(600) },
+            spend: Spend {
+                tokens_per_day: from.count("spend", "tokens_per_day")?.unwrap_or(2_000_000),
+            },
+            server: Server {
+                addr,
+                requests_per_minute: from.count("server", "requests_per_minute")?.unwrap_or(600),
+            },
             store: from.store()?,
         })
     }
@@ -214,9 +229,15 @@ impl Settings {
             shown.insert(model.role.into(), model.shown().into());
         }
         let tokens_per_day = i64::try_from(self.spend.tokens_per_day).unwrap_or(i64::MAX);
-        shown.insert("spend".into(), Table::from_iter([("tokens_per_day".into(), tokens_per_day.into())]).into());
+        shown.insert(
+            "spend".into(),
+            Table::from_iter([("tokens_per_day".into(), tokens_per_day.into())]).into(),
+        );
         let per_minute = i64::try_from(self.server.requests_per_minute).unwrap_or(i64::MAX);
-        let server = [("addr".to_owned(), self.server.addr.to_string().into()), ("requests_per_minute".to_owned(), per_minute.into())];
+        let server = [
+            ("addr".to_owned(), self.server.addr.to_string().into()),
+            ("requests_per_minute".to_owned(), per_minute.into()),
+        ];
         shown.insert("server".into(), Table::from_iter(server).into());
         let connections = i64::try_from(self.store.connections).unwrap_or(i64::MAX);
         let store = [
@@ -224,7 +245,10 @@ impl Settings {
             ("patience_seconds", secs(self.store.patience)),
             ("statement_seconds", secs(self.store.statement)),
         ];
-        shown.insert("store".into(), Table::from_iter(store.map(|(key, value)| (key.to_owned(), value))).into());
+        shown.insert(
+            "store".into(),
+            Table::from_iter(store.map(|(key, value)| (key.to_owned(), value))).into(),
+        );
         toml::to_string(&shown).unwrap_or_default()
     }
 }
@@ -268,20 +292,30 @@ impl Model {
 
     /// Where it is, checked: an address that is ours to call with the key we have.
     pub fn endpoint(&self) -> Result<Url, Mistake> {
-        let wrong = |said: &str| Mistake::Value { key: format!("{}.base_url", self.role), said: said.into() };
-        let url =
-            Url::parse(self.base_url.trim()).map_err(|error| wrong(&format!("is not an address ({error}); write it like {OPENAI}")))?;
+        let wrong = |said: &str| Mistake::Value {
+            key: format!("{}.base_url", self.role),
+            said: said.into(),
+        };
+        let url = Url::parse(self.base_url.trim()).map_err(|error| {
+            wrong(&format!("is not an address ({error}); write it like {OPENAI}"))
+        })?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(wrong("is neither http:// nor https://"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong("holds a name or a password, which would show in every log; use api_key or api_key_file"));
+            return Err(wrong(
+                "holds a name or a password, which would show in every log; use api_key or api_key_file",
+            ));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("goes on after its path (`?` or `#`); leave that out, and put a key into api_key"));
+            return Err(wrong(
+                "goes on after its path (`?` or `#`); leave that out, and put a key into api_key",
+            ));
         }
         if url.scheme() == "http" && !is_loopback(&url) && self.api_key.is_some() {
-            return Err(wrong("is http:// to another machine, so the key could be read on the way; use https://, or no key"));
+            return Err(wrong(
+                "is http:// to another machine, so the key could be read on the way; use https://, or no key",
+            ));
         }
         Ok(url)
     }
@@ -319,7 +353,8 @@ impl Model {
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn secs(duration: Duration) -> Value {
@@ -337,16 +372,24 @@ fn parse(text: &str) -> Result<Table, Mistake> {
 fn only_known(file: &Table) -> Result<(), Mistake> {
     for (section, values) in file {
         let Some((_, keys)) = SECTIONS.iter().find(|(name, _)| name == section) else {
-            let suggestion = config::suggestion(section, "", SECTIONS.iter().map(|(name, _)| *name));
+            let suggestion =
+                config::suggestion(section, "", SECTIONS.iter().map(|(name, _)| *name));
             return Err(Mistake::Unknown { key: section.clone(), suggestion });
         };
         let Value::Table(values) = values else {
-            return Err(Mistake::Value { key: section.clone(), said: format!("is a section; write [{section}] and its settings below") });
+            return Err(Mistake::Value {
+                key: section.clone(),
+                said: format!("is a section; write [{section}] and its settings below"),
+            });
         };
         for (key, value) in values {
             let name = format!("{section}.{key}");
             let Some((_, kind)) = keys.iter().find(|(known, _)| known == key) else {
-                let suggestion = config::suggestion(key, &format!("{section}."), keys.iter().map(|(known, _)| *known));
+                let suggestion = config::suggestion(
+                    key,
+                    &format!("{section}."),
+                    keys.iter().map(|(known, _)| *known),
+                );
                 return Err(Mistake::Unknown { key: name, suggestion });
             };
             let fits = match kind {
@@ -403,13 +446,24 @@ impl Sources<'_> {
                 None => return Ok(None),
             },
         };
-        value.map(Some).ok_or(Mistake::Value { key: name, said: "must be a whole number, 0 or more".into() })
+        value
+            .map(Some)
+            .ok_or(Mistake::Value { key: name, said: "must be a whole number, 0 or more".into() })
     }
 
-    fn secs(&self, section: &'static str, key: &str, default: Duration, least: u64) -> Result<Duration, Mistake> {
+    fn secs(
+        &self,
+        section: &'static str,
+        key: &str,
+        default: Duration,
+        least: u64,
+    ) -> Result<Duration, Mistake> {
         let Some(found) = self.count(section, key)? else { return Ok(default) };
         if !(least..=MOST_SECS).contains(&found) {
-            return Err(Mistake::Value { key: format!("{section}.{key}"), said: format!("must be from {least} to {MOST_SECS} seconds") });
+            return Err(Mistake::Value {
+                key: format!("{section}.{key}"),
+                said: format!("must be from {least} to {MOST_SECS} seconds"),
+            });
         }
         Ok(Duration::from_secs(found))
     }
@@ -430,18 +484,26 @@ impl Sources<'_> {
     fn command(&self, section: &str) -> Result<Vec<String>, Mistake> {
         let name = variable(section, "command");
         let listed = match self.in_environment(section, "command") {
-            // No shell reads it, so there is nothing but blanks to split at; a list says it exactly.
-            Some(text) if !text.trim_start().starts_with('[') => return Ok(text.split_whitespace().map(str::to_owned).collect()),
+            // No shell reads it, so there is nothing but blanks to split at; a list says it
+            // exactly.
+            Some(text) if !text.trim_start().starts_with('[') => {
+                return Ok(text.split_whitespace().map(str::to_owned).collect());
+            }
             Some(text) => inline(&text).filter(Value::is_array),
             None => self.in_file(section, "command").cloned().or(Some(Value::Array(Vec::new()))),
         };
         let words = listed.and_then(|list| list.try_into::<Vec<String>>().ok());
-        words.ok_or(Mistake::Value { key: name, said: "must be a list of texts, like [\"claude\", \"-p\"]".into() })
+        words.ok_or(Mistake::Value {
+            key: name,
+            said: "must be a list of texts, like [\"claude\", \"-p\"]".into(),
+        })
     }
 
     fn extra(&self, section: &str) -> Result<serde_json::Map<String, serde_json::Value>, Mistake> {
         let found = match self.in_environment(section, "extra") {
-            Some(text) => serde_json::from_str(&text).ok().or_else(|| inline(&text).and_then(|value| value.try_into().ok())),
+            Some(text) => serde_json::from_str(&text)
+                .ok()
+                .or_else(|| inline(&text).and_then(|value| value.try_into().ok())),
             None => match self.in_file(section, "extra") {
                 Some(value) => value.clone().try_into().ok(),
                 None => return Ok(serde_json::Map::new()),
@@ -461,8 +523,10 @@ impl Sources<'_> {
             Some("none") => Provider::None,
             Some(other) => {
                 let known = ["openai", "anthropic", "command", "none"];
-                let said =
-                    format!("is {other:?}{}; choose openai, anthropic, command or none", config::suggestion(other, "", known.into_iter()));
+                let said = format!(
+                    "is {other:?}{}; choose openai, anthropic, command or none",
+                    config::suggestion(other, "", known.into_iter())
+                );
                 return Err(Mistake::Value { key: format!("{role}.provider"), said });
             }
             None if base_url.is_some() || model.is_some() => Provider::OpenAi,
@@ -489,11 +553,19 @@ impl Sources<'_> {
         };
         let missing = |needs, key| {
             let said_by = said_by.clone();
-            Mistake::Missing { role, provider: provider.word(), said_by, needs, variable: variable(role, key) }
+            Mistake::Missing {
+                role,
+                provider: provider.word(),
+                said_by,
+                needs,
+                variable: variable(role, key),
+            }
         };
         match provider {
             Provider::None => {}
-            Provider::Command if found.command.is_empty() => return Err(missing("a command", "command")),
+            Provider::Command if found.command.is_empty() => {
+                return Err(missing("a command", "command"));
+            }
             Provider::Command => {}
             Provider::OpenAi | Provider::Anthropic => {
                 if found.model.is_empty() {
@@ -503,7 +575,11 @@ impl Sources<'_> {
                 found.api_key = self.key(role, &url, provider)?;
                 let at_vendor = is_default(&url, provider);
                 if found.api_key.is_none() && at_vendor && named.is_some() {
-                    found.api_key = (self.environment)(&format!("{}_API_KEY", provider.word().to_ascii_uppercase())).map(secret);
+                    found.api_key = (self.environment)(&format!(
+                        "{}_API_KEY",
+                        provider.word().to_ascii_uppercase()
+                    ))
+                    .map(secret);
                 }
                 if found.api_key.is_none() && at_vendor {
                     return Err(missing("an api_key or api_key_file", "api_key"));
@@ -515,13 +591,27 @@ impl Sources<'_> {
         Ok(found)
     }
 
-    /// The key for `url`: a key's place is looked up where the address was set, so that nobody who can set
-    /// the address alone is sent a key that was meant for another.
-    fn key(&self, role: &'static str, url: &Url, provider: Provider) -> Result<Option<SecretString>, Mistake> {
-        let both = |key: String| Mistake::Value { key, said: "and the same with _file are both set; keep one".into() };
+    /// The key for `url`: a key's place is looked up where the address was set, so that nobody who
+    /// can set the address alone is sent a key that was meant for another.
+    fn key(
+        &self,
+        role: &'static str,
+        url: &Url,
+        provider: Provider,
+    ) -> Result<Option<SecretString>, Mistake> {
+        let both = |key: String| Mistake::Value {
+            key,
+            said: "and the same with _file are both set; keep one".into(),
+        };
         let wrong = |key: String, said: &str| Mistake::Value { key, said: said.into() };
-        let in_file = |key| self.in_file(role, key).and_then(Value::as_str).map(str::to_owned).filter(|text| !text.trim().is_empty());
-        let set_here = (self.in_environment(role, "api_key"), self.in_environment(role, "api_key_file"));
+        let in_file = |key| {
+            self.in_file(role, key)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+                .filter(|text| !text.trim().is_empty())
+        };
+        let set_here =
+            (self.in_environment(role, "api_key"), self.in_environment(role, "api_key_file"));
         let from_environment = set_here.0.is_some() || set_here.1.is_some();
         let (given, place) = if from_environment {
             (set_here, variable(role, "api_key"))
@@ -531,8 +621,12 @@ impl Sources<'_> {
         let key = match given {
             (Some(_), Some(_)) => return Err(both(place)),
             (Some(key), None) => key,
-            (None, Some(path)) => (self.read_file)(path.trim())
-                .map_err(|error| wrong(format!("{place}_file"), &format!("names {path}, which cannot be read: {error}")))?,
+            (None, Some(path)) => (self.read_file)(path.trim()).map_err(|error| {
+                wrong(
+                    format!("{place}_file"),
+                    &format!("names {path}, which cannot be read: {error}"),
+                )
+            })?,
             (None, None) => return Ok(None),
         };
         if !from_environment && self.in_environment(role, "base_url").is_some() {
@@ -547,8 +641,14 @@ impl Sources<'_> {
         }
         let key = secret(key);
         let shown = key.expose_secret();
-        if shown.is_empty() || shown.len() > MOST_KEY_BYTES || !shown.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(wrong(place, "is not a key: a key is one line of visible ASCII without blanks"));
+        if shown.is_empty()
+            || shown.len() > MOST_KEY_BYTES
+            || !shown.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(wrong(
+                place,
+                "is not a key: a key is one line of visible ASCII without blanks",
+            ));
         }
         Ok(Some(key))
     }
@@ -573,7 +673,12 @@ mod tests {
     const KEY: &str = "sk-hush-4711";
 
     fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, Mistake> {
-        let environment = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let environment = |name: &str| {
+            environment
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
         let files = |path: &str| match path {
             "/run/key" => Ok(format!("{KEY}\n")),
             "/run/novel" => Ok("once upon\na time".into()),
@@ -587,7 +692,8 @@ mod tests {
     }
 
     fn check(text: &str, environment: &[(&str, &str)], complaint: &str) {
-        let mistake = read(text, environment).map(|settings| settings.show()).unwrap_err().to_string();
+        let mistake =
+            read(text, environment).map(|settings| settings.show()).unwrap_err().to_string();
         assert!(mistake.contains(complaint), "{mistake}\n has no\n{complaint}");
         assert!(!mistake.contains(KEY), "{mistake}");
     }
@@ -595,10 +701,16 @@ mod tests {
     #[test]
     fn nothing_set_is_no_model_and_the_defaults() {
         let settings = Settings::read(None, &|_| None, &|_| Ok(String::new())).unwrap();
-        assert_eq!((settings.summarizer.provider, settings.chat.provider), (Provider::None, Provider::None));
+        assert_eq!(
+            (settings.summarizer.provider, settings.chat.provider),
+            (Provider::None, Provider::None)
+        );
         assert_eq!(settings.spend.tokens_per_day, 2_000_000);
         assert_eq!(settings.server.addr.to_string(), "127.0.0.1:7431");
-        assert_eq!((settings.chat.timeout.as_secs(), settings.chat.max_input_tokens), (120, 24_000));
+        assert_eq!(
+            (settings.chat.timeout.as_secs(), settings.chat.max_input_tokens),
+            (120, 24_000)
+        );
     }
 
     #[test]
@@ -606,7 +718,10 @@ mod tests {
         let text = "[summarizer]\nbase_url = \"http://127.0.0.1:11434/v1\"\nmodel = \"a\"\ntimeout_secs = 7\nextra = { temperature = 0.2 }\n\
                     [chat]\nprovider = \"command\"\ncommand = [\"claude\", \"-p\"]\n[spend]\ntokens_per_day = 2_000\n";
         let settings = read(text, &[]).unwrap();
-        assert_eq!((settings.summarizer.provider, settings.summarizer.model.as_str()), (Provider::OpenAi, "a"));
+        assert_eq!(
+            (settings.summarizer.provider, settings.summarizer.model.as_str()),
+            (Provider::OpenAi, "a")
+        );
         assert_eq!(settings.summarizer.extra["temperature"], 0.2);
         assert_eq!((settings.chat.command.len(), settings.spend.tokens_per_day), (2, 2000));
         let environment = [
@@ -619,12 +734,24 @@ mod tests {
             ("ICECORE_SUMMARIZER_BASE_URL", " "),
         ];
         let settings = read(text, &environment).unwrap();
-        assert_eq!((settings.summarizer.model.as_str(), settings.summarizer.timeout.as_secs()), ("b", 9));
+        assert_eq!(
+            (settings.summarizer.model.as_str(), settings.summarizer.timeout.as_secs()),
+            ("b", 9)
+        );
         assert_eq!(settings.summarizer.base_url, "http://127.0.0.1:11434/v1");
-        assert_eq!((settings.summarizer.extra.len(), settings.chat.command[0].as_str()), (1, "my model"));
+        assert_eq!(
+            (settings.summarizer.extra.len(), settings.chat.command[0].as_str()),
+            (1, "my model")
+        );
         assert_eq!((settings.spend.tokens_per_day, settings.server.addr.port()), (5000, 0));
         assert_eq!(
-            read("", &[("ICECORE_CHAT_COMMAND", "claude -p"), ("ICECORE_CHAT_PROVIDER", "command")]).unwrap().chat.command,
+            read(
+                "",
+                &[("ICECORE_CHAT_COMMAND", "claude -p"), ("ICECORE_CHAT_PROVIDER", "command")]
+            )
+            .unwrap()
+            .chat
+            .command,
             ["claude", "-p"]
         );
     }
@@ -634,26 +761,44 @@ mod tests {
         check("[summarizr]\n", &[], "did you mean `summarizer`?");
         check("[summarizer]\nmodle = \"x\"\n", &[], "did you mean `summarizer.model`?");
         check("[summarizer]\nprovider = \"opnai\"\n", &[], "did you mean `openai`?");
-        check("[summarizer]\nprovider = \"openai\"\n", &[], "needs a model; set it in config.toml or as ICECORE_SUMMARIZER_MODEL");
+        check(
+            "[summarizer]\nprovider = \"openai\"\n",
+            &[],
+            "needs a model; set it in config.toml or as ICECORE_SUMMARIZER_MODEL",
+        );
         let by_variable = [("ICECORE_CHAT_PROVIDER", "openai")];
-        check("", &by_variable, "(set by ICECORE_CHAT_PROVIDER), which needs a model; set it in config.toml or as ICECORE_CHAT_MODEL");
+        check(
+            "",
+            &by_variable,
+            "(set by ICECORE_CHAT_PROVIDER), which needs a model; set it in config.toml or as ICECORE_CHAT_MODEL",
+        );
         check("[chat]\nprovider = \"command\"\n", &[], "needs a command");
         check("[chat]\nprovider = \"anthropic\"\nmodel = \"c\"\n", &[], "needs an api_key");
         check("[chat]\ntimeout_secs = \"x\"\n", &[], "chat.timeout_secs must be a whole number");
         check("[chat]\ntimeout_secs = 0\n", &[], "from 1 to");
         check("[spend]\ntokens_per_day = -1\n", &[], "0 or more");
-        check("", &[("ICECORE_SPEND_TOKENS_PER_DAY", "many")], "ICECORE_SPEND_TOKENS_PER_DAY must be a whole number");
+        check(
+            "",
+            &[("ICECORE_SPEND_TOKENS_PER_DAY", "many")],
+            "ICECORE_SPEND_TOKENS_PER_DAY must be a whole number",
+        );
         check("[server]\naddr = \"here\"\n", &[], "127.0.0.1:7431");
         check("chat = 3\n", &[], "write [chat]");
         check(&format!("[chat]\napi_key = \"{KEY}\nmodel = 3\n"), &[], "in line 2");
-        check(&format!("[chat]\nmodel = \"m\"\napi_key = \"{KEY}\"\napi_key_file = \"/run/key\"\n"), &[], "both set");
+        check(
+            &format!("[chat]\nmodel = \"m\"\napi_key = \"{KEY}\"\napi_key_file = \"/run/key\"\n"),
+            &[],
+            "both set",
+        );
         check("[chat]\nmodel = \"m\"\napi_key_file = \"/nowhere\"\n", &[], "cannot be read");
         check("[chat]\nmodel = \"m\"\napi_key_file = \"/run/novel\"\n", &[], "is not a key");
     }
 
     #[test]
     fn an_address_that_would_give_the_key_away_is_refused() {
-        let with = |url: &str| format!("[chat]\nmodel = \"m\"\nbase_url = \"{url}\"\napi_key = \"{KEY}\"\n");
+        let with = |url: &str| {
+            format!("[chat]\nmodel = \"m\"\nbase_url = \"{url}\"\napi_key = \"{KEY}\"\n")
+        };
         check(&with("http://example.org/v1"), &[], "use https://");
         check(&with("http://localhost.example.org/v1"), &[], "use https://");
         check(&with("http://0.0.0.0/v1"), &[], "use https://");
@@ -661,10 +806,21 @@ mod tests {
         check(&with("https://example.org/v1?key=x"), &[], "leave that out");
         check(&with("ftp://example.org"), &[], "neither http://");
         check(&with("nonsense"), &[], "is not an address");
-        for url in ["https://example.org/v1", "http://127.0.0.1:1/v1", "http://localhost/v1", "http://[::1]:3/v1", "http://127.1/v1"] {
+        for url in [
+            "https://example.org/v1",
+            "http://127.0.0.1:1/v1",
+            "http://localhost/v1",
+            "http://[::1]:3/v1",
+            "http://127.1/v1",
+        ] {
             assert_eq!(key(&read(&with(url), &[]).unwrap().chat), Some(KEY), "{url}");
         }
-        assert_eq!(key(&read("[chat]\nmodel = \"m\"\nbase_url = \"http://192.168.0.2:11434/v1\"\n", &[]).unwrap().chat), None);
+        assert_eq!(
+            key(&read("[chat]\nmodel = \"m\"\nbase_url = \"http://192.168.0.2:11434/v1\"\n", &[])
+                .unwrap()
+                .chat),
+            None
+        );
     }
 
     #[test]
@@ -672,23 +828,47 @@ mod tests {
         let file = format!("[chat]\nprovider = \"openai\"\nmodel = \"m\"\napi_key = \"{KEY}\"\n");
         let elsewhere = ("ICECORE_CHAT_BASE_URL", "https://evil.example/v1");
         check(&file, &[elsewhere], "set ICECORE_CHAT_API_KEY too");
-        assert_eq!(key(&read(&file, &[elsewhere, ("ICECORE_CHAT_API_KEY", "other")]).unwrap().chat), Some("other"));
-        assert_eq!(key(&read(&file, &[("ICECORE_CHAT_BASE_URL", "https://api.openai.com/v2")]).unwrap().chat), Some(KEY));
+        assert_eq!(
+            key(&read(&file, &[elsewhere, ("ICECORE_CHAT_API_KEY", "other")]).unwrap().chat),
+            Some("other")
+        );
+        assert_eq!(
+            key(&read(&file, &[("ICECORE_CHAT_BASE_URL", "https://api.openai.com/v2")])
+                .unwrap()
+                .chat),
+            Some(KEY)
+        );
 
         let vendor = "[chat]\nprovider = \"openai\"\nmodel = \"m\"\n";
         let keys = [("OPENAI_API_KEY", KEY), ("ANTHROPIC_API_KEY", "no")];
         assert_eq!(key(&read(vendor, &keys).unwrap().chat), Some(KEY));
-        assert_eq!(key(&read(&format!("{vendor}base_url = \"https://example.org/v1\"\n"), &keys).unwrap().chat), None);
+        assert_eq!(
+            key(&read(&format!("{vendor}base_url = \"https://example.org/v1\"\n"), &keys)
+                .unwrap()
+                .chat),
+            None
+        );
         check("[chat]\nmodel = \"m\"\n", &keys, "needs an api_key");
-        assert_eq!(key(&read("[chat]\nprovider = \"anthropic\"\nmodel = \"m\"\n", &keys).unwrap().chat), Some("no"));
-        assert_eq!(key(&read(&format!("{vendor}api_key_file = \"/run/key\"\n"), &[]).unwrap().chat), Some(KEY));
+        assert_eq!(
+            key(&read("[chat]\nprovider = \"anthropic\"\nmodel = \"m\"\n", &keys).unwrap().chat),
+            Some("no")
+        );
+        assert_eq!(
+            key(&read(&format!("{vendor}api_key_file = \"/run/key\"\n"), &[]).unwrap().chat),
+            Some(KEY)
+        );
         let by_variable = [("ICECORE_CHAT_API_KEY_FILE", "/run/key")];
-        assert_eq!(key(&read(&format!("{vendor}api_key = \"old\"\n"), &by_variable).unwrap().chat), Some(KEY));
+        assert_eq!(
+            key(&read(&format!("{vendor}api_key = \"old\"\n"), &by_variable).unwrap().chat),
+            Some(KEY)
+        );
     }
 
     #[test]
     fn what_is_shown_holds_no_key_and_reads_back() {
-        let file = format!("[chat]\nprovider = \"openai\"\nmodel = \"m\"\napi_key = \"{KEY}\"\nextra = {{ temperature = 0.2 }}\n");
+        let file = format!(
+            "[chat]\nprovider = \"openai\"\nmodel = \"m\"\napi_key = \"{KEY}\"\nextra = {{ temperature = 0.2 }}\n"
+        );
         let settings = read(&file, &[]).unwrap();
         assert!(settings.show().contains("api_key = \"(set)\""), "{}", settings.show());
         assert!(!settings.show().contains(KEY) && !format!("{settings:?}").contains(KEY));

@@ -1,7 +1,8 @@
 //! What models cost: a ledger of tokens for each day, and a ceiling that is never passed.
 //!
-//! Before a model is asked, what the answer may cost at most is reserved in the day's file; afterwards what it did cost is
-//! written. A question whose answer never came stays reserved: it may have been paid for.
+//! Before a model is asked, what the answer may cost at most is reserved in the day's file;
+//! afterwards what it did cost is written. A question whose answer never came stays reserved: it
+//! may have been paid for.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -67,7 +68,8 @@ fn path(day: Date) -> Result<DocPath> {
     Ok(format!("memory/spend/{day}.jsonl").parse().map_err(StoreError::Path)?)
 }
 
-/// The day's file, as far as it was read. It grows by two lines a question, and is looked at before each.
+/// The day's file, as far as it was read. It grows by two lines a question, and is looked at before
+/// each.
 #[derive(Default)]
 pub(crate) struct Tally {
     read: Vec<u8>,
@@ -76,14 +78,18 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Reads on where it stopped; from the beginning if it is another day's file, or somebody changed it.
+    /// Reads on where it stopped; from the beginning if it is another day's file, or somebody
+    /// changed it.
     fn take(&mut self, text: &[u8]) {
         if !text.starts_with(&self.read) {
             *self = Self::default();
         }
         let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
         let new = text.get(self.read.len()..).unwrap_or_default();
-        for line in new.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+        for line in new
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Line>(line).ok())
+        {
             self.lines.insert(line.id.clone(), line);
         }
         // A line that has no end yet is read again.
@@ -141,9 +147,18 @@ impl Memory {
             if tokens_in + tokens_out > left {
                 return Ok(Err(left));
             }
-            let reservation = Reservation { id: format!("{}", spent.asked + 1), job: job.into(), model: model.into(), day: now.day() };
+            let reservation = Reservation {
+                id: format!("{}", spent.asked + 1),
+                job: job.into(),
+                model: model.into(),
+                day: now.day(),
+            };
             let line = reservation.line(now.to_string(), State::Reserved, tokens_in, tokens_out);
-            match self.store.grow(&path, line.as_bytes(), ContentVersion::of(so_far.as_deref())).await {
+            match self
+                .store
+                .grow(&path, line.as_bytes(), ContentVersion::of(so_far.as_deref()))
+                .await
+            {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => {
                     other?;
@@ -155,7 +170,12 @@ impl Memory {
     }
 
     /// Writes what a question did cost.
-    pub(crate) async fn settle(&self, reservation: &Reservation, tokens_in: u64, tokens_out: u64) -> Result<()> {
+    pub(crate) async fn settle(
+        &self,
+        reservation: &Reservation,
+        tokens_in: u64,
+        tokens_out: u64,
+    ) -> Result<()> {
         let path = path(reservation.day)?;
         let line = reservation.line(self.now().to_string(), State::Spent, tokens_in, tokens_out);
         Ok(self.store.extend(&path, line.as_bytes()).await?)
@@ -164,7 +184,15 @@ impl Memory {
 
 impl Reservation {
     fn line(&self, ts: String, state: State, tokens_in: u64, tokens_out: u64) -> String {
-        let line = Line { ts, id: self.id.clone(), job: self.job.clone(), model: self.model.clone(), state, tokens_in, tokens_out };
+        let line = Line {
+            ts,
+            id: self.id.clone(),
+            job: self.job.clone(),
+            model: self.model.clone(),
+            state,
+            tokens_in,
+            tokens_out,
+        };
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     }
 }

@@ -24,7 +24,8 @@ use crate::log::Noticed;
 use crate::look::{Integrity, counted};
 use crate::{Memory, Result};
 
-/// How many snapshots back to look for lost lines; that lines are lost is noticed at the next command.
+/// How many snapshots back to look for lost lines; that lines are lost is noticed at the next
+/// command.
 const SNAPSHOTS: usize = 20;
 /// How the note of a snapshot begins that was made before something, in whatever state things were.
 const BEFORE: &str = "before ";
@@ -82,7 +83,8 @@ struct Examined {
     known: Known,
 }
 
-/// Whether a snapshot was taken before something, damage included, rather than as a state to come back to.
+/// Whether a snapshot was taken before something, damage included, rather than as a state to come
+/// back to.
 fn is_before(snapshot: &Snapshot) -> bool {
     snapshot.note.starts_with(BEFORE)
 }
@@ -100,15 +102,29 @@ impl Memory {
             .await?
             .into_iter()
             .map(|(file, bad)| {
-                Finding::failure(Check::Coverage, format!("{file}:{} {}. Mend the line by hand, or remove it", bad.line, bad.what))
+                Finding::failure(
+                    Check::Coverage,
+                    format!(
+                        "{file}:{} {}. Mend the line by hand, or remove it",
+                        bad.line, bad.what
+                    ),
+                )
             })
             .collect();
         let text = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
-        for (at, line) in text.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty()) {
+        for (at, line) in text
+            .split(|&byte| byte == b'\n')
+            .enumerate()
+            .filter(|(_, line)| !line.trim_ascii().is_empty())
+        {
             if let Err(what) = Summary::read(line.trim_ascii()) {
                 findings.push(Finding::failure(
                     Check::Coverage,
-                    format!("{}:{} {what}. Mend the line by hand, or remove it", layout::SUMMARIES, at + 1),
+                    format!(
+                        "{}:{} {what}. Mend the line by hand, or remove it",
+                        layout::SUMMARIES,
+                        at + 1
+                    ),
                 ));
             }
         }
@@ -120,7 +136,9 @@ impl Memory {
         if self.has_words_elsewhere().await? {
             for finding in covered.iter_mut().filter(|finding| finding.fails) {
                 finding.fails = false;
-                finding.what.push_str("; messages are not in git here, so these may be on another machine");
+                finding
+                    .what
+                    .push_str("; messages are not in git here, so these may be on another machine");
             }
         }
         findings.extend(covered);
@@ -133,18 +151,23 @@ impl Memory {
             return Ok(false);
         }
         let ignored = self.store.document(&path(".gitignore")?).await?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&ignored).lines().any(|line| line.trim().trim_matches('/') == layout::MESSAGES))
+        Ok(String::from_utf8_lossy(&ignored)
+            .lines()
+            .any(|line| line.trim().trim_matches('/') == layout::MESSAGES))
     }
 
-    /// Runs every check and writes down the result. While another command changes several files, what is between them looks like
-    /// damage; so a check that fails is made again when nobody else is at it, and what was found meanwhile is not written over.
+    /// Runs every check and writes down the result. While another command changes several files,
+    /// what is between them looks like damage; so a check that fails is made again when nobody else
+    /// is at it, and what was found meanwhile is not written over.
     pub async fn verify(&self) -> Result<Verdict> {
         let mut seen = self.examine().await?;
         // Looking at the past leaves no mark on the present.
         if self.looks_back().await? {
             return Ok(seen.verdict);
         }
-        let Some(_alone) = self.claim_patiently(if seen.verdict.ok { FEW_TRIES } else { MANY_TRIES }).await? else {
+        let Some(_alone) =
+            self.claim_patiently(if seen.verdict.ok { FEW_TRIES } else { MANY_TRIES }).await?
+        else {
             // Whoever is at it leaves a mark of its own.
             if seen.verdict.ok {
                 return Ok(seen.verdict);
@@ -168,7 +191,8 @@ impl Memory {
         Ok(seen.verdict)
     }
 
-    /// Waits for the right to change everything; a try takes a tenth of a second where somebody has it.
+    /// Waits for the right to change everything; a try takes a tenth of a second where somebody has
+    /// it.
     async fn claim_patiently(&self, tries: usize) -> Result<Option<Claimed>> {
         for _ in 0..tries {
             match self.claim_night().await {
@@ -198,7 +222,9 @@ impl Memory {
         let ledger = Ledger::read(&text.bytes, None);
         let archived = self.archived().await?;
         findings.extend(integrity::examine(&ledger, &archived, &known.gaps));
-        let holds = |prefix: &Prefix| prefix.holds(&text.bytes) || known.next.is_some_and(|next| next.holds(&text.bytes));
+        let holds = |prefix: &Prefix| {
+            prefix.holds(&text.bytes) || known.next.is_some_and(|next| next.holds(&text.bytes))
+        };
         if let Some(prefix) = known.prefix.filter(|prefix| !holds(prefix)) {
             let what = format!(
                 "the first {} bytes of {}, verified on {}, were changed. `icecore doctor --fix` brings back what a snapshot still has and accepts the rest",
@@ -240,34 +266,55 @@ impl Memory {
             let what = "another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it";
             findings.push(Finding::failure(Check::Unchanged, what));
         } else if let Some(file) = self.come_back().await?.first() {
-            let what = format!("what was forgotten stands in {file} again. `icecore forget --unfinished` takes it out");
+            let what = format!(
+                "what was forgotten stands in {file} again. `icecore forget --unfinished` takes it out"
+            );
             findings.push(Finding::failure(Check::Unchanged, what));
         }
         if self.is_merging().await? {
             findings.push(Finding::failure(Check::Files, CUT_SHORT));
         }
         if self.foreign_merge().await?.is_some() {
-            let what =
-                "git alone has merged two machines. `icecore doctor --fix` settles what is left to do; `icecore merge` does all of it";
+            let what = "git alone has merged two machines. `icecore doctor --fix` settles what is left to do; `icecore merge` does all of it";
             findings.push(Finding::failure(Check::Files, what));
         }
-        findings.extend(self.history.wants().await.into_iter().map(|what| Finding::oddity(Check::Files, what)));
+        findings.extend(
+            self.history.wants().await.into_iter().map(|what| Finding::oddity(Check::Files, what)),
+        );
         if known.unreadable {
-            findings.push(Finding::oddity(Check::Unchanged, format!("{} could not be read; it was made anew", layout::INTEGRITY)));
+            findings.push(Finding::oddity(
+                Check::Unchanged,
+                format!("{} could not be read; it was made anew", layout::INTEGRITY),
+            ));
         }
         findings.extend(self.check_loops(&ledger).await?);
         findings.extend(self.check_checkpoint(&ledger, &archived).await?);
         findings.extend(self.check_coverage().await?);
-        for document in self.store.documents("").await?.iter().filter(|document| document.is_kept() && document.is_sync_leftover()) {
-            let what =
-                format!("{document} looks like a copy that a sync or merge program left; take over what is missing from it and remove it");
+        for document in self
+            .store
+            .documents("")
+            .await?
+            .iter()
+            .filter(|document| document.is_kept() && document.is_sync_leftover())
+        {
+            let what = format!(
+                "{document} looks like a copy that a sync or merge program left; take over what is missing from it and remove it"
+            );
             // Of memory itself there must be one; a page with such a name may be meant so.
             let of_memory = document.as_str().starts_with("memory/");
-            findings.push(if of_memory { Finding::failure(Check::Files, what) } else { Finding::oddity(Check::Files, what) });
+            findings.push(if of_memory {
+                Finding::failure(Check::Files, what)
+            } else {
+                Finding::oddity(Check::Files, what)
+            });
         }
         findings.sort_by_key(|finding| (finding.check, !finding.fails, finding.line));
-        let checks: Vec<(Check, bool)> =
-            Check::ALL.iter().map(|&check| (check, !findings.iter().any(|finding| finding.check == check && finding.fails))).collect();
+        let checks: Vec<(Check, bool)> = Check::ALL
+            .iter()
+            .map(|&check| {
+                (check, !findings.iter().any(|finding| finding.check == check && finding.fails))
+            })
+            .collect();
         let ok = checks.iter().all(|(_, passed)| *passed);
         let verdict = Verdict {
             checked_at: self.now(),
@@ -282,8 +329,8 @@ impl Memory {
         Ok(Examined { verdict, text, report, known })
     }
 
-    /// Mends what can be mended without losing anything: what was cut short is finished, broken lines are set aside, what is derived is
-    /// made anew.
+    /// Mends what can be mended without losing anything: what was cut short is finished, broken
+    /// lines are set aside, what is derived is made anew.
     pub async fn mend(&self) -> Result<Repairs> {
         self.renew_tombstones().await?;
         let mut done = self.store.mended().await;
@@ -298,8 +345,13 @@ impl Memory {
         {
             let _alone = self.claim_night().await?;
             // A way back, if there can be one.
-            if let Ok(Some(snapshot)) = self.keep_state(&format!("{BEFORE}doctor --fix"), &mut crate::Secrets::new()).await {
-                done.push(format!("kept the state before as snapshot {}", &snapshot.id[..8.min(snapshot.id.len())]));
+            if let Ok(Some(snapshot)) =
+                self.keep_state(&format!("{BEFORE}doctor --fix"), &mut crate::Secrets::new()).await
+            {
+                done.push(format!(
+                    "kept the state before as snapshot {}",
+                    &snapshot.id[..8.min(snapshot.id.len())]
+                ));
             }
             done.extend(self.settle_foreign_merge().await?);
             done.extend(self.bring_back_lost().await?);
@@ -312,7 +364,12 @@ impl Memory {
             done.extend(self.accept().await?);
         }
         if self.tombstones().unfinished().next().is_some() || self.owes_history().await? {
-            self.forget(&Forget { by: "doctor --fix".into(), ..Forget::default() }, None, &|_, _, _| {}).await?;
+            self.forget(
+                &Forget { by: "doctor --fix".into(), ..Forget::default() },
+                None,
+                &|_, _, _| {},
+            )
+            .await?;
             done.push("finished a forgetting that was cut short".into());
         }
         let verdict = self.verify().await?;
@@ -350,25 +407,47 @@ impl Memory {
         Ok(())
     }
 
-    /// Compares `open-loops.json` with the ledger; it is brought up to date when the result is written down.
+    /// Compares `open-loops.json` with the ledger; it is brought up to date when the result is
+    /// written down.
     async fn check_loops(&self, ledger: &Ledger) -> Result<Vec<Finding>> {
         let before = self.store.document(&path(layout::OPEN_LOOPS)?).await?;
         let found = match before {
             None => None,
             Some(bytes) => match serde_json::from_slice::<Vec<String>>(&bytes) {
-                Err(_) => Some(format!("{} was not a list of ids; it was made anew", layout::OPEN_LOOPS)),
+                Err(_) => {
+                    Some(format!("{} was not a list of ids; it was made anew", layout::OPEN_LOOPS))
+                }
                 // Being behind is what it is between two runs; naming what never was is not.
-                Ok(listed) if listed.iter().all(|id| id.parse().is_ok_and(|id| ledger.get(id).is_some())) => None,
-                Ok(_) => Some(format!("{} named events that do not exist; it was made anew", layout::OPEN_LOOPS)),
+                Ok(listed)
+                    if listed
+                        .iter()
+                        .all(|id| id.parse().is_ok_and(|id| ledger.get(id).is_some())) =>
+                {
+                    None
+                }
+                Ok(_) => Some(format!(
+                    "{} named events that do not exist; it was made anew",
+                    layout::OPEN_LOOPS
+                )),
             },
         };
         Ok(found.map(|what| Finding::failure(Check::OpenLoops, what)).into_iter().collect())
     }
 
-    async fn check_checkpoint(&self, ledger: &Ledger, archived: &HashSet<EventId>) -> Result<Vec<Finding>> {
-        let Some(bytes) = self.store.document(&path(layout::CHECKPOINT)?).await? else { return Ok(Vec::new()) };
-        let say = |what: &str| Ok(vec![Finding::failure(Check::Checkpoint, format!("{} {what}", layout::CHECKPOINT))]);
-        let Ok(checkpoint) = serde_json::from_slice::<Value>(&bytes) else { return say("is not JSON") };
+    async fn check_checkpoint(
+        &self,
+        ledger: &Ledger,
+        archived: &HashSet<EventId>,
+    ) -> Result<Vec<Finding>> {
+        let Some(bytes) = self.store.document(&path(layout::CHECKPOINT)?).await? else {
+            return Ok(Vec::new());
+        };
+        let say = |what: &str| {
+            Ok(vec![Finding::failure(Check::Checkpoint, format!("{} {what}", layout::CHECKPOINT))])
+        };
+        let Ok(checkpoint) = serde_json::from_slice::<Value>(&bytes) else {
+            return say("is not JSON");
+        };
         let known = |id: EventId| ledger.get(id).is_some() || archived.contains(&id);
         match checkpoint.get("last_processed_event_id") {
             None | Some(Value::Null) => {}
@@ -383,7 +462,8 @@ impl Memory {
         {
             return say("has a last_run_ts that is no time");
         }
-        // How many there were in all nights together; an event that comes again, after a merge or under another clock, counts again.
+        // How many there were in all nights together; an event that comes again, after a merge or
+        // under another clock, counts again.
         match checkpoint.get("events_processed") {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(count) if count.as_u64().is_some() => Ok(Vec::new()),
@@ -405,17 +485,28 @@ impl Memory {
 
     /// Ids of events that moved to an archive and so still resolve.
     async fn archived(&self) -> Result<HashSet<EventId>> {
-        Ok(self.store.archived(&EventQuery::everything()).await?.iter().map(|event| event.id).collect())
+        Ok(self
+            .store
+            .archived(&EventQuery::everything())
+            .await?
+            .iter()
+            .map(|event| event.id)
+            .collect())
     }
 
     /// Events that were there once and are neither in the ledger nor in an archive.
-    pub(crate) async fn lost(&self, ledger: &Ledger, archived: &HashSet<EventId>) -> Result<Vec<EventId>> {
+    pub(crate) async fn lost(
+        &self,
+        ledger: &Ledger,
+        archived: &HashSet<EventId>,
+    ) -> Result<Vec<EventId>> {
         let mut lost = self.store.lost().await?;
         lost.retain(|id| ledger.get(*id).is_none() && !archived.contains(id));
         Ok(lost)
     }
 
-    /// The ledger as a snapshot has it; `now` is what it is now. `None` if the safety net cannot tell.
+    /// The ledger as a snapshot has it; `now` is what it is now. `None` if the safety net cannot
+    /// tell.
     async fn ledger_at(&self, snapshot: &Snapshot, now: &[u8]) -> Option<Vec<u8>> {
         let changes = self.history.changes_since(&snapshot.id).await.ok()?;
         match changes.into_iter().find(|(path, _)| path.as_str() == layout::LEDGER) {
@@ -431,17 +522,20 @@ impl Memory {
         self.ledger_at(snapshots.iter().find(|snapshot| !is_before(snapshot))?, now).await
     }
 
-    /// Puts events back whose lines are gone from the ledger or changed, as far as a snapshot still has them.
+    /// Puts events back whose lines are gone from the ledger or changed, as far as a snapshot still
+    /// has them.
     async fn bring_back_lost(&self) -> Result<Vec<String>> {
         let archived = self.archived().await?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
         let (mut text, mut back, mut truth) = (bytes.clone(), Vec::new(), HashMap::new());
         let snapshots = self.history.snapshots(SNAPSHOTS).await.unwrap_or_default();
-        let (befores, goods): (Vec<&Snapshot>, Vec<&Snapshot>) = snapshots.iter().partition(|snapshot| is_before(snapshot));
+        let (befores, goods): (Vec<&Snapshot>, Vec<&Snapshot>) =
+            snapshots.iter().partition(|snapshot| is_before(snapshot));
         for snapshot in goods {
             let Some(then) = self.ledger_at(snapshot, &bytes).await else { continue };
             let newer: HashSet<EventId> = truth.keys().copied().collect();
-            let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id) || newer.contains(&id));
+            let (whole, found) =
+                undo::bring_back(&then, &text, |id| archived.contains(&id) || newer.contains(&id));
             if !found.is_empty() {
                 text = whole;
                 back.extend(found);
@@ -450,11 +544,14 @@ impl Memory {
                 truth.entry(id).or_insert(event);
             }
         }
-        // What was taken before a repair or an undo may be damaged; it only helps with what nothing else has.
+        // What was taken before a repair or an undo may be damaged; it only helps with what nothing
+        // else has.
         for snapshot in befores {
             let Some(then) = self.ledger_at(snapshot, &bytes).await else { continue };
             let present = undo::told(&text);
-            let (whole, found) = undo::bring_back(&then, &text, |id| archived.contains(&id) || present.contains_key(&id));
+            let (whole, found) = undo::bring_back(&then, &text, |id| {
+                archived.contains(&id) || present.contains_key(&id)
+            });
             if !found.is_empty() {
                 text = whole;
                 back.extend(found);
@@ -464,23 +561,30 @@ impl Memory {
             self.store.replace_ledger(&text, position).await?;
         }
         back.sort();
-        let mut done: Vec<String> = back.iter().map(|id| format!("brought {id} back as a snapshot has it")).collect();
+        let mut done: Vec<String> =
+            back.iter().map(|id| format!("brought {id} back as a snapshot has it")).collect();
         done.extend(self.set_broken_lines_aside(&truth).await?);
         Ok(done)
     }
 
-    /// Moves lines that are not events, and second uses of an id, out of the ledger. What a broken line still told
-    /// stays, and an event whose id was taken gets one of its own. An id belongs to the event that `truth` gives it, else
-    /// to the first that uses it.
-    pub(crate) async fn set_broken_lines_aside(&self, truth: &HashMap<EventId, Event>) -> Result<Vec<String>> {
+    /// Moves lines that are not events, and second uses of an id, out of the ledger. What a broken
+    /// line still told stays, and an event whose id was taken gets one of its own. An id belongs to
+    /// the event that `truth` gives it, else to the first that uses it.
+    pub(crate) async fn set_broken_lines_aside(
+        &self,
+        truth: &HashMap<EventId, Event>,
+    ) -> Result<Vec<String>> {
         let ledger_path = path(layout::LEDGER)?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
-        let (mut kept, mut aside, mut renumbered) = (Vec::with_capacity(bytes.len()), Vec::new(), Vec::new());
+        let (mut kept, mut aside, mut renumbered) =
+            (Vec::with_capacity(bytes.len()), Vec::new(), Vec::new());
         let mut seen: HashMap<EventId, Event> = HashMap::new();
-        let is_other = |event: &Event| truth.get(&event.id).is_some_and(|true_one| true_one != event);
+        let is_other =
+            |event: &Event| truth.get(&event.id).is_some_and(|true_one| true_one != event);
         for raw in ledger::lines(&bytes, 1) {
             let parsed = line::parse(raw.bytes);
-            let again = parsed.events.iter().any(|event| seen.contains_key(&event.id) || is_other(event));
+            let again =
+                parsed.events.iter().any(|event| seen.contains_key(&event.id) || is_other(event));
             if parsed.is_sound() && !again {
                 kept.extend_from_slice(raw.bytes);
                 kept.push(b'\n');
@@ -532,13 +636,18 @@ impl Memory {
         let archived = self.archived().await?;
         let mut missing = integrity::missing_ids(&ledger, &archived, &known.gaps);
         let lost = self.lost(&ledger, &archived).await?;
-        missing.extend(lost.iter().filter(|id| !known.gaps.contains(id)).copied().collect::<Vec<_>>());
+        missing
+            .extend(lost.iter().filter(|id| !known.gaps.contains(id)).copied().collect::<Vec<_>>());
         missing.sort();
         missing.dedup();
         let changed = known.prefix.is_some_and(|prefix| !prefix.holds(&text.bytes));
         let mut done = Vec::new();
         if !missing.is_empty() {
-            done.push(format!("noted {} whose lines are lost, from {} on", counted(missing.len(), "id"), missing[0]));
+            done.push(format!(
+                "noted {} whose lines are lost, from {} on",
+                counted(missing.len(), "id"),
+                missing[0]
+            ));
             known.gaps.extend(missing);
         }
         if changed {
@@ -556,7 +665,8 @@ impl Memory {
         Ok(done)
     }
 
-    /// Takes the ledger as it is now for what was verified, because what changed it was done here on purpose.
+    /// Takes the ledger as it is now for what was verified, because what changed it was done here
+    /// on purpose.
     pub(crate) async fn accept_ledger(&self) -> Result<()> {
         let whole = Prefix::of(&self.store.ledger().await?.bytes);
         if self.known_integrity().await?.prefix == Some(whole) {
@@ -566,9 +676,15 @@ impl Memory {
     }
 
     async fn write_down(&self, verdict: &Verdict, text: &LedgerText, known: &Known) -> Result<()> {
-        // Only what was found whole counts as verified; a failing prefix stays what it was until somebody decides.
-        let (prefix, next) = if verdict.ok { (Some(Prefix::of(&text.bytes)), None) } else { (known.prefix, known.next) };
-        let failures: Vec<&Finding> = verdict.findings.iter().filter(|finding| finding.fails).collect();
+        // Only what was found whole counts as verified; a failing prefix stays what it was until
+        // somebody decides.
+        let (prefix, next) = if verdict.ok {
+            (Some(Prefix::of(&text.bytes)), None)
+        } else {
+            (known.prefix, known.next)
+        };
+        let failures: Vec<&Finding> =
+            verdict.findings.iter().filter(|finding| finding.fails).collect();
         let mut report = json!({
             "checked_at": verdict.checked_at,
             "ok": verdict.ok,
@@ -578,7 +694,8 @@ impl Memory {
             "failures": failures,
             "known_gaps": known.gaps,
         });
-        // What was cut short on purpose is finished by whoever goes on with it, however often it is looked at until then.
+        // What was cut short on purpose is finished by whoever goes on with it, however often it is
+        // looked at until then.
         if next.is_some() {
             report["ledger_next"] = prefix_json(next);
         }
@@ -587,8 +704,15 @@ impl Memory {
         self.log_check(verdict.checked_at, verdict.ok, verdict.events, &failures).await
     }
 
-    async fn log_check(&self, at: Moment, ok: bool, events: usize, failures: &[&Finding]) -> Result<()> {
-        let mut entry = format!("- {at} {} {}\n", if ok { "ok," } else { "FAILED," }, counted(events, "event"));
+    async fn log_check(
+        &self,
+        at: Moment,
+        ok: bool,
+        events: usize,
+        failures: &[&Finding],
+    ) -> Result<()> {
+        let mut entry =
+            format!("- {at} {} {}\n", if ok { "ok," } else { "FAILED," }, counted(events, "event"));
         for finding in failures.iter().take(20) {
             entry.push_str(&format!("  - {}\n", icecore_domain::plain::one_line(&finding.what)));
         }
@@ -603,14 +727,19 @@ impl Memory {
             return Ok(());
         }
         let entry = if text.is_empty() { format!("# Integrity log\n\n{entry}") } else { entry };
-        match self.store.grow(&log, entry.as_bytes(), icecore_store::ContentVersion::of(known.as_deref())).await {
+        match self
+            .store
+            .grow(&log, entry.as_bytes(), icecore_store::ContentVersion::of(known.as_deref()))
+            .await
+        {
             // Two verifications at once: the other one has just written the same.
             Err(icecore_store::Error::Moved { .. }) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// Writes down what a nightly check of what is new found; how far the ledger is verified stays as it is.
+    /// Writes down what a nightly check of what is new found; how far the ledger is verified stays
+    /// as it is.
     pub(crate) async fn note_check(&self, findings: &[Finding]) -> Result<()> {
         let failures: Vec<&Finding> = findings.iter().filter(|finding| finding.fails).collect();
         let events = self.store.tally().await?.iter().map(|count| count.events).sum();
@@ -621,8 +750,8 @@ impl Memory {
         Ok(known_integrity(self.store.document(&path(layout::INTEGRITY)?).await?.as_deref()))
     }
 
-    /// Notes what the ledger is about to become, so that a change that is cut short is not taken for damage. What was
-    /// verified before must still be so.
+    /// Notes what the ledger is about to become, so that a change that is cut short is not taken
+    /// for damage. What was verified before must still be so.
     pub(crate) async fn expect_ledger(&self, before: &[u8], after: &[u8]) -> Result<()> {
         let known = self.known_integrity().await?;
         let Some(prefix) = known.prefix else { return Ok(()) };
@@ -632,7 +761,8 @@ impl Memory {
                     .into(),
             ));
         }
-        self.change_report(|report| report["ledger_next"] = prefix_json(Some(Prefix::of(after)))).await
+        self.change_report(|report| report["ledger_next"] = prefix_json(Some(Prefix::of(after))))
+            .await
     }
 
     /// Notes that it has become that.
@@ -660,14 +790,19 @@ impl Memory {
         let known = self.known_integrity().await?;
         Ok(match (known.at, known.failures) {
             (None, _) => Integrity::Unknown,
-            (Some(at), 0) => Integrity::Whole { at, days_ago: days_between(at.day(), self.now().day()) },
+            (Some(at), 0) => {
+                Integrity::Whole { at, days_ago: days_between(at.day(), self.now().day()) }
+            }
             (Some(at), failures) => Integrity::Failing { at, failures },
         })
     }
 }
 
 fn prefix_json(prefix: Option<Prefix>) -> Value {
-    prefix.map_or(Value::Null, |prefix| json!({ "bytes": prefix.bytes, "sha256": prefix.hash.to_string() }))
+    prefix.map_or(
+        Value::Null,
+        |prefix| json!({ "bytes": prefix.bytes, "sha256": prefix.hash.to_string() }),
+    )
 }
 
 fn pretty(value: &Value) -> String {
@@ -677,13 +812,25 @@ fn pretty(value: &Value) -> String {
 /// What a report of `verify` says.
 fn known_integrity(report: Option<&[u8]>) -> Known {
     let Some(bytes) = report else { return Known::default() };
-    let Ok(report) = serde_json::from_slice::<Value>(bytes) else { return Known { unreadable: true, ..Known::default() } };
-    let prefix_of = |ledger: &Value| match (ledger["bytes"].as_u64(), ledger["sha256"].as_str().map(str::parse::<Hash>)) {
-        (Some(bytes), Some(Ok(hash))) => usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash }),
+    let Ok(report) = serde_json::from_slice::<Value>(bytes) else {
+        return Known { unreadable: true, ..Known::default() };
+    };
+    let prefix_of = |ledger: &Value| match (
+        ledger["bytes"].as_u64(),
+        ledger["sha256"].as_str().map(str::parse::<Hash>),
+    ) {
+        (Some(bytes), Some(Ok(hash))) => {
+            usize::try_from(bytes).ok().map(|bytes| Prefix { bytes, hash })
+        }
         _ => None,
     };
     let (prefix, next) = (prefix_of(&report["ledger"]), prefix_of(&report["ledger_next"]));
-    let failures = report["checks"].as_array().into_iter().flatten().filter(|check| check["ok"] == Value::Bool(false)).count();
+    let failures = report["checks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|check| check["ok"] == Value::Bool(false))
+        .count();
     Known {
         prefix,
         next,

@@ -149,10 +149,18 @@ pub struct Edge {
 
 /// What an event does to others, and which it names.
 fn edges_of(event: &Event) -> Vec<Edge> {
-    let by = event.effects().filter_map(|(to, effect)| Some(Edge { from: event.id, to, kind: link(effect)? }));
-    let related = event.related.iter().filter(|_| event.is_statement()).map(|&to| Edge { from: event.id, to, kind: "related" });
+    let by = event
+        .effects()
+        .filter_map(|(to, effect)| Some(Edge { from: event.id, to, kind: link(effect)? }));
+    let related = event.related.iter().filter(|_| event.is_statement()).map(|&to| Edge {
+        from: event.id,
+        to,
+        kind: "related",
+    });
     let compacted = event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
-    let compacts = compacted.iter().filter_map(|to| Some(Edge { from: event.id, to: to.parse().ok()?, kind: "compacts" }));
+    let compacts = compacted
+        .iter()
+        .filter_map(|to| Some(Edge { from: event.id, to: to.parse().ok()?, kind: "compacts" }));
     by.chain(related).chain(compacts).collect()
 }
 
@@ -213,8 +221,14 @@ fn share(wanted: &HashSet<String>, text: &str) -> usize {
 /// The ids of events that a text names, each once.
 fn ids_in(text: &str) -> Vec<EventId> {
     let mut seen = BTreeSet::new();
-    let candidates = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| word.starts_with("EVT-"));
-    candidates.filter_map(|word| word.trim_end_matches('-').parse().ok()).filter(|id| seen.insert(*id)).take(IDS).collect()
+    let candidates = text
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .filter(|word| word.starts_with("EVT-"));
+    candidates
+        .filter_map(|word| word.trim_end_matches('-').parse().ok())
+        .filter(|id| seen.insert(*id))
+        .take(IDS)
+        .collect()
 }
 
 impl Memory {
@@ -257,10 +271,16 @@ impl Memory {
             Some(_) => self.contradictions(&self.ledger().await?).await?,
         };
         conflicts.retain(|conflict| conflict.events.contains(&id));
-        let compacted: Vec<EventId> =
-            entry.event.field::<Vec<String>>(COMPACTS).unwrap_or_default().iter().filter_map(|id| id.parse().ok()).collect();
+        let compacted: Vec<EventId> = entry
+            .event
+            .field::<Vec<String>>(COMPACTS)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|id| id.parse().ok())
+            .collect();
         let mut chain: Vec<Entry> = ledger.chain(id).into_iter().cloned().collect();
-        let (mut related, mut stands_for) = (self.anywhere(&entry.event.related).await?, self.anywhere(&compacted).await?);
+        let (mut related, mut stands_for) =
+            (self.anywhere(&entry.event.related).await?, self.anywhere(&compacted).await?);
         for entries in [&mut chain, &mut related, &mut stands_for] {
             self.number_lines(entries).await?;
         }
@@ -274,19 +294,27 @@ impl Memory {
             return Ok(());
         }
         let here = self.store.events(&EventQuery::these(&ids)).await?.entries;
-        let lines: HashMap<EventId, usize> = here.iter().map(|entry| (entry.event.id, entry.line)).collect();
-        entries.iter_mut().for_each(|entry| entry.line = lines.get(&entry.event.id).copied().unwrap_or(0));
+        let lines: HashMap<EventId, usize> =
+            here.iter().map(|entry| (entry.event.id, entry.line)).collect();
+        entries
+            .iter_mut()
+            .for_each(|entry| entry.line = lines.get(&entry.event.id).copied().unwrap_or(0));
         Ok(())
     }
 
     /// The archive that an event was put into.
     async fn archive_of(&self, id: EventId) -> Result<String> {
-        for document in self.store.documents("memory").await?.into_iter().filter(DocPath::is_archive) {
+        for document in
+            self.store.documents("memory").await?.into_iter().filter(DocPath::is_archive)
+        {
             let text = self.store.document(&document).await?.unwrap_or_default();
             let name = format!("\"{id}\"");
             let at = icecore_domain::ledger::lines(&text, 1).find(|line| {
                 has(line.bytes, name.as_bytes())
-                    && icecore_domain::format::line::parse(line.bytes).events.iter().any(|event| event.id == id)
+                    && icecore_domain::format::line::parse(line.bytes)
+                        .events
+                        .iter()
+                        .any(|event| event.id == id)
             });
             if let Some(line) = at {
                 return Ok(format!("{document}:{}", line.number));
@@ -299,10 +327,16 @@ impl Memory {
     pub async fn why(&self, id: EventId) -> Result<Trail> {
         let story = self.show(id).await?;
         let source = self.source_of(&story.entry.event).await?;
-        Ok(Trail { ledger: story.place.clone(), quote: story.entry.event.field(QUOTE), story, source })
+        Ok(Trail {
+            ledger: story.place.clone(),
+            quote: story.entry.event.field(QUOTE),
+            story,
+            source,
+        })
     }
 
-    /// Walks whatever is named back to where it comes from: an event, a summary, a page, a memory, or any line of a pack.
+    /// Walks whatever is named back to where it comes from: an event, a summary, a page, a memory,
+    /// or any line of a pack.
     pub async fn because(&self, what: &str) -> Result<Vec<Because>> {
         let what = what.trim();
         if what.is_empty() {
@@ -328,7 +362,8 @@ impl Memory {
         self.because_line(what).await
     }
 
-    /// Walks a line of a summary back to where it comes from: the events it names, else down the summaries to the words.
+    /// Walks a line of a summary back to where it comes from: the events it names, else down the
+    /// summaries to the words.
     pub async fn because_of(&self, period: Period, n: usize) -> Result<Vec<Because>> {
         let line = self.line_of(period, n).await?;
         let mut found = Vec::new();
@@ -336,21 +371,31 @@ impl Memory {
             found.push(Because::Event(Box::new(self.why(entry.event.id).await?)));
         }
         if found.is_empty() {
-            found.push(Because::Summary(self.summary_trail(period, Some(&words(bare(&line)))).await?));
+            found.push(Because::Summary(
+                self.summary_trail(period, Some(&words(bare(&line)))).await?,
+            ));
         }
         Ok(found)
     }
 
-    /// An event among those it hangs together with: what replaces, closes, confirms or takes back what, and what is related, at most so
-    /// many, the nearest.
+    /// An event among those it hangs together with: what replaces, closes, confirms or takes back
+    /// what, and what is related, at most so many, the nearest.
     pub async fn graph(&self, id: EventId, most: usize) -> Result<Graph> {
         let ledger = self.around(id).await?;
         let root = ledger.get(id).ok_or(Refusal::Unknown(id))?;
         let mut related = self.anywhere(&root.event.related).await?;
         // Those that name it in their turn: nobody but they knows of it.
         let all = self.store.events(&EventQuery::everything()).await?.entries;
-        related.extend(all.into_iter().filter(|entry| entry.event.is_statement() && entry.event.related.contains(&id)));
-        let mut edges: BTreeSet<Edge> = ledger.entries().iter().chain(&related).flat_map(|entry| edges_of(&entry.event)).collect();
+        related.extend(
+            all.into_iter()
+                .filter(|entry| entry.event.is_statement() && entry.event.related.contains(&id)),
+        );
+        let mut edges: BTreeSet<Edge> = ledger
+            .entries()
+            .iter()
+            .chain(&related)
+            .flat_map(|entry| edges_of(&entry.event))
+            .collect();
         let mut far: Vec<EventId> = vec![id];
         // The nearest first, so that what is left out is what is farthest.
         let mut next = 0;
@@ -377,11 +422,15 @@ impl Memory {
 
     /// A page or a memory file, by its path or as `[mem:NAME]`.
     async fn because_file(&self, what: &str) -> Result<Option<Because>> {
-        let named =
-            memo::references(&format!("[mem:{}]", what.trim_start_matches("[mem:").trim_start_matches("mem:").trim_end_matches(']')));
+        let named = memo::references(&format!(
+            "[mem:{}]",
+            what.trim_start_matches("[mem:").trim_start_matches("mem:").trim_end_matches(']')
+        ));
         let candidates = [
             what.parse::<DocPath>().ok(),
-            named.first().and_then(|name| format!("{}/{name}.md", layout::MEMORIES).parse::<DocPath>().ok()),
+            named
+                .first()
+                .and_then(|name| format!("{}/{name}.md", layout::MEMORIES).parse::<DocPath>().ok()),
         ];
         for place in candidates.into_iter().flatten() {
             if !place.as_str().ends_with(".md") {
@@ -389,7 +438,8 @@ impl Memory {
             }
             let Some(bytes) = self.store.document(&place).await? else { continue };
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            if let Some(period) = place.name().strip_suffix(".md").and_then(|name| name.parse::<Period>().ok())
+            if let Some(period) =
+                place.name().strip_suffix(".md").and_then(|name| name.parse::<Period>().ok())
                 && place.as_str().starts_with("primers/")
             {
                 return Ok(Some(Because::Summary(self.summary_trail(period, None).await?)));
@@ -399,7 +449,10 @@ impl Memory {
                 _ => page::ids(&text),
             };
             if !ids.is_empty() {
-                return Ok(Some(Because::Page { path: place.to_string(), events: self.anywhere(&ids).await? }));
+                return Ok(Some(Because::Page {
+                    path: place.to_string(),
+                    events: self.anywhere(&ids).await?,
+                }));
             }
         }
         Ok(None)
@@ -410,7 +463,15 @@ impl Memory {
         let bare = bare(line);
         let same = EventQuery { saying: Some(bare.to_owned()), ..EventQuery::everything() };
         let mut found = Vec::new();
-        for entry in self.store.events(&same).await?.entries.iter().filter(|entry| entry.event.is_statement()).take(IDS) {
+        for entry in self
+            .store
+            .events(&same)
+            .await?
+            .entries
+            .iter()
+            .filter(|entry| entry.event.is_statement())
+            .take(IDS)
+        {
             found.push(Because::Event(Box::new(self.why(entry.event.id).await?)));
         }
         if !found.is_empty() {
@@ -426,7 +487,9 @@ impl Memory {
         let wanted = words(bare);
         let mut best: Option<(usize, Summary)> = None;
         for &tier in Tier::ALL.iter().rev() {
-            for summary in self.store.summaries(&SummaryQuery::tier(tier).as_of(self.horizon())).await? {
+            for summary in
+                self.store.summaries(&SummaryQuery::tier(tier).as_of(self.horizon())).await?
+            {
                 let score = best_line(&summary, &wanted).0;
                 if score >= ENOUGH && best.as_ref().is_none_or(|(most, _)| score > *most) {
                     best = Some((score, summary));
@@ -442,18 +505,30 @@ impl Memory {
     }
 
     /// From a summary down to what was said; with `wanted`, along the line that has these words.
-    async fn summary_trail(&self, period: Period, wanted: Option<&HashSet<String>>) -> Result<SummaryTrail> {
-        let mut trail = SummaryTrail { steps: Vec::new(), sources: Vec::new(), records: Vec::new() };
+    async fn summary_trail(
+        &self,
+        period: Period,
+        wanted: Option<&HashSet<String>>,
+    ) -> Result<SummaryTrail> {
+        let mut trail =
+            SummaryTrail { steps: Vec::new(), sources: Vec::new(), records: Vec::new() };
         let until = self.horizon();
         let newest = async |period: Period| -> Result<Option<Summary>> {
             let days = Days { first: period.days().first, last: period.days().first };
-            let found = self.store.summaries(&SummaryQuery::within(period.tier(), days).as_of(until)).await?;
+            let found = self
+                .store
+                .summaries(&SummaryQuery::within(period.tier(), days).as_of(until))
+                .await?;
             Ok(found.into_iter().find(|summary| summary.period == period))
         };
         let first = newest(period).await?;
-        let mut next = Some(first.ok_or_else(|| Error::Nothing(format!("nothing has been pressed of {period} yet")))?);
+        let mut next =
+            Some(first.ok_or_else(|| {
+                Error::Nothing(format!("nothing has been pressed of {period} yet"))
+            })?);
         while let Some(summary) = next.take() {
-            let says = wanted.map_or_else(|| summary.headline.clone(), |wanted| best_line(&summary, wanted).1);
+            let says = wanted
+                .map_or_else(|| summary.headline.clone(), |wanted| best_line(&summary, wanted).1);
             trail.steps.push(Step {
                 period: summary.period.to_string(),
                 version: summary.version,
@@ -462,8 +537,12 @@ impl Memory {
                 says: budget::shortened(&plain::one_line(&says), 400),
             });
             if let Some(key) = &summary.session {
-                let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
-                records.retain(|record| record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until));
+                let mut records =
+                    self.store.records(Days { first: key.day, last: key.day }).await?;
+                records.retain(|record| {
+                    record.session_key() == *key
+                        && until.is_none_or(|until| record.ts.at() <= until)
+                });
                 if let Some(wanted) = wanted {
                     records.sort_by_key(|record| std::cmp::Reverse(share(wanted, &record.text)));
                 }
@@ -506,7 +585,11 @@ impl Memory {
         let path = DocPath::log(day);
         let text = self.store.document(&path).await?.unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
-        let best = text.lines().enumerate().max_by_key(|(_, line)| share(wanted, line)).filter(|(_, line)| share(wanted, line) >= ENOUGH);
+        let best = text
+            .lines()
+            .enumerate()
+            .max_by_key(|(_, line)| share(wanted, line))
+            .filter(|(_, line)| share(wanted, line) >= ENOUGH);
         Ok(best.map(|(at, line)| TrailSource::File {
             path: path.to_string(),
             line: Some(at + 1),
@@ -532,7 +615,10 @@ impl Memory {
             });
         }
         // `path`, or `path:line` as other programs write it.
-        let (file, _) = name.rsplit_once(':').filter(|(_, line)| line.bytes().all(|b| b.is_ascii_digit())).unwrap_or((&name, ""));
+        let (file, _) = name
+            .rsplit_once(':')
+            .filter(|(_, line)| line.bytes().all(|b| b.is_ascii_digit()))
+            .unwrap_or((&name, ""));
         let Ok(path) = file.parse::<DocPath>() else { return Ok(TrailSource::Elsewhere { name }) };
         let looks_like_file = path.as_str().contains('/') || path.as_str().contains('.');
         match self.store.document(&path).await {
@@ -541,12 +627,23 @@ impl Memory {
                 let quote: String = event.field(QUOTE).unwrap_or_else(|| event.content.clone());
                 let wanted = plain::sameness_key(&quote);
                 let lines: Vec<&str> = text.lines().collect();
-                let line = lines.iter().position(|line| plain::sameness_key(line).contains(&wanted));
+                let line =
+                    lines.iter().position(|line| plain::sameness_key(line).contains(&wanted));
                 let context = line.map_or(Vec::new(), |at| {
                     let from = at.saturating_sub(2);
-                    lines.iter().enumerate().skip(from).take(at + 3 - from).map(|(at, line)| (at + 1, (*line).to_owned())).collect()
+                    lines
+                        .iter()
+                        .enumerate()
+                        .skip(from)
+                        .take(at + 3 - from)
+                        .map(|(at, line)| (at + 1, (*line).to_owned()))
+                        .collect()
                 });
-                Ok(TrailSource::File { path: path.to_string(), line: line.map(|at| at + 1), context })
+                Ok(TrailSource::File {
+                    path: path.to_string(),
+                    line: line.map(|at| at + 1),
+                    context,
+                })
             }
             Ok(None) if looks_like_file => Ok(TrailSource::Gone { path: path.to_string() }),
             _ => Ok(TrailSource::Elsewhere { name }),

@@ -1,10 +1,12 @@
 //! The files that show what was pressed: primers, the cascade files, the upload package.
 //!
-//! They are views; the summaries are kept elsewhere. A file that is gone is written again. A file that a person has changed
-//! becomes the next version of its summary. When its time is over a file is put into the archive, never away.
+//! They are views; the summaries are kept elsewhere. A file that is gone is written again. A file
+//! that a person has changed becomes the next version of its summary. When its time is over a file
+//! is put into the archive, never away.
 //!
-//! A file that icecore did not write, and an entry of a cascade file that it did not write, stays word for word where it is: it
-//! becomes a version of its summary (`made_by: file`), and only its owner can replace it, by accepting a draft in review.
+//! A file that icecore did not write, and an entry of a cascade file that it did not write, stays
+//! word for word where it is: it becomes a version of its summary (`made_by: file`), and only its
+//! owner can replace it, by accepting a draft in review.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +20,9 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::plain;
 use icecore_domain::record::{self, Captured, Record, Role};
-use icecore_domain::summary::{self, Importance, Maker, Period, ReadView, Summary, SummaryQuery, Tier};
+use icecore_domain::summary::{
+    self, Importance, Maker, Period, ReadView, Summary, SummaryQuery, Tier,
+};
 use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -64,7 +68,11 @@ impl Memory {
     }
 
     /// Writes the files of versions that were just pressed.
-    pub(crate) async fn write_views(&self, summaries: &[Summary], rolled: &mut Rolled) -> Result<()> {
+    pub(crate) async fn write_views(
+        &self,
+        summaries: &[Summary],
+        rolled: &mut Rolled,
+    ) -> Result<()> {
         let mut paths = Vec::new();
         for summary in summaries {
             let path = self.place(summary.period, summary.importance);
@@ -76,18 +84,26 @@ impl Memory {
         self.see_own(&paths).await
     }
 
-    /// Puts a view in place, unless a person has changed the file since what they wrote was last taken over: then it stays, and the
-    /// next run takes it over. A file that icecore did not write stays too. Whether it was written.
-    async fn put_view(&self, place: &DocPath, summary: &Summary, rolled: &mut Rolled) -> Result<bool> {
+    /// Puts a view in place, unless a person has changed the file since what they wrote was last
+    /// taken over: then it stays, and the next run takes it over. A file that icecore did not write
+    /// stays too. Whether it was written.
+    async fn put_view(
+        &self,
+        place: &DocPath,
+        summary: &Summary,
+        rolled: &mut Rolled,
+    ) -> Result<bool> {
         let text = summary.view();
         let known = self.store.document(place).await?;
         let stays = match known.as_deref().filter(|bytes| *bytes != text.as_bytes()) {
             Some(bytes) => match summary::read_file(&String::from_utf8_lossy(bytes)) {
                 ReadView::Edited { .. } => true,
-                // Only its owner can have it replaced, by accepting a draft: then there is a version after the file's own.
+                // Only its owner can have it replaced, by accepting a draft: then there is a
+                // version after the file's own.
                 ReadView::Foreign { .. } => {
                     let is_approved = summary.version > 1 && summary.maker != Maker::File;
-                    !is_approved || !self.store.unseen(std::slice::from_ref(place)).await?.is_empty()
+                    !is_approved
+                        || !self.store.unseen(std::slice::from_ref(place)).await?.is_empty()
                 }
                 ReadView::Ours | ReadView::Broken => false,
             },
@@ -101,7 +117,13 @@ impl Memory {
     }
 
     /// Replaces what was read of a file; false if a person saved it meanwhile.
-    async fn swap_view(&self, place: &DocPath, text: &str, from: ContentVersion, rolled: &mut Rolled) -> Result<bool> {
+    async fn swap_view(
+        &self,
+        place: &DocPath,
+        text: &str,
+        from: ContentVersion,
+        rolled: &mut Rolled,
+    ) -> Result<bool> {
         match self.store.swap(place, text.as_bytes(), from).await {
             Err(StoreError::Moved { .. }) => {
                 rolled.files.left.push(place.to_string());
@@ -114,7 +136,13 @@ impl Memory {
     pub(crate) async fn fresh_files(&self) -> Result<Vec<DocPath>> {
         let mut files = Vec::new();
         for folder in FRESH {
-            files.extend(self.store.documents(folder).await?.into_iter().filter(|path| shown_by(path).is_some()));
+            files.extend(
+                self.store
+                    .documents(folder)
+                    .await?
+                    .into_iter()
+                    .filter(|path| shown_by(path).is_some()),
+            );
         }
         Ok(files)
     }
@@ -128,7 +156,8 @@ impl Memory {
 
     /// Finishes what a run that died left undone, and takes over what people changed.
     pub(crate) async fn finish_views(&self, rolled: &mut Rolled) -> Result<()> {
-        // Each file is written right after its summary, so only the newest summaries can lack theirs.
+        // Each file is written right after its summary, so only the newest summaries can lack
+        // theirs.
         let (tail, _) = self.store.tail(&path(layout::SUMMARIES)?, TAIL_BYTES).await?;
         let tail: BTreeMap<Period, Summary> = tail
             .split(|&byte| byte == b'\n')
@@ -171,10 +200,13 @@ impl Memory {
                     rolled.files.restored += usize::from(is_written);
                     is_written.then_some(view)
                 }
-                (ReadView::Edited { headline, body }, Some(newest)) => self.adopt(newest, &headline, &body, &place, from, rolled).await?,
+                (ReadView::Edited { headline, body }, Some(newest)) => {
+                    self.adopt(newest, &headline, &body, &place, from, rolled).await?
+                }
                 (ReadView::Foreign { headline, body }, newest) => {
                     if let Some(period) = period.filter(|period| place == period.path()) {
-                        self.adopt_foreign(period, newest, &headline, &body, &mut rolled.files).await?;
+                        self.adopt_foreign(period, newest, &headline, &body, &mut rolled.files)
+                            .await?;
                     }
                     seen.push((place, stamp));
                     continue;
@@ -190,7 +222,8 @@ impl Memory {
         self.see_own(&own).await
     }
 
-    /// Takes a person's words over as the next version, and returns what the file says then; none if it was saved again meanwhile.
+    /// Takes a person's words over as the next version, and returns what the file says then; none
+    /// if it was saved again meanwhile.
     async fn adopt(
         &self,
         newest: Summary,
@@ -202,7 +235,11 @@ impl Memory {
     ) -> Result<Option<String>> {
         let own = Summary {
             version: newest.version + 1,
-            headline: plain::clean(&self.gate_text(headline)).text.split_whitespace().collect::<Vec<_>>().join(" "),
+            headline: plain::clean(&self.gate_text(headline))
+                .text
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
             body: plain::clean(&self.gate_text(body)).text,
             recorded: self.now(),
             maker: Maker::Hand,
@@ -218,8 +255,8 @@ impl Memory {
         Ok(is_written.then_some(view))
     }
 
-    /// Takes words that icecore did not write over as a version of their summary. Their file is not touched. Returns the version,
-    /// or nothing if the newest one says the same.
+    /// Takes words that icecore did not write over as a version of their summary. Their file is not
+    /// touched. Returns the version, or nothing if the newest one says the same.
     async fn adopt_foreign(
         &self,
         period: Period,
@@ -230,13 +267,18 @@ impl Memory {
     ) -> Result<Option<Summary>> {
         let headline = self.gate_text(headline).split_whitespace().collect::<Vec<_>>().join(" ");
         let body = self.gate_text(body);
-        if newest.as_ref().is_some_and(|newest| newest.maker == Maker::File && newest.headline == headline && newest.body == body) {
+        if newest.as_ref().is_some_and(|newest| {
+            newest.maker == Maker::File && newest.headline == headline && newest.body == body
+        }) {
             return Ok(None);
         }
         let now = self.now();
         let days = period.days();
         let start = self.zone.moment(self.zone.start_of(days.first));
-        let end = days.last.checked_add(1.day()).map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
+        let end = days
+            .last
+            .checked_add(1.day())
+            .map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
         let base = newest.unwrap_or(Summary {
             period,
             version: 0,
@@ -275,21 +317,26 @@ impl Memory {
         Ok(Some(version))
     }
 
-    /// Puts away what is old, writes again what is gone, and brings the cascade files and the package up to date.
+    /// Puts away what is old, writes again what is gone, and brings the cascade files and the
+    /// package up to date.
     pub(crate) async fn tend_views(&self, known: &Known, rolled: &mut Rolled) -> Result<()> {
         let today = known.now.day();
         let flagged = self.flagged().await?;
         let retention = self.policy.retention.primers();
         let importance = |period: Period| match period {
             Period::Session { day, .. } => {
-                let own = known.heads.get(period).map_or(Importance::Ordinary, |head| head.importance);
+                let own =
+                    known.heads.get(period).map_or(Importance::Ordinary, |head| head.importance);
                 known.heads.get(Period::Day(day)).map_or(own, |head| head.importance.max(own))
             }
             _ => known.heads.get(period).map_or(Importance::Ordinary, |head| head.importance),
         };
         let mut there = BTreeSet::new();
         for file in self.fresh_files().await? {
-            let Some(period) = shown_by(&file).filter(|period| known.heads.get(*period).is_some()) else { continue };
+            let Some(period) = shown_by(&file).filter(|period| known.heads.get(*period).is_some())
+            else {
+                continue;
+            };
             there.insert(period);
             let place = retain::place(period, importance(period), today, retention);
             // What a refused draft was to be made of stays where it is.
@@ -324,13 +371,18 @@ impl Memory {
                 }
             }
         }
-        let oldest = today.checked_sub(i32::from(retention.important_days.max(retention.daily_days)).days()).unwrap_or(Date::MIN);
+        let oldest = today
+            .checked_sub(i32::from(retention.important_days.max(retention.daily_days)).days())
+            .unwrap_or(Date::MIN);
         let gone: Vec<Period> = known
             .heads
             .all()
             .map(|head| head.period)
             .filter(|period| period.days().last >= oldest || period.tier() >= Tier::Week)
-            .filter(|&period| !there.contains(&period) && retain::place(period, importance(period), today, retention) == period.path())
+            .filter(|&period| {
+                !there.contains(&period)
+                    && retain::place(period, importance(period), today, retention) == period.path()
+            })
             .collect();
         let mut restored = Vec::new();
         for period in gone {
@@ -350,7 +402,8 @@ impl Memory {
     async fn refresh(&self, place: &DocPath, text: &str, rolled: &mut Rolled) -> Result<()> {
         let so_far = self.store.document(place).await?;
         if so_far.as_deref() != Some(text.as_bytes()) && !(so_far.is_none() && text.is_empty()) {
-            let is_written = self.swap_view(place, text, ContentVersion::of(so_far.as_deref()), rolled).await?;
+            let is_written =
+                self.swap_view(place, text, ContentVersion::of(so_far.as_deref()), rolled).await?;
             rolled.files.written += usize::from(is_written);
         }
         Ok(())
@@ -362,8 +415,13 @@ impl Memory {
         let span = self.policy.retention.states();
         let memories = self.memory_names().await?;
         self.clear_states(known, &memories, rolled).await?;
-        let months: BTreeSet<icecore_domain::calendar::Month> =
-            known.heads.all().filter_map(|head| if let Period::Month(month) = head.period { Some(month) } else { None }).collect();
+        let months: BTreeSet<icecore_domain::calendar::Month> = known
+            .heads
+            .all()
+            .filter_map(
+                |head| if let Period::Month(month) = head.period { Some(month) } else { None },
+            )
+            .collect();
         // Days that no month in the file of its year tells of.
         let told = |day: Date| {
             let month = Week::of(day).month();
@@ -371,10 +429,17 @@ impl Memory {
                 && months.contains(&month)
                 && states::enters(month, today, span)
         };
-        let first =
-            known.heads.all().filter_map(|head| if let Period::Day(day) = head.period { Some(day) } else { None }).find(|&day| !told(day));
+        let first = known
+            .heads
+            .all()
+            .filter_map(|head| if let Period::Day(day) = head.period { Some(day) } else { None })
+            .find(|&day| !told(day));
         let days = match first {
-            Some(first) => self.store.summaries(&SummaryQuery::within(Tier::Day, Days { first, last: today })).await?,
+            Some(first) => {
+                self.store
+                    .summaries(&SummaryQuery::within(Tier::Day, Days { first, last: today }))
+                    .await?
+            }
             None => Vec::new(),
         };
         let rendered = states::thirty_days(today, span, &days, &months, &memories);
@@ -382,7 +447,13 @@ impl Memory {
         let pressed: BTreeSet<i16> = rolled
             .pressed
             .iter()
-            .filter_map(|node| if let Period::Month(month) = node.period { Some(month.first().year()) } else { None })
+            .filter_map(|node| {
+                if let Period::Month(month) = node.period {
+                    Some(month.first().year())
+                } else {
+                    None
+                }
+            })
             .collect();
         let mut years: BTreeMap<i16, DocPath> = BTreeMap::new();
         for year in months.iter().map(|month| month.first().year()) {
@@ -390,7 +461,9 @@ impl Memory {
         }
         // Those that other programs wrote.
         let files = self.store.documents("memory/summaries").await?;
-        let foreign = files.into_iter().filter_map(|file| Some((file.name().strip_suffix(".md")?.parse().ok()?, file)));
+        let foreign = files
+            .into_iter()
+            .filter_map(|file| Some((file.name().strip_suffix(".md")?.parse().ok()?, file)));
         foreign.for_each(|(year, file)| _ = years.entry(year).or_insert(file));
         let places: Vec<DocPath> = years.values().cloned().collect();
         let unseen = self.store.unseen(&places).await?;
@@ -402,31 +475,67 @@ impl Memory {
             }
             let days = Period::Year(year).days();
             let months = self.store.summaries(&SummaryQuery::within(Tier::Month, days)).await?;
-            self.refresh_cascade(&place, &states::year(today, span, &months, &memories), &months, rolled).await?;
+            self.refresh_cascade(
+                &place,
+                &states::year(today, span, &months, &memories),
+                &months,
+                rolled,
+            )
+            .await?;
         }
         Ok(self.store.see(&unseen).await?)
     }
 
-    /// Writes a cascade file, rendered from these summaries. Entries that icecore did not write stay word for word, and each is a
-    /// version of the summary of its day or month.
-    async fn refresh_cascade(&self, place: &DocPath, rendered: &str, summaries: &[Summary], rolled: &mut Rolled) -> Result<()> {
-        let Some(bytes) = self.store.document(place).await? else { return self.refresh(place, rendered, rolled).await };
+    /// Writes a cascade file, rendered from these summaries. Entries that icecore did not write
+    /// stay word for word, and each is a version of the summary of its day or month.
+    async fn refresh_cascade(
+        &self,
+        place: &DocPath,
+        rendered: &str,
+        summaries: &[Summary],
+        rolled: &mut Rolled,
+    ) -> Result<()> {
+        let Some(bytes) = self.store.document(place).await? else {
+            return self.refresh(place, rendered, rolled).await;
+        };
         let existing = String::from_utf8_lossy(&bytes).into_owned();
-        let mut foreign: BTreeSet<Period> =
-            summaries.iter().filter(|summary| summary.maker == Maker::File).map(|summary| summary.period).collect();
-        foreign.extend(self.foreign_entries(&existing, rendered, rolled).await?.into_iter().map(|(period, _)| period));
+        let mut foreign: BTreeSet<Period> = summaries
+            .iter()
+            .filter(|summary| summary.maker == Maker::File)
+            .map(|summary| summary.period)
+            .collect();
+        foreign.extend(
+            self.foreign_entries(&existing, rendered, rolled)
+                .await?
+                .into_iter()
+                .map(|(period, _)| period),
+        );
         // A summary that another file brought has no entry here yet.
-        foreign.retain(|period| states::blocks(&existing).1.iter().any(|block| block.period == *period));
+        foreign.retain(|period| {
+            states::blocks(&existing).1.iter().any(|block| block.period == *period)
+        });
         let text = states::keep_foreign(&existing, rendered, &foreign);
-        if text != existing && self.swap_view(place, &text, ContentVersion::of(Some(&bytes)), rolled).await? {
+        if text != existing
+            && self.swap_view(place, &text, ContentVersion::of(Some(&bytes)), rolled).await?
+        {
             rolled.files.written += 1;
         }
         Ok(())
     }
 
-    /// The entries of a cascade file that icecore did not write: their periods and what they say. Those that are new become versions.
-    async fn foreign_entries(&self, existing: &str, rendered: &str, rolled: &mut Rolled) -> Result<BTreeSet<(Period, String)>> {
-        let ours: BTreeSet<(Period, String)> = states::blocks(rendered).1.into_iter().map(|block| (block.period, block.said())).collect();
+    /// The entries of a cascade file that icecore did not write: their periods and what they say.
+    /// Those that are new become versions.
+    async fn foreign_entries(
+        &self,
+        existing: &str,
+        rendered: &str,
+        rolled: &mut Rolled,
+    ) -> Result<BTreeSet<(Period, String)>> {
+        let ours: BTreeSet<(Period, String)> = states::blocks(rendered)
+            .1
+            .into_iter()
+            .map(|block| (block.period, block.said()))
+            .collect();
         let mut foreign = BTreeSet::new();
         let mut versions: Option<Vec<Summary>> = None;
         let blocks = states::blocks(existing).1;
@@ -434,7 +543,8 @@ impl Memory {
             let newest = self.newest_summary(block.period).await?;
             let says = |version: &Summary, block: &states::Block| {
                 let said = self.gate_text(&block.said());
-                version.period == block.period && version.headline.split_whitespace().eq(said.split_whitespace())
+                version.period == block.period
+                    && version.headline.split_whitespace().eq(said.split_whitespace())
             };
             if let Some(newest) = newest.as_ref().filter(|newest| says(newest, block)) {
                 if newest.maker == Maker::File {
@@ -445,23 +555,36 @@ impl Memory {
             if versions.is_none() {
                 versions = Some(self.summary_versions().await?);
             }
-            let of_period = || versions.iter().flatten().filter(|version| version.period == block.period);
+            let of_period =
+                || versions.iter().flatten().filter(|version| version.period == block.period);
             // What an older version said is ours too.
             if of_period().any(|version| version.maker != Maker::File && says(version, block)) {
                 continue;
             }
             // So may be what a version said that is being forgotten.
-            let is_erased = of_period().any(|version| version.maker != Maker::File && version.headline == FORGOTTEN);
-            if is_erased && (self.tombstones().unfinished().next().is_some() || !self.carried_in().await?.is_empty()) {
+            let is_erased = of_period()
+                .any(|version| version.maker != Maker::File && version.headline == FORGOTTEN);
+            if is_erased
+                && (self.tombstones().unfinished().next().is_some()
+                    || !self.carried_in().await?.is_empty())
+            {
                 continue;
             }
             foreign.insert((block.period, block.said()));
-            // With several entries for one period, each is a version once, and the newest version is one of them.
-            let is_newest_here = |newest: &Summary| newest.maker != Maker::File || blocks.iter().any(|other| says(newest, other));
-            if of_period().any(|version| says(version, block)) && newest.as_ref().is_some_and(is_newest_here) {
+            // With several entries for one period, each is a version once, and the newest version
+            // is one of them.
+            let is_newest_here = |newest: &Summary| {
+                newest.maker != Maker::File || blocks.iter().any(|other| says(newest, other))
+            };
+            if of_period().any(|version| says(version, block))
+                && newest.as_ref().is_some_and(is_newest_here)
+            {
                 continue;
             }
-            if let Some(version) = self.adopt_foreign(block.period, newest, &block.said(), "", &mut rolled.files).await? {
+            if let Some(version) = self
+                .adopt_foreign(block.period, newest, &block.said(), "", &mut rolled.files)
+                .await?
+            {
                 self.write_views(&[version], rolled).await?;
             }
         }
@@ -472,8 +595,20 @@ impl Memory {
     pub(crate) async fn all_foreign_entries(&self) -> Result<BTreeSet<(Period, String)>> {
         let mut foreign = BTreeSet::new();
         for place in self.store.documents("memory/summaries").await? {
-            if let Some(bytes) = self.store.document(&place).await?.filter(|_| forget::is_cascade_file(place.as_str())) {
-                foreign.extend(self.foreign_entries(&String::from_utf8_lossy(&bytes), "", &mut Rolled::default()).await?);
+            if let Some(bytes) = self
+                .store
+                .document(&place)
+                .await?
+                .filter(|_| forget::is_cascade_file(place.as_str()))
+            {
+                foreign.extend(
+                    self.foreign_entries(
+                        &String::from_utf8_lossy(&bytes),
+                        "",
+                        &mut Rolled::default(),
+                    )
+                    .await?,
+                );
             }
         }
         Ok(foreign)
@@ -482,12 +617,20 @@ impl Memory {
     /// Every version of every summary.
     pub(crate) async fn summary_versions(&self) -> Result<Vec<Summary>> {
         let lines = self.store.document(&path(layout::SUMMARIES)?).await?.unwrap_or_default();
-        Ok(lines.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok()).collect())
+        Ok(lines
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| Summary::read(line.trim_ascii()).ok())
+            .collect())
     }
 
-    /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote there is kept as a
-    /// snapshot first.
-    async fn clear_states(&self, known: &Known, memories: &[String], rolled: &mut Rolled) -> Result<()> {
+    /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote
+    /// there is kept as a snapshot first.
+    async fn clear_states(
+        &self,
+        known: &Known,
+        memories: &[String],
+        rolled: &mut Rolled,
+    ) -> Result<()> {
         let today = known.now.day();
         let span = self.policy.retention.states();
         let place = path(layout::LAST_DAY)?;
@@ -495,23 +638,35 @@ impl Memory {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (before, entries) = states::entries(&text);
         // Each names the memories that came of it.
-        let named: Vec<states::Entry> = entries.iter().cloned().map(|entry| entry.with_memories(memories)).collect();
+        let named: Vec<states::Entry> =
+            entries.iter().cloned().map(|entry| entry.with_memories(memories)).collect();
         let renamed = named != entries;
         let entries = named;
         let old = |day: Date| states::has_left(day, today, span, true);
         let mut foreign: BTreeMap<Date, Vec<Record>> = BTreeMap::new();
         for entry in entries.iter().filter(|entry| old(entry.day)) {
             let kept = self.store.records(Days { first: entry.day, last: entry.day }).await?;
-            if kept.iter().any(|record| record.kind == Captured::State && record.text.trim() == entry.text) {
+            if kept
+                .iter()
+                .any(|record| record.kind == Captured::State && record.text.trim() == entry.text)
+            {
                 continue;
             }
-            let ts = self.zone.moment(self.zone.at(entry.day, entry.clock.parse().unwrap_or_default()));
+            let ts =
+                self.zone.moment(self.zone.at(entry.day, entry.clock.parse().unwrap_or_default()));
             let passed = self.gate_text(&entry.text);
             foreign.entry(entry.day).or_default().push(Record {
                 ts,
                 conversation: STATES.into(),
                 session: None,
-                id: record::made_id(None, Role::Assistant, entry.title.as_deref(), &passed, Some(ts), 0),
+                id: record::made_id(
+                    None,
+                    Role::Assistant,
+                    entry.title.as_deref(),
+                    &passed,
+                    Some(ts),
+                    0,
+                ),
                 role: Role::Assistant,
                 name: None,
                 other_speaker: None,

@@ -1,18 +1,22 @@
-//! The arithmetic of the embedding model's forward pass, with the widest vectors that this processor has.
+//! The arithmetic of the embedding model's forward pass, with the widest vectors that this
+//! processor has.
 //!
-//! It is a crate of its own so that it can be compiled with all its optimisations while everything around it is not.
+//! It is a crate of its own so that it can be compiled with all its optimisations while everything
+//! around it is not.
 //!
-//! A matrix of weights has one row for each output, as it lies in the file, so nothing is turned around when a model is
-//! opened. What goes through them stands upright, a column for each token: then many tokens meet one weight at once, and
-//! nothing has to be added up across a vector. The shapes are those of one model, checked when it is opened; nothing that
-//! comes from outside reaches an index here, and a shape that does not fit is a mistake in our own code, and panics.
+//! A matrix of weights has one row for each output, as it lies in the file, so nothing is turned
+//! around when a model is opened. What goes through them stands upright, a column for each token:
+//! then many tokens meet one weight at once, and nothing has to be added up across a vector. The
+//! shapes are those of one model, checked when it is opened; nothing that comes from outside
+//! reaches an index here, and a shape that does not fit is a mistake in our own code, and panics.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// How many bytes of the matrix on the left are gone through with all columns before the next ones are: they stay in the
-/// second cache.
+/// How many bytes of the matrix on the left are gone through with all columns before the next ones
+/// are: they stay in the second cache.
 const BLOCK_BYTES: usize = 160 << 10;
-/// So many rows are computed at once: with two vectors of columns, as many sums as the fewest registers have room for.
+/// So many rows are computed at once: with two vectors of columns, as many sums as the fewest
+/// registers have room for.
 const ROWS: usize = 6;
 /// The widest vector of any processor, in numbers.
 pub const LANES: usize = 16;
@@ -63,9 +67,11 @@ impl WithSimd for Work<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { product: Product { a, b, bias, out, out_stride, rows, depth, width }, room } = self;
+        let Self { product: Product { a, b, bias, out, out_stride, rows, depth, width }, room } =
+            self;
         let two = 2 * S::F32_LANES;
-        // Two vectors of columns stand together, one row after the other: so they are read in the order they lie in.
+        // Two vectors of columns stand together, one row after the other: so they are read in the
+        // order they lie in.
         room.clear();
         for column in (0..width).step_by(two) {
             let wide = two.min(width - column);
@@ -88,13 +94,17 @@ impl WithSimd for Work<'_, '_> {
                         (true, 3) => tile::<S, 3, 2>(simd, a, panel, bias, out, out_stride, depth),
                         (true, 4) => tile::<S, 4, 2>(simd, a, panel, bias, out, out_stride, depth),
                         (true, 5) => tile::<S, 5, 2>(simd, a, panel, bias, out, out_stride, depth),
-                        (true, _) => tile::<S, ROWS, 2>(simd, a, panel, bias, out, out_stride, depth),
+                        (true, _) => {
+                            tile::<S, ROWS, 2>(simd, a, panel, bias, out, out_stride, depth)
+                        }
                         (false, 1) => tile::<S, 1, 1>(simd, a, panel, bias, out, out_stride, depth),
                         (false, 2) => tile::<S, 2, 1>(simd, a, panel, bias, out, out_stride, depth),
                         (false, 3) => tile::<S, 3, 1>(simd, a, panel, bias, out, out_stride, depth),
                         (false, 4) => tile::<S, 4, 1>(simd, a, panel, bias, out, out_stride, depth),
                         (false, 5) => tile::<S, 5, 1>(simd, a, panel, bias, out, out_stride, depth),
-                        (false, _) => tile::<S, ROWS, 1>(simd, a, panel, bias, out, out_stride, depth),
+                        (false, _) => {
+                            tile::<S, ROWS, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        }
                     }
                 }
             }
@@ -115,7 +125,8 @@ fn tile<S: Simd, const R: usize, const C: usize>(
 ) {
     let a: [&[f32]; R] = std::array::from_fn(|r| &a.numbers[r * a.stride..][..depth]);
     let panel = &panel.as_chunks::<C>().0[..depth];
-    let mut sums: [[S::f32s; C]; R] = std::array::from_fn(|r| [simd.splat_f32s(bias.get(r).copied().unwrap_or(0.0)); C]);
+    let mut sums: [[S::f32s; C]; R] =
+        std::array::from_fn(|r| [simd.splat_f32s(bias.get(r).copied().unwrap_or(0.0)); C]);
     for step in 0..depth {
         let b = panel[step];
         for r in 0..R {
@@ -126,7 +137,9 @@ fn tile<S: Simd, const R: usize, const C: usize>(
         }
     }
     for r in 0..R {
-        S::as_mut_simd_f32s(&mut out[r * out_stride..][..C * S::F32_LANES]).0.copy_from_slice(&sums[r]);
+        S::as_mut_simd_f32s(&mut out[r * out_stride..][..C * S::F32_LANES])
+            .0
+            .copy_from_slice(&sums[r]);
     }
 }
 
@@ -137,7 +150,9 @@ pub fn softmax(rows: &mut [f32], stride: usize, scale: f32) {
         #[inline(always)]
         || {
             for row in rows.chunks_exact(stride) {
-                tops.iter_mut().zip(row).for_each(|(top, &x)| *top = if x > *top { x } else { *top });
+                tops.iter_mut()
+                    .zip(row)
+                    .for_each(|(top, &x)| *top = if x > *top { x } else { *top });
             }
             for row in rows.chunks_exact_mut(stride) {
                 for ((x, top), sum) in row.iter_mut().zip(&tops).zip(&mut sums) {
@@ -165,8 +180,8 @@ pub fn gelu(xs: &mut [f32]) {
     );
 }
 
-/// Adds `more` to `x` and brings each column to mean 0 and variance 1, then to the learned scale and shift of each row. There
-/// are as many rows as scales.
+/// Adds `more` to `x` and brings each column to mean 0 and variance 1, then to the learned scale
+/// and shift of each row. There are as many rows as scales.
 pub fn add_and_norm(x: &mut [f32], more: Option<&[f32]>, scale: &[f32], shift: &[f32]) {
     let stride = x.len() / scale.len();
     let share = 1.0 / scale.len() as f32;
@@ -189,13 +204,16 @@ pub fn add_and_norm(x: &mut [f32], more: Option<&[f32]>, scale: &[f32], shift: &
             }
             spreads.iter_mut().for_each(|spread| *spread = 1.0 / (*spread * share + 1e-12).sqrt());
             for ((row, scale), shift) in x.chunks_exact_mut(stride).zip(scale).zip(shift) {
-                row.iter_mut().zip(&spreads).for_each(|(x, spread)| *x = *x * spread * scale + shift);
+                row.iter_mut()
+                    .zip(&spreads)
+                    .for_each(|(x, spread)| *x = *x * spread * scale + shift);
             }
         },
     );
 }
 
-/// In how many bits each of these rows differs from `to`; [`u32::MAX`] for a row of nothing but zeros.
+/// In how many bits each of these rows differs from `to`; [`u32::MAX`] for a row of nothing but
+/// zeros.
 pub fn differing<const N: usize>(rows: impl Iterator<Item = [u64; N]>, to: &[u64; N]) -> Vec<u32> {
     let mut found = Vec::with_capacity(rows.size_hint().0);
     // Processors of the last ten years count bits at once, but not every one there is.
@@ -215,7 +233,8 @@ pub fn differing<const N: usize>(rows: impl Iterator<Item = [u64; N]>, to: &[u64
     found
 }
 
-/// e to the `x`, for `x` up to 0, within a few parts in ten million. Everything in it is done in vectors.
+/// e to the `x`, for `x` up to 0, within a few parts in ten million. Everything in it is done in
+/// vectors.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     // Adding this leaves the nearest whole number in the lowest bits.
@@ -227,19 +246,30 @@ fn exp(x: f32) -> f32 {
     let shifted = x * std::f32::consts::LOG2_E + WHOLE;
     let whole = shifted - WHOLE;
     let rest = (x - whole * LN_2_HIGH) - whole * LN_2_LOW;
-    let series = 1.0 + rest * (1.0 + rest * (1.0 / 2.0 + rest * (1.0 / 6.0 + rest * (1.0 / 24.0 + rest * (1.0 / 120.0 + rest / 720.0)))));
+    let series = 1.0
+        + rest
+            * (1.0
+                + rest
+                    * (1.0 / 2.0
+                        + rest
+                            * (1.0 / 6.0
+                                + rest * (1.0 / 24.0 + rest * (1.0 / 120.0 + rest / 720.0)))));
     series * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
-/// The error function within 4e-7: a quotient of two polynomials in x², fitted to [0, 3.9]; beyond that it is 1.
+/// The error function within 4e-7: a quotient of two polynomials in x², fitted to [0, 3.9]; beyond
+/// that it is 1.
 #[inline(always)]
 fn erf(x: f32) -> f32 {
     let x = if x > 3.9 { 3.9 } else { x };
     let x = if x < -3.9 { -3.9 } else { x };
     let t = x * x;
     let above = std::f32::consts::FRAC_2_SQRT_PI
-        + t * (0.191_940_92 + t * (0.052_966_885 + t * (3.836_865_8e-3 + t * (2.874_56e-4 + t * 2.050_375_3e-6))));
-    let below = 1.0 + t * (0.503_435 + t * (0.114_758_14 + t * (0.015_109_185 + t * (1.181_73e-3 + t * 3.823_054_8e-5))));
+        + t * (0.191_940_92
+            + t * (0.052_966_885 + t * (3.836_865_8e-3 + t * (2.874_56e-4 + t * 2.050_375_3e-6))));
+    let below = 1.0
+        + t * (0.503_435
+            + t * (0.114_758_14 + t * (0.015_109_185 + t * (1.181_73e-3 + t * 3.823_054_8e-5))));
     x * above / below
 }
 
@@ -304,7 +334,8 @@ mod tests {
                         let parts = || (0..depth).map(|k| f64::from(a[r * 1536 + k]) * f64::from(b[k * 48 + c]));
                         let school: f64 = parts().sum();
                         let right = if c < width { school + bias.get(r).map_or(0.0, |bias| f64::from(*bias)) } else { 7.0 };
-                        // Every addition rounds by what is in the sum so far, which wanders away with the root of how many there were.
+                        // Every addition rounds by what is in the sum so far, which wanders away
+                        // with the root of how many there were.
                         let usual = (parts().map(|part| part * part).sum::<f64>() / depth as f64).sqrt();
                         let rounding = 3.0 * f64::from(f32::EPSILON) * depth as f64 * usual;
                         let off = (f64::from(out[r * 48 + c]) - right).abs();

@@ -1,5 +1,5 @@
-//! What can be said of a ledger and its archives once they are read: for a home that has no index of them, or cannot use it.
-//! Likewise, what becomes of drafts before they are in the ledger.
+//! What can be said of a ledger and its archives once they are read: for a home that has no index
+//! of them, or cannot use it. Likewise, what becomes of drafts before they are in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,8 +31,13 @@ pub(crate) fn highest(days: &[Date], taken: impl Iterator<Item = EventId>) -> Ve
     highest
 }
 
-/// Drafts with their ids: the next numbers of their days, of each of which the highest is given that is taken.
-pub(crate) fn numbered(drafts: Vec<Draft>, days: &[Date], mut highest: Vec<u32>) -> Result<Vec<Event>> {
+/// Drafts with their ids: the next numbers of their days, of each of which the highest is given
+/// that is taken.
+pub(crate) fn numbered(
+    drafts: Vec<Draft>,
+    days: &[Date],
+    mut highest: Vec<u32>,
+) -> Result<Vec<Event>> {
     let mut events = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let day = draft.ts.day();
@@ -51,7 +56,9 @@ pub(crate) fn lines(events: &[Event]) -> Result<String> {
     let mut lines = String::new();
     for event in events {
         let written = line::write(event);
-        if line::parse(written.trim_end().as_bytes()).events.as_slice() != std::slice::from_ref(event) {
+        if line::parse(written.trim_end().as_bytes()).events.as_slice()
+            != std::slice::from_ref(event)
+        {
             return Err(Error::Unreadable(event.id));
         }
         lines.push_str(&written);
@@ -61,25 +68,43 @@ pub(crate) fn lines(events: &[Event]) -> Result<String> {
 
 /// The events of an archive. What became of them is not known there.
 pub(crate) fn archive(text: &[u8]) -> impl Iterator<Item = Entry> + '_ {
-    ledger::lines(text, 1).flat_map(|raw| line::parse(raw.bytes).events.into_iter().map(move |event| Entry::fresh(event, raw.number)))
+    ledger::lines(text, 1).flat_map(|raw| {
+        line::parse(raw.bytes).events.into_iter().map(move |event| Entry::fresh(event, raw.number))
+    })
 }
 
 /// Those in archives that are asked for, each once, by id.
-pub(crate) fn archived<'a>(archived: impl Iterator<Item = &'a Entry>, which: &EventQuery) -> Vec<Event> {
+pub(crate) fn archived<'a>(
+    archived: impl Iterator<Item = &'a Entry>,
+    which: &EventQuery,
+) -> Vec<Event> {
     let which = EventQuery { standing: Wanted::Any, ..which.clone() };
-    let mut events: Vec<Event> = archived.filter(|entry| which.admits(entry)).map(|entry| entry.event.clone()).collect();
+    let mut events: Vec<Event> =
+        archived.filter(|entry| which.admits(entry)).map(|entry| entry.event.clone()).collect();
     events.sort_by_key(|event| event.id);
     events.dedup_by_key(|event| event.id);
     events
 }
 
-/// Everything that hangs together with these events and with those about these things, in the order of the ledger.
-pub(crate) fn tied<'a>(ledger: &'a Ledger, archived: impl Iterator<Item = &'a Entry>, ids: &[EventId], about: &[&str]) -> Vec<Event> {
+/// Everything that hangs together with these events and with those about these things, in the order
+/// of the ledger.
+pub(crate) fn tied<'a>(
+    ledger: &'a Ledger,
+    archived: impl Iterator<Item = &'a Entry>,
+    ids: &[EventId],
+    about: &[&str],
+) -> Vec<Event> {
     let gone = archived.map(|entry| &entry.event).filter(|event| ledger.get(event.id).is_none());
     let all: Vec<&Event> = ledger.entries().iter().map(|entry| &entry.event).chain(gone).collect();
-    let own = all.iter().filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing))).map(|event| event.id);
+    let own = all
+        .iter()
+        .filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing)))
+        .map(|event| event.id);
     let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
-    let (here, gone) = ledger::tied(all, &ids).into_iter().cloned().partition(|event| ledger.get(event.id).is_some());
+    let (here, gone) = ledger::tied(all, &ids)
+        .into_iter()
+        .cloned()
+        .partition(|event| ledger.get(event.id).is_some());
     in_order(here, gone)
 }
 
@@ -90,15 +115,28 @@ pub(crate) fn in_order(here: Vec<Event>, gone: Vec<Event>) -> Vec<Event> {
 }
 
 /// The things that events are about, by name.
-pub(crate) fn entities<'a>(ledger: &'a Ledger, archived: impl Iterator<Item = &'a Entry>) -> Vec<String> {
-    let named: BTreeSet<&String> = ledger.entries().iter().chain(archived).filter_map(|entry| entry.event.entity.as_ref()).collect();
+pub(crate) fn entities<'a>(
+    ledger: &'a Ledger,
+    archived: impl Iterator<Item = &'a Entry>,
+) -> Vec<String> {
+    let named: BTreeSet<&String> = ledger
+        .entries()
+        .iter()
+        .chain(archived)
+        .filter_map(|entry| entry.event.entity.as_ref())
+        .collect();
     named.into_iter().cloned().collect()
 }
 
 /// The local days on which events were recorded, and how many.
-pub(crate) fn event_days<'a>(ledger: &'a Ledger, archived: impl Iterator<Item = &'a Entry>) -> Vec<(Date, usize)> {
-    let gone: BTreeMap<EventId, &Entry> =
-        archived.filter(|entry| ledger.get(entry.event.id).is_none()).map(|entry| (entry.event.id, entry)).collect();
+pub(crate) fn event_days<'a>(
+    ledger: &'a Ledger,
+    archived: impl Iterator<Item = &'a Entry>,
+) -> Vec<(Date, usize)> {
+    let gone: BTreeMap<EventId, &Entry> = archived
+        .filter(|entry| ledger.get(entry.event.id).is_none())
+        .map(|entry| (entry.event.id, entry))
+        .collect();
     let mut days = BTreeMap::new();
     for entry in ledger.entries().iter().chain(gone.into_values()) {
         *days.entry(entry.event.ts.day()).or_insert(0) += 1;
@@ -120,7 +158,8 @@ pub(crate) fn tally(ledger: &Ledger) -> Vec<Count> {
     counts
 }
 
-/// What the first so many events of a ledger claim. Events never change, so that it only grows with the ledger.
+/// What the first so many events of a ledger claim. Events never change, so that it only grows with
+/// the ledger.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claims {
     events: usize,
@@ -141,7 +180,9 @@ impl Claims {
         for (at, entry) in entries.iter().enumerate().skip(self.events) {
             for (nth, claim) in conflict::claims(&entry.event).into_iter().enumerate() {
                 let attribute = self.attributes.entry(claim.attribute.clone()).or_default();
-                if !attribute.is_contested && attribute.values.first().is_some_and(|(.., first)| *first != claim.value) {
+                if !attribute.is_contested
+                    && attribute.values.first().is_some_and(|(.., first)| *first != claim.value)
+                {
                     attribute.is_contested = true;
                     self.contested.push(claim.attribute);
                 }
@@ -151,14 +192,16 @@ impl Claims {
         self.events = entries.len();
     }
 
-    /// Claims of active events whose attribute some other event gives another value. The ledger is the one that was asked about
-    /// before, or has grown since.
+    /// Claims of active events whose attribute some other event gives another value. The ledger is
+    /// the one that was asked about before, or has grown since.
     pub fn contested(&mut self, ledger: &Ledger) -> Vec<(EventId, Claim)> {
         let entries = ledger.entries();
         self.take(entries);
         let mut held = Vec::new();
         for name in &self.contested {
-            for (at, nth, value) in self.attributes.get(name).into_iter().flat_map(|attribute| &attribute.values) {
+            for (at, nth, value) in
+                self.attributes.get(name).into_iter().flat_map(|attribute| &attribute.values)
+            {
                 if entries[*at].standing.is_active() {
                     held.push((*at, *nth, Claim { attribute: name.clone(), value: value.clone() }));
                 }
@@ -169,7 +212,8 @@ impl Claims {
     }
 }
 
-/// Which of the first so many events of a ledger say the same, but for case, blanks and closing marks; likewise.
+/// Which of the first so many events of a ledger say the same, but for case, blanks and closing
+/// marks; likewise.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sayings {
     events: usize,
@@ -178,7 +222,11 @@ pub(crate) struct Sayings {
 
 impl Sayings {
     fn key(text: &str) -> u64 {
-        Hash::of(plain::sameness_key(text).as_bytes()).bytes().iter().take(8).fold(0, |key, byte| (key << 8) | u64::from(*byte))
+        Hash::of(plain::sameness_key(text).as_bytes())
+            .bytes()
+            .iter()
+            .take(8)
+            .fold(0, |key, byte| (key << 8) | u64::from(*byte))
     }
 
     /// Those of the events that may say the same as that text, in the order of the ledger.

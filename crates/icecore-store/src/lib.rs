@@ -1,8 +1,8 @@
 //! Where memory *rests*: the [`Store`] every home implements, and the homes.
 //!
-//! A store keeps nouns and gives them back; it holds no policy. What an event is worth, what contradicts
-//! what and which lines are sound is decided by `icecore-domain`, and a home at most remembers the answer.
-//! What "all of it" means for a home is written down as an exam in `testing`.
+//! A store keeps nouns and gives them back; it holds no policy. What an event is worth, what
+//! contradicts what and which lines are sound is decided by `icecore-domain`, and a home at most
+//! remembers the answer. What "all of it" means for a home is written down as an exam in `testing`.
 
 mod arrivals;
 mod folded;
@@ -52,7 +52,9 @@ pub enum Error {
         vault: PathBuf,
     },
     /// The folder is not a vault.
-    #[error("{0} is not a vault: it has no icecore.toml. Run `icecore init` there, or name another with --vault")]
+    #[error(
+        "{0} is not a vault: it has no icecore.toml. Run `icecore init` there, or name another with --vault"
+    )]
     NotAVault(PathBuf),
     /// There is something where the vault is to be made.
     #[error("{0} is a vault already; `icecore status` shows it")]
@@ -61,7 +63,9 @@ pub enum Error {
     #[error(transparent)]
     Path(#[from] NotAPath),
     /// A link stands where a file or folder of the vault should be.
-    #[error("{0} is a link; icecore does not follow links inside a vault. Put the file itself there")]
+    #[error(
+        "{0} is a link; icecore does not follow links inside a vault. Put the file itself there"
+    )]
     Link(PathBuf),
     /// No room left for the write. Nothing of it was kept.
     #[error("{path}: the disk is full; nothing was written. Make room and try again")]
@@ -76,7 +80,9 @@ pub enum Error {
     #[error("{0} is not a file; put it out of the way")]
     NotAFile(PathBuf),
     /// The user may not do that here.
-    #[error("{what} {path} is not permitted; check who owns the vault and whether its disk is writable")]
+    #[error(
+        "{what} {path} is not permitted; check who owns the vault and whether its disk is writable"
+    )]
     Denied {
         /// What was tried.
         what: &'static str,
@@ -94,16 +100,22 @@ pub enum Error {
         reason: io::Error,
     },
     /// The SQLite library is one with a known defect.
-    #[error("this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed")]
+    #[error(
+        "this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed"
+    )]
     OldSqlite(String),
     /// The index cannot be used at all.
     #[error("the index of the vault cannot be used: {0}. `icecore reindex` makes it anew")]
     Index(String),
     /// Every number of a day is taken.
-    #[error("there is no id left for {0}: a line of that day has the highest number there is. `icecore events --all` shows it")]
+    #[error(
+        "there is no id left for {0}: a line of that day has the highest number there is. `icecore events --all` shows it"
+    )]
     NoIdLeft(Date),
     /// An event that could not be read back.
-    #[error("{0} would be unreadable in the ledger; it was not written. Please report what you typed")]
+    #[error(
+        "{0} would be unreadable in the ledger; it was not written. Please report what you typed"
+    )]
     Unreadable(EventId),
     /// The safety net is not there.
     #[error("{0}")]
@@ -149,7 +161,9 @@ pub enum Error {
         why: String,
     },
     /// What was given as the address of a database is none.
-    #[error("the address of the database cannot be read: {0}. Write it like postgres://user@host:5432/name")]
+    #[error(
+        "the address of the database cannot be read: {0}. Write it like postgres://user@host:5432/name"
+    )]
     Address(String),
     /// There is a server, and no such database on it.
     #[error("{place} is not there: {why}. Make it with `createdb`, or name another in the address")]
@@ -176,7 +190,9 @@ pub enum Error {
         why: String,
     },
     /// It answers, and keeps nothing.
-    #[error("{place} takes no writes: {why}. With `target_session_attrs=read-write` an address of several hosts finds the one that does")]
+    #[error(
+        "{place} takes no writes: {why}. With `target_session_attrs=read-write` an address of several hosts finds the one that does"
+    )]
     ReadOnly {
         /// Which.
         place: String,
@@ -198,7 +214,9 @@ pub enum Error {
     #[error("the database refused: {0}")]
     Database(String),
     /// There is no such space.
-    #[error("there is no space `{0}`; `icecore init --store … --space {0}` makes it, --space or ICECORE_SPACE names another")]
+    #[error(
+        "there is no space `{0}`; `icecore init --store … --space {0}` makes it, --space or ICECORE_SPACE names another"
+    )]
     NotASpace(String),
     /// It was taken away while somebody was writing.
     #[error("the space was taken away meanwhile, so nothing was kept in it")]
@@ -212,7 +230,9 @@ pub enum Error {
     #[error("there is a space `{0}` already; `icecore status` shows it")]
     AlreadyASpace(String),
     /// Nothing can be called that.
-    #[error("`{0}` cannot be the name of a space: 1 to 600 bytes of plain text, without blanks around it")]
+    #[error(
+        "`{0}` cannot be the name of a space: 1 to 600 bytes of plain text, without blanks around it"
+    )]
     NotAName(String),
     /// A test stopped the store here.
     #[error("stopped before write {0}, as the test asked")]
@@ -241,12 +261,15 @@ impl Ground {
         let mut others = looks.iter().filter(|look| !look.is_from_the_start());
         match others.next() {
             None => Self::New,
-            Some(look) => Self::Occupied { documents: 1 + others.count(), such_as: look.path.clone() },
+            Some(look) => {
+                Self::Occupied { documents: 1 + others.count(), such_as: look.path.clone() }
+            }
         }
     }
 }
 
-/// What the key for the marks of hidden secrets is called in a home: a file of a vault's private folder, a note of a space.
+/// What the key for the marks of hidden secrets is called in a home: a file of a vault's private
+/// folder, a note of a space.
 pub(crate) const MARKER_KEY: &str = "secret.key";
 
 /// What went right or wrong.
@@ -333,7 +356,8 @@ impl Looked {
     /// Whether every home has it, also one in which nothing was ever kept.
     pub fn is_from_the_start(&self) -> bool {
         let path = self.path.as_str();
-        [layout::CONFIG, ".gitignore", ".gitattributes"].contains(&path) || path == layout::LEDGER && self.bytes == 0
+        [layout::CONFIG, ".gitignore", ".gitattributes"].contains(&path)
+            || path == layout::LEDGER && self.bytes == 0
     }
 }
 
@@ -396,12 +420,14 @@ pub struct Claimed(pub Box<dyn Hold>);
 /// What a home holds a claim by. When it is dropped, the claim is given back.
 #[async_trait]
 pub trait Hold: Send + Sync {
-    /// Whether nobody else can have it. A home that counts on hearing of its holders gives it to others if it did not for too long.
+    /// Whether nobody else can have it. A home that counts on hearing of its holders gives it to
+    /// others if it did not for too long.
     async fn is_held(&self) -> Result<bool>;
 }
 
 impl Claimed {
-    /// Whether nobody else can have it: to be asked before something is written that was long in the making.
+    /// Whether nobody else can have it: to be asked before something is written that was long in
+    /// the making.
     pub async fn is_held(&self) -> Result<bool> {
         self.0.is_held().await
     }
@@ -415,29 +441,37 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
 /// Every write is durable when its call returns, and either happened whole or not at all.
 #[async_trait]
 pub trait Store: passages::Passages {
-    /// Appends events and gives them their ids: the next numbers of their local days. With `after`, only if
-    /// the ledger still stands there.
+    /// Appends events and gives them their ids: the next numbers of their local days. With `after`,
+    /// only if the ledger still stands there.
     async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>>;
 
-    /// Appends whole lines verbatim, foreign ones included: how a ledger moves from one home to another.
+    /// Appends whole lines verbatim, foreign ones included: how a ledger moves from one home to
+    /// another.
     async fn append_lines(&self, lines: &[u8]) -> Result<()>;
 
     /// The ledger, byte for byte.
     async fn ledger(&self) -> Result<LedgerText>;
 
-    /// Puts another text in place of the ledger, if it still stands at `at`. The one exception to append-only,
-    /// for repairs and compaction.
+    /// Puts another text in place of the ledger, if it still stands at `at`. The one exception to
+    /// append-only, for repairs and compaction.
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()>;
 
-    /// Moves lines out of the ledger: each archive grows by its bytes, and the ledger becomes `ledger`, if it still stands at
-    /// `at`. If that is cut short, lines stand in both and count as in the ledger; none is ever in neither.
-    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()>;
+    /// Moves lines out of the ledger: each archive grows by its bytes, and the ledger becomes
+    /// `ledger`, if it still stands at `at`. If that is cut short, lines stand in both and count as
+    /// in the ledger; none is ever in neither.
+    async fn archive(
+        &self,
+        archives: &[(DocPath, Vec<u8>)],
+        ledger: &[u8],
+        at: Position,
+    ) -> Result<()>;
 
-    /// Events that left the ledger, by id. What became of them is not known here; of the query all but that counts.
+    /// Events that left the ledger, by id. What became of them is not known here; of the query all
+    /// but that counts.
     async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>>;
 
-    /// Everything that hangs together with these events, and with those about these things, by what one does to another,
-    /// wherever it stands, in the order of the ledger.
+    /// Everything that hangs together with these events, and with those about these things, by what
+    /// one does to another, wherever it stands, in the order of the ledger.
     async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>>;
 
     /// The things that events are about, those in archives included, by name.
@@ -458,11 +492,12 @@ pub trait Store: passages::Passages {
     /// Lines of the ledger that are not, or not wholly, events.
     async fn faults(&self) -> Result<Vec<LineFault>>;
 
-    /// Events that were in the ledger when it was last read and are not any more, as far as the home remembers:
-    /// somebody else's hand lost their lines. Replacing the ledger settles it.
+    /// Events that were in the ledger when it was last read and are not any more, as far as the
+    /// home remembers: somebody else's hand lost their lines. Replacing the ledger settles it.
     async fn lost(&self) -> Result<Vec<EventId>>;
 
-    /// Keeps bytes that were found broken in `from` at byte `at`, apart from everything else, and says where.
+    /// Keeps bytes that were found broken in `from` at byte `at`, apart from everything else, and
+    /// says where.
     async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String>;
 
     /// A document, byte for byte.
@@ -471,44 +506,48 @@ pub trait Store: passages::Passages {
     /// How many bytes a document has; 0 if there is none.
     async fn length(&self, path: &DocPath) -> Result<u64>;
 
-    /// Puts a document in place, whole, whatever stands there: only for documents that no person edits.
+    /// Puts a document in place, whole, whatever stands there: only for documents that no person
+    /// edits.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
     /// Puts many documents in place, each whole; cheaper than one by one.
     async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()>;
 
-    /// Replaces a document that still says what was read (`from`); otherwise it stays as it is and the call fails with
-    /// [`Error::Moved`].
+    /// Replaces a document that still says what was read (`from`); otherwise it stays as it is and
+    /// the call fails with [`Error::Moved`].
     async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
 
-    /// Replaces each of these documents that still says what was read, and returns the paths of the others, which stay as they
-    /// are. Cheaper than one by one.
+    /// Replaces each of these documents that still says what was read, and returns the paths of the
+    /// others, which stay as they are. Cheaper than one by one.
     async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>>;
 
-    /// Appends to a document that still says what was read (`from`); otherwise fails with [`Error::Moved`]. If its last line has
-    /// no end, it gets one first.
+    /// Appends to a document that still says what was read (`from`); otherwise fails with
+    /// [`Error::Moved`]. If its last line has no end, it gets one first.
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
 
     /// Appends to a document, whatever it says. If its last line has no end, it gets one first.
     async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Removes a document that still says what was read (`from`); otherwise it stays and the call fails with [`Error::Moved`].
+    /// Removes a document that still says what was read (`from`); otherwise it stays and the call
+    /// fails with [`Error::Moved`].
     async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()>;
 
     /// Takes a document away. One that is not there is no error.
     async fn remove(&self, path: &DocPath) -> Result<()>;
 
-    /// Takes a folder away that has nothing in it; one that has something in it, or is not there, stays as it is.
+    /// Takes a folder away that has nothing in it; one that has something in it, or is not there,
+    /// stays as it is.
     async fn remove_folder(&self, path: &DocPath) -> Result<()>;
 
-    /// Every document below a folder (`""` for all), sorted by path. The ledger is not among them, nor is anything derived
-    /// and private.
+    /// Every document below a folder (`""` for all), sorted by path. The ledger is not among them,
+    /// nor is anything derived and private.
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;
 
     /// Likewise, with the length of each in bytes.
     async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
 
-    /// Likewise, with everything that can be said of a document without reading it; the ledger is among them.
+    /// Likewise, with everything that can be said of a document without reading it; the ledger is
+    /// among them.
     async fn looks(&self, under: &str) -> Result<Vec<Looked>>;
 
     /// What these documents look like now; `None` for one that is not there. Cheap.
@@ -517,32 +556,38 @@ pub trait Store: passages::Passages {
     /// How much room each part takes, what is derived and private included, by name.
     async fn weights(&self) -> Result<Vec<Weight>>;
 
-    /// The last whole lines of a document, about so many bytes of them, and whether they are all of it.
+    /// The last whole lines of a document, about so many bytes of them, and whether they are all of
+    /// it.
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
 
-    /// Keeps records. One whose key is known and whose words are the same is kept already; one with other words is kept as
-    /// a revision of the first, at the time of the first.
+    /// Keeps records. One whose key is known and whose words are the same is kept already; one with
+    /// other words is kept as a revision of the first, at the time of the first.
     async fn add_records(&self, records: Vec<Record>) -> Result<Added>;
 
     /// Which records of these keys are kept, as far as the home knows without reading everything.
     async fn known(&self, keys: &[Key]) -> Result<Vec<bool>>;
 
-    /// The records of these local days, each key once in its last wording, in the order they were said.
+    /// The records of these local days, each key once in its last wording, in the order they were
+    /// said.
     async fn records(&self, days: Days) -> Result<Vec<Record>>;
 
-    /// The last records of a conversation, at most so many, each key once in its last wording, in the order they were said.
+    /// The last records of a conversation, at most so many, each key once in its last wording, in
+    /// the order they were said.
     async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
 
-    /// What the records of a conversation on these local days come to, as far as those who added them have told. Cheap: whoever
-    /// has read them asks it to know whether somebody else has added to them since.
+    /// What the records of a conversation on these local days come to, as far as those who added
+    /// them have told. Cheap: whoever has read them asks it to know whether somebody else has added
+    /// to them since.
     async fn said_in(&self, conversation: &str, days: Days) -> Result<Digest>;
 
-    /// Takes the records of a conversation away, all wordings of them, from these local days: the one exception to keeping
-    /// everything, for somebody who asks to be forgotten. Returns how many there were.
+    /// Takes the records of a conversation away, all wordings of them, from these local days: the
+    /// one exception to keeping everything, for somebody who asks to be forgotten. Returns how many
+    /// there were.
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize>;
 
-    /// Takes out of every file what is to be forgotten, and takes away whatever was derived from it and can be made anew; with
-    /// `dry`, only says what that would change. Where it was cut short, the same call finishes it.
+    /// Takes out of every file what is to be forgotten, and takes away whatever was derived from it
+    /// and can be made anew; with `dry`, only says what that would change. Where it was cut short,
+    /// the same call finishes it.
     async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>>;
 
     /// Every session that has records, or those of these days, by day, conversation and name.
@@ -555,7 +600,11 @@ pub trait Store: passages::Passages {
     async fn bad_records(&self) -> Result<Vec<(DocPath, BadLine)>>;
 
     /// Appends versions of summaries, if the summaries still stand at `after`.
-    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position>;
+    async fn add_summaries(
+        &self,
+        summaries: &[Summary],
+        after: Option<Position>,
+    ) -> Result<Position>;
 
     /// The newest version of each summary asked for, without its text, by first day and period.
     async fn heads(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)>;
@@ -569,17 +618,26 @@ pub trait Store: passages::Passages {
     /// A model's answer to that question, if it was kept.
     async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>>;
 
-    /// Keeps a model's answer, so that the question need not be paid for again. Only the newest are kept.
+    /// Keeps a model's answer, so that the question need not be paid for again. Only the newest are
+    /// kept.
     async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()>;
 
-    /// A note: something small that is private to this home and can be done without, such as what a session was given already.
+    /// A note: something small that is private to this home and can be done without, such as what a
+    /// session was given already.
     async fn note(&self, name: &DocPath) -> Result<Option<Vec<u8>>>;
 
     /// Puts a note in place, whole. It waits for nobody.
     async fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Appends a line to a note, durably if that is wanted. It waits for nobody. Past `most_bytes` the older half goes.
-    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, flush: bool) -> Result<()>;
+    /// Appends a line to a note, durably if that is wanted. It waits for nobody. Past `most_bytes`
+    /// the older half goes.
+    async fn add_note(
+        &self,
+        name: &DocPath,
+        line: &str,
+        most_bytes: u64,
+        flush: bool,
+    ) -> Result<()>;
 
     /// The notes in a folder, with when each was last written, in seconds since 1970.
     async fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>>;
@@ -590,12 +648,14 @@ pub trait Store: passages::Passages {
     /// The key for the marks of hidden secrets; `None` if this home has none yet.
     async fn marker_key(&self) -> Result<Option<MarkerKey>>;
 
-    /// Sets the key for the marks of hidden secrets, durably and without a trace in any snapshot; without `replace` only if
-    /// there is none. Returns the key that holds now: processes that set one at the same time all get the same.
+    /// Sets the key for the marks of hidden secrets, durably and without a trace in any snapshot;
+    /// without `replace` only if there is none. Returns the key that holds now: processes that set
+    /// one at the same time all get the same.
     async fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey>;
 
-    /// Takes this home to bring a whole memory in, and says what is there. Where something is there, nothing is changed; else nobody
-    /// uses it until it is whole, where a home can keep others out.
+    /// Takes this home to bring a whole memory in, and says what is there. Where something is
+    /// there, nothing is changed; else nobody uses it until it is whole, where a home can keep
+    /// others out.
     async fn begin_filling(&self) -> Result<Ground>;
 
     /// The memory that was brought in is whole.
@@ -604,19 +664,23 @@ pub trait Store: passages::Passages {
     /// It is not, and nobody is at it any more: whoever begins anew need not wait.
     async fn stop_filling(&self) -> Result<()>;
 
-    /// The right to be the only one at some long work, until it is dropped or the process dies; `None` if somebody has it.
+    /// The right to be the only one at some long work, until it is dropped or the process dies;
+    /// `None` if somebody has it.
     async fn claim(&self, work: &str) -> Result<Option<Claimed>>;
 
-    /// Those of `paths` that exist and are not as they were when last seen, with what they look like now.
+    /// Those of `paths` that exist and are not as they were when last seen, with what they look
+    /// like now.
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;
 
-    /// Documents below a folder that were looked at and are not there any more, as far as the home remembers; told once.
+    /// Documents below a folder that were looked at and are not there any more, as far as the home
+    /// remembers; told once.
     async fn gone(&self, under: &str) -> Result<Vec<DocPath>>;
 
     /// Notes that these documents were looked at. Forgetting it costs only another look.
     async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()>;
 
-    /// Looks for what only the home can see: whether what it derived still agrees with what it keeps.
+    /// Looks for what only the home can see: whether what it derived still agrees with what it
+    /// keeps.
     async fn inspect(&self) -> Result<Vec<Finding>>;
 
     /// Makes everything derived anew and says how many events it covers.
@@ -625,31 +689,41 @@ pub trait Store: passages::Passages {
     /// What the home had to mend when it was opened, for a person, oldest first.
     async fn mended(&self) -> Vec<String>;
 
-    /// Who keeps the turns of conversations in order between processes; `None` where only locks of one process do, as in a vault.
+    /// Who keeps the turns of conversations in order between processes; `None` where only locks of
+    /// one process do, as in a vault.
     fn order(&self) -> Option<&dyn Order> {
         None
     }
 }
 
-/// The order of a conversation's turns between processes that share a home: whether a turn that was kept is being remembered, and
-/// by whom. Whoever dies is waited for no longer than their lease.
+/// The order of a conversation's turns between processes that share a home: whether a turn that was
+/// kept is being remembered, and by whom. Whoever dies is waited for no longer than their lease.
 #[async_trait]
 pub trait Order: Send + Sync {
-    /// Keeps records, as [`Store::add_records`] does, of exchanges that are about to be remembered: whoever can see them sees also that
-    /// their conversations are awaited. Had it been said before, somebody who remembers meanwhile could take it for done; said after,
-    /// nobody would know of it if we died in between.
+    /// Keeps records, as [`Store::add_records`] does, of exchanges that are about to be remembered:
+    /// whoever can see them sees also that their conversations are awaited. Had it been said
+    /// before, somebody who remembers meanwhile could take it for done; said after, nobody would
+    /// know of it if we died in between.
     async fn add_awaited(&self, records: Vec<Record>, lease: Duration) -> Result<Added>;
 
     /// Whether an exchange that was kept is about to be remembered.
     async fn is_awaited(&self, conversation: &str) -> Result<bool>;
 
-    /// Takes the conversation, to be the only one who remembers it until the lease ends; `None` if somebody else has it. Whoever has
-    /// it takes it again to keep it. The answer is how often something was kept in it so far.
+    /// Takes the conversation, to be the only one who remembers it until the lease ends; `None` if
+    /// somebody else has it. Whoever has it takes it again to keep it. The answer is how often
+    /// something was kept in it so far.
     async fn take(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
 
-    /// Gives the conversation back. With `again`, something in it is to be looked at again then; else, if nothing was kept in it
-    /// but what was `known` when it was taken, nothing waits in it any more.
-    async fn release(&self, conversation: &str, who: &str, known: i64, again: Option<Duration>) -> Result<()>;
+    /// Gives the conversation back. With `again`, something in it is to be looked at again then;
+    /// else, if nothing was kept in it but what was `known` when it was taken, nothing waits in it
+    /// any more.
+    async fn release(
+        &self,
+        conversation: &str,
+        who: &str,
+        known: i64,
+        again: Option<Duration>,
+    ) -> Result<()>;
 }
 
 /// A state of the documents that can be gone back to.
@@ -675,8 +749,8 @@ pub trait History: Send + Sync {
     /// The snapshots, newest first.
     async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>>;
 
-    /// The files of a snapshot that differ from the files now, with what they were then. `None` as bytes: the
-    /// file was not there.
+    /// The files of a snapshot that differ from the files now, with what they were then. `None` as
+    /// bytes: the file was not there.
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
 
     /// The snapshots that changed a document, newest first.
@@ -697,7 +771,8 @@ pub trait History: Send + Sync {
     /// Makes every snapshot anew without what is to be forgotten. Their ids change.
     async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten>;
 
-    /// Puts what the snapshots hold together, so that the past takes little room. Not at once with [`History::rewrite`].
+    /// Puts what the snapshots hold together, so that the past takes little room. Not at once with
+    /// [`History::rewrite`].
     async fn pack(&self) -> Result<()> {
         Ok(())
     }
@@ -727,13 +802,14 @@ pub trait History: Send + Sync {
         Err(Error::NoHistory("this home has no other machines".into()))
     }
 
-    /// Finishes putting a merge in place that was cut short while its files were written; whether there was one.
+    /// Finishes putting a merge in place that was cut short while its files were written; whether
+    /// there was one.
     async fn resume_join(&self) -> Result<Option<Joined>> {
         Ok(None)
     }
 
-    /// The other machine's key for the marks of hidden secrets, if its vault is a folder of the same person on this machine.
-    /// No snapshot carries it.
+    /// The other machine's key for the marks of hidden secrets, if its vault is a folder of the
+    /// same person on this machine. No snapshot carries it.
     async fn other_marker_key(&self, fork: &Fork) -> Option<MarkerKey> {
         let _ = fork;
         None

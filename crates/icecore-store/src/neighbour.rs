@@ -1,14 +1,17 @@
 //! Files of other programs: read, and put in place whole.
 //!
-//! A file is written beside its place, flushed and renamed, so that its owner sees what was there or what is there now. Its
-//! mode and owner stay. A link is followed to the file it stands for, as with settings that people keep elsewhere; that file
-//! changes, not the link. What changed since it was read is not written over.
+//! A file is written beside its place, flushed and renamed, so that its owner sees what was there
+//! or what is there now. Its mode and owner stay. A link is followed to the file it stands for, as
+//! with settings that people keep elsewhere; that file changes, not the link. What changed since it
+//! was read is not written over.
 #![expect(clippy::disallowed_methods, reason = "this is the door to other programs' files")]
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 
 use crate::vault::door::fault;
@@ -23,10 +26,20 @@ pub fn target(path: &Path) -> Result<PathBuf> {
     for _ in 0..MOST_LINKS {
         match fs::read_link(&place) {
             Ok(link) => place = place.parent().unwrap_or(Path::new("")).join(link),
-            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                // Folders on the way may be links too, or not be there yet; one file is to have one name all the time.
-                let known = place.ancestors().skip(1).find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
-                let settled = known.and_then(|(above, found)| Some(found.join(place.strip_prefix(above).ok()?)));
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory
+                ) =>
+            {
+                // Folders on the way may be links too, or not be there yet; one file is to have one
+                // name all the time.
+                let known = place
+                    .ancestors()
+                    .skip(1)
+                    .find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+                let settled = known
+                    .and_then(|(above, found)| Some(found.join(place.strip_prefix(above).ok()?)));
                 return Ok(settled.unwrap_or(place));
             }
             Err(error) => return Err(fault("looking at", &place, error)),
@@ -40,31 +53,37 @@ pub fn read(place: &Path) -> Result<Option<Vec<u8>>> {
     match fs::metadata(place) {
         Ok(found) if !found.is_file() => return Err(Error::NotAFile(place.to_owned())),
         Ok(_) => {}
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(fault("reading", place, error)),
     }
     fs::read(place).map(Some).map_err(|error| fault("reading", place, error))
 }
 
-/// Puts a file in place, if what is there is still what was `read`. A new one gets `mode`. Returns the folders that had to be
-/// made for it, outermost first.
+/// Puts a file in place, if what is there is still what was `read`. A new one gets `mode`. Returns
+/// the folders that had to be made for it, outermost first.
 pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result<Vec<PathBuf>> {
-    let Some(name) = place.file_name() else { return Err(fault("writing", place, ErrorKind::InvalidInput.into())) };
-    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Some(name) = place.file_name() else {
+        return Err(fault("writing", place, ErrorKind::InvalidInput.into()));
+    };
+    let folder =
+        place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let made = make_folders(folder, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
     hidden.push(format!(".icecore-{}", std::process::id()));
     let temporary = folder.join(hidden);
     let written = (|| {
-        let mut file = match OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary) {
-            // One that was left by somebody of the same number who died.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                fs::remove_file(&temporary)?;
-                OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)
-            }
-            opened => opened,
-        }?;
+        let mut file =
+            match OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary) {
+                // One that was left by somebody of the same number who died.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    fs::remove_file(&temporary)?;
+                    OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)
+                }
+                opened => opened,
+            }?;
         if let Ok(found) = fs::metadata(place) {
             let own = file.metadata()?;
             if (own.uid(), own.gid()) != (found.uid(), found.gid()) {
@@ -91,7 +110,8 @@ pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result
     Ok(made)
 }
 
-/// Writes over a file that is another program's for the moment, and that it puts into its place itself.
+/// Writes over a file that is another program's for the moment, and that it puts into its place
+/// itself.
 pub fn fill(place: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(place, bytes).map_err(|error| fault("writing", place, error))
 }
@@ -107,7 +127,8 @@ pub fn remove(place: &Path, read: &[u8]) -> Result<()> {
     flushed(place.parent().unwrap_or(Path::new(".")))
 }
 
-/// Takes folders away that have nothing in them, innermost first; one that has something in it stays, and those above it.
+/// Takes folders away that have nothing in them, innermost first; one that has something in it
+/// stays, and those above it.
 pub fn remove_empty(folders: &[PathBuf]) {
     for folder in folders.iter().rev() {
         if fs::remove_dir(folder).is_err() {
@@ -117,7 +138,10 @@ pub fn remove_empty(folders: &[PathBuf]) {
 }
 
 fn make_folders(folder: &Path, mode: u32) -> Result<Vec<PathBuf>> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).collect();
+    let missing: Vec<&Path> = folder
+        .ancestors()
+        .take_while(|above| !above.as_os_str().is_empty() && !above.exists())
+        .collect();
     let mut made = Vec::new();
     for above in missing.into_iter().rev() {
         match DirBuilder::new().mode(mode).create(above) {
@@ -132,5 +156,7 @@ fn make_folders(folder: &Path, mode: u32) -> Result<Vec<PathBuf>> {
 
 fn flushed(folder: &Path) -> Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| fault("flushing", folder, error))
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| fault("flushing", folder, error))
 }

@@ -1,5 +1,5 @@
-//! What a home must be able to do for search: hand out passages, postings and vectors. Which passage stands first is
-//! the domain's to say.
+//! What a home must be able to do for search: hand out passages, postings and vectors. Which
+//! passage stands first is the domain's to say.
 
 use std::sync::Arc;
 
@@ -23,13 +23,17 @@ pub(crate) const FOLDERS: [(&str, bool); 8] = [
     ("conversations", true),
     (layout::TOOL, true),
 ];
-/// Everything is made anew when there are more gone passages than this, and more of them than others.
+/// Everything is made anew when there are more gone passages than this, and more of them than
+/// others.
 pub(crate) const MANY_GONE: u32 = 1_000;
 
 /// Whether passages are cut from a document of that name.
 pub(crate) fn is_searched(path: &DocPath) -> bool {
     let is_in = |(folder, deep): &(&str, bool)| {
-        let name = path.as_str().strip_prefix(folder.trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
+        let name = path
+            .as_str()
+            .strip_prefix(folder.trim_end_matches('/'))
+            .and_then(|rest| rest.strip_prefix('/'));
         name.is_some_and(|name| *deep || !name.contains('/'))
     };
     FOLDERS.iter().any(is_in) && passage::is_source(path)
@@ -65,7 +69,8 @@ pub struct Embedded {
 /// The searchable side of a home.
 #[async_trait]
 pub trait Passages: Send + Sync {
-    /// Takes in what is new since the last time. With `anew`, everything again; vectors of words that are still there stay.
+    /// Takes in what is new since the last time. With `anew`, everything again; vectors of words
+    /// that are still there stay.
     async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn>;
 
     /// Every passage's few numbers, as of the last taking in.
@@ -95,17 +100,22 @@ pub trait Passages: Send + Sync {
     /// The signs of every passage's vector, by number; all zero where there is none.
     async fn signs(&self) -> Result<Arc<Vec<Signs>>>;
 
-    /// Whether this home is better asked for the nearest of so many passages than for the signs of all of them.
+    /// Whether this home is better asked for the nearest of so many passages than for the signs of
+    /// all of them.
     fn finds_nearest(&self, _passages: u32) -> bool {
         false
     }
 
-    /// The passages whose signs differ least from these, with in how many places: at most so many, the nearest first, and of
-    /// equally near ones the lowest number. Those without a vector are not among them.
+    /// The passages whose signs differ least from these, with in how many places: at most so many,
+    /// the nearest first, and of equally near ones the lowest number. Those without a vector are
+    /// not among them.
     async fn nearest(&self, to: &Signs, most: usize) -> Result<Vec<(u32, u32)>> {
         let all = self.signs().await?;
-        let mut found: Vec<(u32, u32)> =
-            (0..).zip(all.iter()).filter(|(_, signs)| !signs.is_none()).map(|(number, signs)| (signs.hamming(to), number)).collect();
+        let mut found: Vec<(u32, u32)> = (0..)
+            .zip(all.iter())
+            .filter(|(_, signs)| !signs.is_none())
+            .map(|(number, signs)| (signs.hamming(to), number))
+            .collect();
         found.sort_unstable();
         found.truncate(most);
         Ok(found.into_iter().map(|(distance, number)| (number, distance)).collect())
@@ -114,7 +124,10 @@ pub trait Passages: Send + Sync {
     /// The signs of these passages' vectors; all zero where there is none.
     async fn signs_of(&self, numbers: &[u32]) -> Result<Vec<Signs>> {
         let all = self.signs().await?;
-        Ok(numbers.iter().map(|&number| all.get(number as usize).copied().unwrap_or(Signs::NONE)).collect())
+        Ok(numbers
+            .iter()
+            .map(|&number| all.get(number as usize).copied().unwrap_or(Signs::NONE))
+            .collect())
     }
 
     /// Keeps vectors of passages, for as long as their words stay the same.
@@ -124,8 +137,11 @@ pub trait Passages: Send + Sync {
     async fn without_vector(&self, most: usize) -> Result<Vec<u32>> {
         let (corpus, signs) = (self.corpus().await?, self.signs().await?);
         let lacks = |number: u32| signs.get(number as usize).is_none_or(Signs::is_none);
-        let mut missing: Vec<(i64, u32)> =
-            corpus.all().filter(|(number, _)| lacks(*number)).map(|(number, row)| (row.at, number)).collect();
+        let mut missing: Vec<(i64, u32)> = corpus
+            .all()
+            .filter(|(number, _)| lacks(*number))
+            .map(|(number, row)| (row.at, number))
+            .collect();
         missing.sort_unstable_by(|a, b| b.cmp(a));
         Ok(missing.into_iter().take(most).map(|(_, number)| number).collect())
     }

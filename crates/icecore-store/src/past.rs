@@ -1,4 +1,5 @@
-//! What the past says once something is forgotten: contents and notes of snapshots, as they are from then on.
+//! What the past says once something is forgotten: contents and notes of snapshots, as they are
+//! from then on.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
 //! The shelf: folders of files that came from elsewhere and can be got again, such as a model's.
 //!
-//! A folder is filled beside its place and put there at the end. Whoever looks sees what was there before or all of the
-//! new files; a process that dies on the way leaves at most a hidden folder, which the next one takes away.
+//! A folder is filled beside its place and put there at the end. Whoever looks sees what was there
+//! before or all of the new files; a process that dies on the way leaves at most a hidden folder,
+//! which the next one takes away.
 #![expect(clippy::disallowed_methods, reason = "this is the door for what is not the vault's")]
 
 use std::ffi::OsString;
@@ -23,8 +24,8 @@ pub struct Stage {
     _lock: File,
 }
 
-/// Takes a folder away with everything in it: first out of sight in one step, so that nobody finds half of it. False if it was not
-/// there.
+/// Takes a folder away with everything in it: first out of sight in one step, so that nobody finds
+/// half of it. False if it was not there.
 pub fn discard(folder: &Path) -> Result<bool> {
     let Some(name) = folder.file_name() else {
         return Err(fault("removing", folder, ErrorKind::InvalidInput.into()));
@@ -35,7 +36,9 @@ pub fn discard(folder: &Path) -> Result<bool> {
     let gone = folder.with_file_name(hidden);
     // One that was left by somebody who died on the way.
     match fs::remove_dir_all(&gone) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault("removing", &gone, error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(fault("removing", &gone, error));
+        }
         _ => {}
     }
     match fs::rename(folder, &gone) {
@@ -57,11 +60,17 @@ impl Stage {
             Some(above) if !above.as_os_str().is_empty() => above.to_owned(),
             _ => PathBuf::from("."),
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(&above).map_err(|error| fault("making the folder", &above, error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&above)
+            .map_err(|error| fault("making the folder", &above, error))?;
         let lock = File::open(&above).map_err(|error| fault("opening", &above, error))?;
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { vault: above }),
-            Err(TryLockError::Error(error)) if !unlockable(&error) => return Err(fault("locking", &above, error)),
+            Err(TryLockError::Error(error)) if !unlockable(&error) => {
+                return Err(fault("locking", &above, error));
+            }
             _ => {}
         }
         let mut hidden = OsString::from(".");
@@ -70,10 +79,15 @@ impl Stage {
         let folder = above.join(hidden);
         // What is there was left by somebody who died: nobody else holds the lock.
         match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault("removing", &folder, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(fault("removing", &folder, error));
+            }
             _ => {}
         }
-        DirBuilder::new().mode(0o700).create(&folder).map_err(|error| fault("making the folder", &folder, error))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .map_err(|error| fault("making the folder", &folder, error))?;
         Ok(Self { target: target.to_owned(), above, folder, _lock: lock })
     }
 
@@ -83,7 +97,12 @@ impl Stage {
         if Path::new(name).file_name().is_none_or(|last| last != name) {
             return Err(fault("writing", &place, ErrorKind::InvalidInput.into()));
         }
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place).map_err(|error| fault("writing", &place, error))
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&place)
+            .map_err(|error| fault("writing", &place, error))
     }
 
     /// Where a file of that name is for now.
@@ -93,16 +112,18 @@ impl Stage {
 
     /// Gives a file another name.
     pub fn rename(&self, name: &str, other: &str) -> Result<()> {
-        fs::rename(self.place(name), self.place(other)).map_err(|error| fault("renaming", &self.place(name), error))
+        fs::rename(self.place(name), self.place(other))
+            .map_err(|error| fault("renaming", &self.place(name), error))
     }
 
     /// Takes a file away again.
     pub fn remove(&self, name: &str) -> Result<()> {
-        fs::remove_file(self.place(name)).map_err(|error| fault("removing", &self.place(name), error))
+        fs::remove_file(self.place(name))
+            .map_err(|error| fault("removing", &self.place(name), error))
     }
 
-    /// Puts the files in their place: `last` after all others, so that where it is, they are. Files of other names that are
-    /// there already stay.
+    /// Puts the files in their place: `last` after all others, so that where it is, they are. Files
+    /// of other names that are there already stay.
     pub fn settle(self, last: &str) -> Result<()> {
         let failed = |error| fault("flushing", &self.folder, error);
         let mut names = Vec::new();
@@ -113,7 +134,9 @@ impl Stage {
         }
         File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
         let put = |error| fault("filling", &self.target, error);
-        if fs::symlink_metadata(&self.target).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        if fs::symlink_metadata(&self.target)
+            .is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
             fs::rename(&self.folder, &self.target).map_err(put)?;
         } else {
             names.sort_by_key(|name| name == last);
@@ -132,7 +155,9 @@ impl Drop for Stage {
     }
 }
 
-/// Some file systems have no locks, or none for folders; there two can get in each other's way, and one of them then fails.
+/// Some file systems have no locks, or none for folders; there two can get in each other's way, and
+/// one of them then fails.
 fn unlockable(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unsupported) || error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error())
+    matches!(error.kind(), ErrorKind::Unsupported)
+        || error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error())
 }

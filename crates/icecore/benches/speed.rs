@@ -1,5 +1,10 @@
-//! How fast: the figures of docs/benchmarks.md, each beside a reference measured in the same run on the same disk.
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and prints")]
+//! How fast: the figures of docs/benchmarks.md, each beside a reference measured in the same run on
+//! the same disk.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a benchmark reads the clock and prints"
+)]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails loudly")]
 
 #[path = "speed/assistants.rs"]
@@ -50,9 +55,13 @@ fn ledger(many: usize) -> String {
         if n > 0 && n % 100 == 0 {
             day = day.checked_add(1.day()).unwrap();
         }
-        let ts = Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n / 60 % 60, n % 60)).unwrap().moment;
+        let ts = Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n / 60 % 60, n % 60))
+            .unwrap()
+            .moment;
         let kind = Kind::ALL[n % Kind::ALL.len()];
-        let content = format!("Something number {n} was learnt about the project and its many moving parts in the office");
+        let content = format!(
+            "Something number {n} was learnt about the project and its many moving parts in the office"
+        );
         let number = u32::try_from(n % 100).unwrap() + 1;
         let mut draft = Draft::new(ts, kind, Priority::ALL[n % 4], content);
         draft.entity = Some(format!("thing_{}", n % 50));
@@ -86,7 +95,15 @@ fn time(rounds: usize, mut work: impl FnMut()) -> Duration {
 }
 
 fn run(command: &mut Command) {
-    assert!(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+    assert!(
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 fn icecore(root: &Path, arguments: &[&str]) -> Command {
@@ -115,11 +132,15 @@ fn row(what: &str, took: Duration, against: &str) {
 }
 
 fn ratio(took: Duration, reference: Duration, what: &str) -> String {
-    format!("{:.2} × {what} ({:.2} ms)", took.as_secs_f64() / reference.as_secs_f64(), reference.as_secs_f64() * 1e3)
+    format!(
+        "{:.2} × {what} ({:.2} ms)",
+        took.as_secs_f64() / reference.as_secs_f64(),
+        reference.as_secs_f64() * 1e3
+    )
 }
 
-/// The sections of the benchmark, by the name that runs one alone: `cargo bench -p icecore --bench speed -- packs`.
-/// A section and its name.
+/// The sections of the benchmark, by the name that runs one alone: `cargo bench -p icecore --bench
+/// speed -- packs`. A section and its name.
 type Named = (&'static str, fn(&Path));
 
 const SECTIONS: &[Named] = &[
@@ -145,11 +166,19 @@ fn main() {
         bare_append(Path::new(&file));
         return;
     }
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let known = |name: &String| SECTIONS.iter().any(|(section, _)| section == name);
-    assert!(wanted.iter().all(known), "sections are {:?}", SECTIONS.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert!(
+        wanted.iter().all(known),
+        "sections are {:?}",
+        SECTIONS.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
     println!("| what | median | against |\n|---|---|---|");
-    for (_, section) in SECTIONS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)) {
+    for (_, section) in SECTIONS
+        .iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
+    {
         let folder = tempfile::TempDir::new().unwrap();
         section(folder.path());
     }
@@ -166,13 +195,30 @@ fn ledgers(folder: &Path) {
     let bare = time(200, || bare_append(&scratch));
     let open = Vault::open(&small).unwrap();
     let now = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-    let append = time(200, || drop(block_on(open.append(vec![Draft::new(now, Kind::Fact, Priority::P2, "x".repeat(150))], None)).unwrap()));
-    row("a durable append, vault open, 10,000 events", append, &ratio(append, bare, "a bare append + flush"));
+    let append = time(200, || {
+        drop(
+            block_on(
+                open.append(vec![Draft::new(now, Kind::Fact, Priority::P2, "x".repeat(150))], None),
+            )
+            .unwrap(),
+        )
+    });
+    row(
+        "a durable append, vault open, 10,000 events",
+        append,
+        &ratio(append, bare, "a bare append + flush"),
+    );
 
     let this = std::env::current_exe().unwrap();
     let process = time(60, || run(Command::new(&this).env("ICECORE_BENCH_APPEND", &scratch)));
-    let remember = time(60, || run(&mut icecore(&small, &["remember", "The office moved to Hamburg in the spring"])));
-    row("`icecore remember`, whole process, 10,000 events", remember, &ratio(remember, process, "a process that appends + flushes"));
+    let remember = time(60, || {
+        run(&mut icecore(&small, &["remember", "The office moved to Hamburg in the spring"]))
+    });
+    row(
+        "`icecore remember`, whole process, 10,000 events",
+        remember,
+        &ratio(remember, process, "a process that appends + flushes"),
+    );
 
     let text = ledger(100_000);
     let load = time(9, || assert_eq!(Ledger::read(text.as_bytes(), None).entries().len(), 100_000));
@@ -183,24 +229,38 @@ fn ledgers(folder: &Path) {
     let big = vault(folder, "hundred-thousand", 100_000);
     let reindex = time(3, || run(&mut icecore(&big, &["reindex"])));
     let reindex_tenth = time(5, || run(&mut icecore(&small, &["reindex"])));
-    row("`icecore reindex`, 100,000 events", reindex, &ratio(reindex, reindex_tenth, "10,000 events"));
+    row(
+        "`icecore reindex`, 100,000 events",
+        reindex,
+        &ratio(reindex, reindex_tenth, "10,000 events"),
+    );
 
     let status_big = time(30, || run(&mut icecore(&big, &["status"])));
-    row("`icecore status`, 100,000 events", status_big, &ratio(status_big, status, "10,000 events"));
-    let remember_big = time(30, || run(&mut icecore(&big, &["remember", "The office moved to Hamburg"])));
-    row("`icecore remember`, 100,000 events", remember_big, &ratio(remember_big, remember, "10,000 events"));
+    row(
+        "`icecore status`, 100,000 events",
+        status_big,
+        &ratio(status_big, status, "10,000 events"),
+    );
+    let remember_big =
+        time(30, || run(&mut icecore(&big, &["remember", "The office moved to Hamburg"])));
+    row(
+        "`icecore remember`, 100,000 events",
+        remember_big,
+        &ratio(remember_big, remember, "10,000 events"),
+    );
 }
 
 /// What somebody says: about so many words, never quite the same.
 fn said(n: usize, words: usize) -> String {
     const WORDS: &[&str] = &[
-        "cascade", "index", "deploy", "invoice", "garden", "meeting", "budget", "printer", "schema", "holiday", "kitchen", "release",
-        "customer", "parser", "train", "report",
+        "cascade", "index", "deploy", "invoice", "garden", "meeting", "budget", "printer",
+        "schema", "holiday", "kitchen", "release", "customer", "parser", "train", "report",
     ];
     let mut text = String::new();
     let mut state = n as u64 * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407;
     for at in 0..words {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let word = WORDS[usize::try_from(state >> 60).unwrap()];
         text.push_str(if at % 9 == 0 { "We looked at the " } else { "and the " });
         text.push_str(word);
@@ -209,7 +269,8 @@ fn said(n: usize, words: usize) -> String {
     format!("{}{n}.", text)
 }
 
-/// A line of an import: the `n`-th message of a session that began at nine and goes on for half a minute each.
+/// A line of an import: the `n`-th message of a session that began at nine and goes on for half a
+/// minute each.
 fn message(day: Date, session: usize, n: usize, words: usize) -> String {
     let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
     let seconds = 9 * 3_600 + session * 7_200 + n * 30;
@@ -258,8 +319,9 @@ fn import(memory: &Memory, lines: impl Iterator<Item = String>) -> usize {
     taken
 }
 
-/// A vault with so many sessions, three a day up to today, and a summary of everything that is over. The summaries are
-/// written straight into the store: pressing ten thousand sessions is measured elsewhere, by the year and by the night.
+/// A vault with so many sessions, three a day up to today, and a summary of everything that is
+/// over. The summaries are written straight into the store: pressing ten thousand sessions is
+/// measured elsewhere, by the year and by the night.
 fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathBuf {
     let today = Timestamp::now().in_tz("UTC").unwrap().date();
     let vault = bare_vault(folder, name);
@@ -269,8 +331,11 @@ fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathB
     let lines = (0..sessions).flat_map(|session| (0..messages).map(move |n| (session, n)));
     let lines = lines.map(|(session, n)| message(of(session).0, of(session).1, n, 9));
     assert_eq!(import(&open, lines), sessions * messages);
-    let stats: HashMap<SessionKey, SessionStat> =
-        block_on(vault.sessions(None)).unwrap().into_iter().map(|stat| (stat.key.clone(), stat)).collect();
+    let stats: HashMap<SessionKey, SessionStat> = block_on(vault.sessions(None))
+        .unwrap()
+        .into_iter()
+        .map(|stat| (stat.key.clone(), stat))
+        .collect();
     let now = Moment::read(&Timestamp::now().to_string()).unwrap().moment;
     let mut periods: BTreeSet<Period> = BTreeSet::new();
     for n in 0..sessions {
@@ -289,7 +354,11 @@ fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathB
                 Tier::Month | Tier::Year => 50,
             };
             let session = if let Period::Session { day, number } = period {
-                Some(SessionKey { day, conversation: "work".into(), session: Some(format!("s{}", number - 1)) })
+                Some(SessionKey {
+                    day,
+                    conversation: "work".into(),
+                    session: Some(format!("s{}", number - 1)),
+                })
             } else {
                 None
             };
@@ -328,17 +397,31 @@ fn packs(folder: &Path) {
     let start = Instant::now();
     let small = history(folder, "short", 100, 100);
     let big = history(folder, "long", 10_000, 100);
-    println!("| (a vault with 1,000,000 messages in 10,000 sessions was made in {:.0} s) | | |", start.elapsed().as_secs_f64());
+    println!(
+        "| (a vault with 1,000,000 messages in 10,000 sessions was made in {:.0} s) | | |",
+        start.elapsed().as_secs_f64()
+    );
     let bare = time(30, || run(&mut icecore(&small, &["--version"])));
     for kind in ["upload", "pyramid"] {
         let short = time(20, || run(&mut icecore(&small, &["pack", kind])));
         let long = time(20, || run(&mut icecore(&big, &["pack", kind])));
-        row(&format!("`icecore pack {kind}`, cold, 100 sessions"), short, &ratio(short, bare, "`icecore --version`"));
-        row(&format!("`icecore pack {kind}`, cold, 10,000 sessions, 1,000,000 messages"), long, &ratio(long, short, "100 sessions"));
+        row(
+            &format!("`icecore pack {kind}`, cold, 100 sessions"),
+            short,
+            &ratio(short, bare, "`icecore --version`"),
+        );
+        row(
+            &format!("`icecore pack {kind}`, cold, 10,000 sessions, 1,000,000 messages"),
+            long,
+            &ratio(long, short, "100 sessions"),
+        );
     }
     let today: Vec<Summary> = {
         let vault = Vault::open(&big).unwrap();
-        let day = |summary: Summary, n: u32| Summary { period: Period::Session { day: date(2026, 2, 13), number: n }, ..summary };
+        let day = |summary: Summary, n: u32| Summary {
+            period: Period::Session { day: date(2026, 2, 13), number: n },
+            ..summary
+        };
         let sessions = block_on(vault.summaries(&SummaryQuery::tier(Tier::Session))).unwrap();
         (1..).zip(sessions).map(|(n, summary)| day(summary, n)).collect()
     };
@@ -346,7 +429,11 @@ fn packs(folder: &Path) {
     let all = Upload { today, ..Upload::default() };
     let few = time(9, || drop(upload::upload(date(2026, 2, 13), &some, 35_840)));
     let many = time(9, || drop(upload::upload(date(2026, 2, 13), &all, 35_840)));
-    row("fitting 10,000 sessions of one day into a package, in process", many, &ratio(many, few, "10 sessions"));
+    row(
+        "fitting 10,000 sessions of one day into a package, in process",
+        many,
+        &ratio(many, few, "10 sessions"),
+    );
 }
 
 /// A year of twenty messages a day, every night pressed, without a model.
@@ -359,7 +446,8 @@ fn a_year(folder: &Path) {
         let day = first.checked_add(i64::from(n).days()).unwrap();
         let lines = (0..20).map(|n| message(day, n / 10, n, 30));
         assert_eq!(import(&memory(&vault, hour(day, 20)), lines), 20);
-        block_on(memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {})).unwrap();
+        block_on(memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {}))
+            .unwrap();
         if n % 91 == 90 {
             quarters.push(start.elapsed() - quarters.iter().sum::<Duration>());
         }
@@ -375,7 +463,9 @@ fn a_year(folder: &Path) {
 /// Bulk import, files and index together, and the index alone.
 fn imports(folder: &Path) {
     const MANY: usize = 200_000;
-    let lines = || (0..MANY).map(|n| message(before(date(2026, 2, 13), n / 274), n % 274 / 100, n % 100, 20));
+    let lines = || {
+        (0..MANY).map(|n| message(before(date(2026, 2, 13), n / 274), n % 274 / 100, n % 100, 20))
+    };
     let text: Vec<String> = lines().collect();
     let plain = Instant::now();
     for (n, day) in text.chunks(274).enumerate() {
@@ -390,28 +480,45 @@ fn imports(folder: &Path) {
     let new = import(&open, text.into_iter());
     let took = start.elapsed();
     let per_second = |took: Duration| new as f64 / took.as_secs_f64();
-    let against = format!("{:.0} messages a second; {}", per_second(took), ratio(took, plain, "plain files, one a day, each flushed"));
+    let against = format!(
+        "{:.0} messages a second; {}",
+        per_second(took),
+        ratio(took, plain, "plain files, one a day, each flushed")
+    );
     row(&format!("bulk import of {new} messages, files and index"), took, &against);
     let start = Instant::now();
     block_on(vault.rebuild(&|_, _| {})).unwrap();
     let rebuilt = start.elapsed();
-    row("the index of them made anew", rebuilt, &format!("{:.0} messages a second", per_second(rebuilt)));
+    row(
+        "the index of them made anew",
+        rebuilt,
+        &format!("{:.0} messages a second", per_second(rebuilt)),
+    );
     let start = Instant::now();
     let again = import(&open, lines());
     let same = start.elapsed();
     assert_eq!(again, 0);
-    row("the same import again, nothing new", same, &format!("{:.0} messages a second", per_second(same)));
+    row(
+        "the same import again, nothing new",
+        same,
+        &format!("{:.0} messages a second", per_second(same)),
+    );
 }
 
 /// What the eye for secrets costs: on prose, on text that is full of telling words, and on numbers.
 fn gates(_: &Path) {
     let prose: String = (0..20_000).map(|n| said(n, 120) + "\n").collect();
-    let telling = "the token budget is 2000, password: required, key: value2, see https://a.example/b?c=d\n".repeat(100_000);
+    let telling =
+        "the token budget is 2000, password: required, key: value2, see https://a.example/b?c=d\n"
+            .repeat(100_000);
     let numbers = "{\"ts\":\"2026-02-13T09:30:00.123456Z\",\"id\":1700000000000001,\"n\":[4111,1111,1111,1112]}\n".repeat(100_000);
     for (what, text) in [("prose", prose), ("telling words", telling), ("numbers", numbers)] {
         let copied = time(11, || drop(std::hint::black_box(text.clone())));
         let took = time(11, || {
-            drop(std::hint::black_box(icecore_domain::secrets::redact(&text, &icecore_domain::secrets::MarkerKey::new([7; 32]))))
+            drop(std::hint::black_box(icecore_domain::secrets::redact(
+                &text,
+                &icecore_domain::secrets::MarkerKey::new([7; 32]),
+            )))
         });
         let speed = text.len() as f64 / 1e6 / took.as_secs_f64();
         row(
@@ -422,34 +529,43 @@ fn gates(_: &Path) {
     }
 }
 
-/// What one night costs when a day with three sessions was added, at one, ten and a hundred times the history.
+/// What one night costs when a day with three sessions was added, at one, ten and a hundred times
+/// the history.
 fn nights(folder: &Path) {
     let last = date(2026, 2, 10);
     let mut first = None;
     for days in [10, 100, 1_000] {
         let vault = bare_vault(folder, &format!("{days}-days"));
-        let lines = (0..days).rev().flat_map(|back| (0..15).map(move |n| message(before(last, back), n / 5, n, 30)));
+        let lines = (0..days)
+            .rev()
+            .flat_map(|back| (0..15).map(move |n| message(before(last, back), n / 5, n, 30)));
         import(&memory(&vault, hour(last, 20)), lines);
         let start = Instant::now();
-        block_on(memory(&vault, hour(last.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {})).unwrap();
+        block_on(memory(&vault, hour(last.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {}))
+            .unwrap();
         let building = start.elapsed();
         let mut times = Vec::new();
         for n in 1..=5 {
             let day = last.checked_add(i64::from(n).days()).unwrap();
             import(&memory(&vault, hour(day, 20)), (0..15).map(|n| message(day, n / 5, n, 30)));
             let start = Instant::now();
-            let ran = block_on(memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {})).unwrap();
+            let ran = block_on(
+                memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {}),
+            )
+            .unwrap();
             times.push(start.elapsed());
             assert!(ran.rolled.pressed.len() >= 4, "{:?}", ran.rolled.pressed);
         }
         let took = median(times);
         let against = ratio(took, *first.get_or_insert(took), "10 days");
-        let all = format!("{against}; pressing all of it at once took {:.1} s", building.as_secs_f64());
+        let all =
+            format!("{against}; pressing all of it at once took {:.1} s", building.as_secs_f64());
         row(&format!("one night after {days} days of three sessions"), took, &all);
     }
 }
 
-/// A clock that stands still but was not set by hand, so that everything takes the way it takes in life.
+/// A clock that stands still but was not set by hand, so that everything takes the way it takes in
+/// life.
 struct Standing(Timestamp);
 
 impl Clock for Standing {
@@ -458,21 +574,36 @@ impl Clock for Standing {
     }
 }
 
-/// The ledger of a busy life: `many` events up to `last`, forty a day, few of them permanent, promises mostly kept.
+/// The ledger of a busy life: `many` events up to `last`, forty a day, few of them permanent,
+/// promises mostly kept.
 fn lived(many: usize, last: Date) -> String {
     let mut text = String::new();
     let mut numbers: HashMap<Date, u32> = HashMap::new();
     for n in 0..many {
         let day = before(last, (many - 1 - n) / 40);
-        let ts = Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n % 40, n % 60)).unwrap().moment;
-        let kind = [Kind::Fact, Kind::Fact, Kind::Decision, Kind::Commitment, Kind::Preference, Kind::Fact, Kind::Relationship][n % 7];
+        let ts =
+            Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n % 40, n % 60)).unwrap().moment;
+        let kind = [
+            Kind::Fact,
+            Kind::Fact,
+            Kind::Decision,
+            Kind::Commitment,
+            Kind::Preference,
+            Kind::Fact,
+            Kind::Relationship,
+        ][n % 7];
         let priority = match n % 100 {
             0 if n % 5_000 == 0 => Priority::P0,
             0..20 => Priority::P1,
             20..80 => Priority::P2,
             _ => Priority::P3,
         };
-        let mut draft = Draft::new(ts, kind, priority, format!("{} number {n} of the harbour office", said(n, 6)));
+        let mut draft = Draft::new(
+            ts,
+            kind,
+            priority,
+            format!("{} number {n} of the harbour office", said(n, 6)),
+        );
         draft.entity = Some(format!("thing_{}", n % 400));
         draft.tags = vec![format!("tag{}", n % 30)];
         if kind == Kind::Commitment && n % 500 != 3 {
@@ -499,14 +630,19 @@ fn recall(folder: &Path) {
         fs::write(root.join("memory/ledger.jsonl"), lived(many, today)).unwrap();
         run(&mut icecore(&root, &["reindex"]));
         let took = time(30, || run(&mut icecore(&root, &["pack", "recall"])));
-        row(&format!("`icecore pack recall`, cold, {many} events"), took, &ratio(took, bare, "an empty ledger"));
+        row(
+            &format!("`icecore pack recall`, cold, {many} events"),
+            took,
+            &ratio(took, bare, "an empty ledger"),
+        );
         let now = format!("{}T12:00:00Z", before(today, 40));
         let took = time(5, || run(&mut icecore(&root, &["pack", "recall", "--now", &now])));
         row(&format!("`icecore pack recall` as of forty days ago, {many} events"), took, "");
     }
 }
 
-/// Nights over a short and over a very long ledger, in turn, so that whatever else the machine does is in both.
+/// Nights over a short and over a very long ledger, in turn, so that whatever else the machine does
+/// is in both.
 fn nights_in_turn(folder: &Path) {
     const NIGHTS: i32 = 15;
     let last = date(2026, 2, 10);
@@ -526,10 +662,16 @@ fn nights_in_turn(folder: &Path) {
         for (((_, vault, _), times), spent) in sizes.iter().zip(&mut times).zip(&mut spent) {
             let drafts = (0..50).map(|at| Draft {
                 entity: Some(format!("thing_{at}")),
-                ..Draft::new(ts, Kind::Fact, Priority::P2, format!("{} on the day {n}, {at}", said(at, 6)))
+                ..Draft::new(
+                    ts,
+                    Kind::Fact,
+                    Priority::P2,
+                    format!("{} on the day {n}, {at}", said(at, 6)),
+                )
             });
             block_on(vault.append(drafts.collect(), None)).unwrap();
-            // A day's events are hours old at night. Within the same second git would read everything that was written once more.
+            // A day's events are hours old at night. Within the same second git would read
+            // everything that was written once more.
             std::thread::sleep(Duration::from_millis(1_100));
             let before = processor();
             times.push(night(vault, day));
@@ -538,12 +680,16 @@ fn nights_in_turn(folder: &Path) {
     }
     let mut small = None;
     for (((many, _, first), times), spent) in sizes.iter().zip(times).zip(spent) {
-        let all: Vec<String> = times.iter().map(|took| format!("{:.0}", took.as_secs_f64() * 1e3)).collect();
+        let all: Vec<String> =
+            times.iter().map(|took| format!("{:.0}", took.as_secs_f64() * 1e3)).collect();
         let took = median(times);
         let against = ratio(took, *small.get_or_insert(took), "1,000 events");
         let spent = spent * 1e3 / f64::from(NIGHTS);
-        let told =
-            format!("{against}; {spent:.0} ms of processor; all: {}; the first night took {:.1} s", all.join(" "), first.as_secs_f64());
+        let told = format!(
+            "{against}; {spent:.0} ms of processor; all: {}; the first night took {:.1} s",
+            all.join(" "),
+            first.as_secs_f64()
+        );
         row(&format!("a night with 50 new events, {many} in the ledger"), took, &told);
     }
 }
@@ -559,7 +705,10 @@ fn night(vault: &Arc<Vault>, day: Date) -> Duration {
 
 /// A word of a made language, the lower numbers the more frequent ones.
 fn made_word(number: usize) -> String {
-    const SOUNDS: &[&str] = &["ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu", "pa", "de", "fi", "go", "hu", "ja"];
+    const SOUNDS: &[&str] = &[
+        "ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu", "pa", "de", "fi", "go", "hu",
+        "ja",
+    ];
     let mut word = String::new();
     let mut rest = number + 40;
     while rest > 0 {
@@ -574,11 +723,13 @@ struct Chance(u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
     }
 
-    /// A word as in a language: half of what is said are a few hundred words, of the others there are many thousands.
+    /// A word as in a language: half of what is said are a few hundred words, of the others there
+    /// are many thousands.
     fn word(&mut self) -> String {
         let share = (self.next() % 1_000_000) as f64 / 1e6;
         made_word((60_000_f64.powf(share) - 1.0) as usize)
@@ -598,7 +749,12 @@ fn talkative(folder: &Path, many: usize) -> Arc<Vault> {
             let words: Vec<String> = (0..8 + chance.next() % 40).map(|_| chance.word()).collect();
             let role = if n % 2 == 0 { "user" } else { "assistant" };
             let seconds = (n - from) * 60 % 80_000;
-            let ts = format!("{day}T{:02}:{:02}:{:02}+00:00", seconds / 3_600, seconds / 60 % 60, seconds % 60);
+            let ts = format!(
+                "{day}T{:02}:{:02}:{:02}+00:00",
+                seconds / 3_600,
+                seconds / 60 % 60,
+                seconds % 60
+            );
             text.push_str(&format!(
                 "{{\"ts\":\"{ts}\",\"conversation\":\"work\",\"session\":\"{day}-{}\",\"id\":\"m{n}\",\"role\":\"{role}\",\"text\":\"{}\",\"captured\":\"{ts}\"}}\n",
                 (n - from) / 20,
@@ -620,7 +776,12 @@ fn vectors_by_chance(vault: &Vault, many: usize) {
             .iter()
             .map(|&number| {
                 let mut chance = Chance(u64::from(number));
-                (number, vector::pack(&std::array::from_fn(|_| (chance.next() % 2_001) as f32 / 1_000.0 - 1.0)))
+                (
+                    number,
+                    vector::pack(&std::array::from_fn(|_| {
+                        (chance.next() % 2_001) as f32 / 1_000.0 - 1.0
+                    })),
+                )
             })
             .collect();
         block_on(vault.keep_vectors(&vectors)).unwrap();
@@ -629,13 +790,20 @@ fn vectors_by_chance(vault: &Vault, many: usize) {
 
 /// Where the tests keep the embedding model.
 fn model_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/model-venv/minilm")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("target/model-venv/minilm")
 }
 
-/// Search over small and large histories: taking in, questions in a warm process with and without vectors, and one from the shell.
+/// Search over small and large histories: taking in, questions in a warm process with and without
+/// vectors, and one from the shell.
 fn searches(folder: &Path) {
     let model = MiniLm::load(&model_folder()).expect("tests/model/install brings the model");
-    let query = time(50, || drop(model.embed(&["where did we put the spare key of the cellar door?"]).unwrap()));
+    let query = time(50, || {
+        drop(model.embed(&["where did we put the spare key of the cellar door?"]).unwrap())
+    });
     row("the vector of a question of eleven words", query, "");
     for many in [10_000, 100_000, 1_000_000] {
         let vault = talkative(folder, many);
@@ -644,16 +812,24 @@ fn searches(folder: &Path) {
         block_on(open.renew_passages(&|_, _| {})).unwrap();
         let taken = start.elapsed();
         let bytes = fs::metadata(vault.root().join(".icecore/search.db")).unwrap().len()
-            + fs::metadata(vault.root().join(".icecore/search.db-wal")).map_or(0, |found| found.len());
+            + fs::metadata(vault.root().join(".icecore/search.db-wal"))
+                .map_or(0, |found| found.len());
         let per_second = many as f64 / taken.as_secs_f64();
         row(
             &format!("{many} messages taken in"),
             taken,
-            &format!("{per_second:.0} messages a second, {} bytes of index a message", bytes / many as u64),
+            &format!(
+                "{per_second:.0} messages a second, {} bytes of index a message",
+                bytes / many as u64
+            ),
         );
         let mut chance = Chance(99);
         let questions: Vec<Looking> = (0..200)
-            .map(|_| Looking { text: (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" "), limit: 10, ..Looking::default() })
+            .map(|_| Looking {
+                text: (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" "),
+                limit: 10,
+                ..Looking::default()
+            })
             .collect();
         let asked = |finder: &Finder<'_>, what: &str| {
             let mut times: Vec<Duration> = questions
@@ -676,13 +852,18 @@ fn searches(folder: &Path) {
         vectors_by_chance(&vault, many);
         let finder = block_on(open.finder(Some(&model), &|_, _| {})).unwrap();
         asked(&finder, "vectors");
-        let cold = time(20, || run(&mut icecore(vault.root(), &["search", "--words", &questions[0].text])));
+        let cold = time(20, || {
+            run(&mut icecore(vault.root(), &["search", "--words", &questions[0].text]))
+        });
         row(&format!("`icecore search`, cold, words, {many} messages"), cold, "");
         let with = |command: &mut Command| run(command.env("ICECORE_MODEL_DIR", model_folder()));
         let cold = time(20, || with(&mut icecore(vault.root(), &["search", &questions[0].text])));
         row(&format!("`icecore search`, cold, vectors, {many} messages"), cold, "");
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-        println!("| memory at most so far, {many} messages | {} | |", peak.trim_start_matches("VmHWM:").trim());
+        println!(
+            "| memory at most so far, {many} messages | {} | |",
+            peak.trim_start_matches("VmHWM:").trim()
+        );
     }
 }

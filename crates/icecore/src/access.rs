@@ -1,7 +1,9 @@
-//! Who is let in where memory is in a database: tokens that are looked up, how much each space may do, and the log of who did what.
+//! Who is let in where memory is in a database: tokens that are looked up, how much each space may
+//! do, and the log of who did what.
 //!
-//! What is known is known for a few seconds: so long a token that was revoked may still be good, and so late a process hears that a limit
-//! has changed. Requests in a minute are counted by each process for itself, everything else by the database.
+//! What is known is known for a few seconds: so long a token that was revoked may still be good,
+//! and so late a process hears that a limit has changed. Requests in a minute are counted by each
+//! process for itself, everything else by the database.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +28,8 @@ use crate::rights::{Grant, Right, Rights};
 const BELIEVED_MS: u64 = 5_000;
 /// So many tokens and spaces are known at once.
 const KNOWN: usize = 10_000;
-/// So many tokens that nobody has shown here before are looked up at once, so that whoever invents them leaves the database to the others.
+/// So many tokens that nobody has shown here before are looked up at once, so that whoever invents
+/// them leaves the database to the others.
 const LOOKED_UP: usize = 2;
 /// So many of them wait to be; more are told to come again.
 const LINED_UP: usize = 64;
@@ -78,8 +81,12 @@ impl Over {
     pub fn said(&self) -> String {
         let Self { limit, most, seconds } = self;
         match seconds {
-            Some(seconds) => format!("{limit} is {most} for this space, and that is used up; it is free again in {seconds} s"),
-            None => format!("{limit} is {most} for this space, and that is used up; forget something, or have the limit raised"),
+            Some(seconds) => format!(
+                "{limit} is {most} for this space, and that is used up; it is free again in {seconds} s"
+            ),
+            None => format!(
+                "{limit} is {most} for this space, and that is used up; forget something, or have the limit raised"
+            ),
         }
     }
 }
@@ -128,7 +135,11 @@ impl Bucket {
         if most == 0 {
             return Some(60);
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a minute")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most a minute"
+        )]
         let seconds = ((1.0 - self.filled) * 60.0 / full).ceil() as u64;
         Some(seconds.max(1))
     }
@@ -143,7 +154,8 @@ struct Known {
     bucket: Bucket,
 }
 
-/// Whoever asks how a space stands. A client may hang up meanwhile, and with it whoever asks is gone: then the next one has to ask.
+/// Whoever asks how a space stands. A client may hang up meanwhile, and with it whoever asks is
+/// gone: then the next one has to ask.
 struct Asking<'a> {
     spaces: &'a Mutex<HashMap<String, Known>>,
     name: &'a str,
@@ -151,7 +163,9 @@ struct Asking<'a> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if let Some(known) = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get_mut(self.name) {
+        if let Some(known) =
+            self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get_mut(self.name)
+        {
             known.asking = false;
         }
     }
@@ -162,7 +176,8 @@ impl Drop for Asking<'_> {
 struct Tokens {
     /// Those that were good, and when they were looked up.
     good: HashMap<[u8; 32], (Arc<Grant>, u64)>,
-    /// Those that were not. Apart, so that whoever invents tokens makes nobody forgotten who has a good one.
+    /// Those that were not. Apart, so that whoever invents tokens makes nobody forgotten who has a
+    /// good one.
     bad: HashMap<[u8; 32], u64>,
 }
 
@@ -179,7 +194,11 @@ fn make_room<T>(known: &mut HashMap<[u8; 32], T>, is_believed: impl Fn(&T) -> bo
 impl Tokens {
     /// What was found out about a token, if that is still believed.
     fn believed(&self, hash: &[u8; 32], now: u64) -> Option<Option<Arc<Grant>>> {
-        let good = self.good.get(hash).filter(|(_, at)| now < at + BELIEVED_MS).map(|(grant, _)| Some(grant.clone()));
+        let good = self
+            .good
+            .get(hash)
+            .filter(|(_, at)| now < at + BELIEVED_MS)
+            .map(|(grant, _)| Some(grant.clone()));
         good.or_else(|| self.bad.get(hash).filter(|at| now < *at + BELIEVED_MS).map(|_| None))
     }
 
@@ -201,7 +220,9 @@ impl Tokens {
 /// Whether something may be a token that is looked up, by its form.
 pub fn is_token(shown: &[u8]) -> bool {
     let digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    shown.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| rest.len() == 2 * SECRET_BYTES && rest.iter().all(digit))
+    shown
+        .strip_prefix(PREFIX.as_bytes())
+        .is_some_and(|rest| rest.len() == 2 * SECRET_BYTES && rest.iter().all(digit))
 }
 
 enum Told {
@@ -224,7 +245,9 @@ impl Home {
     pub fn at(place: &Place) -> Result<Self> {
         match place {
             Place::Folder(_) => Err(needs_a_store()),
-            Place::Space { database, name } => Ok(Self { database: database.clone(), name: name.clone() }),
+            Place::Space { database, name } => {
+                Ok(Self { database: database.clone(), name: name.clone() })
+            }
         }
     }
 
@@ -235,7 +258,8 @@ impl Home {
         of_user.unwrap_or_else(|| self.name.clone())
     }
 
-    /// The end user whose space is called that, none if it is its own; an error if it is not of this home.
+    /// The end user whose space is called that, none if it is its own; an error if it is not of
+    /// this home.
     pub fn user_of<'a>(&self, space: &'a str) -> Result<Option<&'a str>, ()> {
         match space.strip_prefix(&self.name).ok_or(())? {
             "" => Ok(None),
@@ -247,14 +271,17 @@ impl Home {
     pub async fn users(&self, after: &str, most: usize) -> Result<Vec<String>> {
         let (first, many) = (self.space(Some(after)), i64::try_from(most).unwrap_or(i64::MAX));
         let found = self.database.spaces(&first, many).await?;
-        Ok(found.iter().map_while(|name| self.user_of(name).ok().flatten()).map(str::to_owned).collect())
+        Ok(found
+            .iter()
+            .map_while(|name| self.user_of(name).ok().flatten())
+            .map(str::to_owned)
+            .collect())
     }
 }
 
 /// That there are no tokens here.
 pub fn needs_a_store() -> anyhow::Error {
-    let said =
-        "tokens, quotas and the audit log are kept in a database, and this memory is in a folder; name one with --store postgres://…";
+    let said = "tokens, quotas and the audit log are kept in a database, and this memory is in a folder; name one with --store postgres://…";
     Stop::new(Exit::NotFound, said).into()
 }
 
@@ -296,8 +323,8 @@ impl Access {
         &self.home
     }
 
-    /// What whoever shows the token with this hash is allowed, if it is good. An error: that cannot be found out now. Why is told to
-    /// the log alone: whoever asks is not known yet.
+    /// What whoever shows the token with this hash is allowed, if it is good. An error: that cannot
+    /// be found out now. Why is told to the log alone: whoever asks is not known yet.
     pub async fn grant(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
         let now = self.clock.millis();
         let was_good = {
@@ -326,7 +353,9 @@ impl Access {
 
     /// Looks a token up that nobody has shown here before, when it is its turn.
     async fn in_line(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
-        let Ok(_place) = self.lined_up.try_acquire() else { bail!("more than {LINED_UP} tokens that were never shown here wait to be") };
+        let Ok(_place) = self.lined_up.try_acquire() else {
+            bail!("more than {LINED_UP} tokens that were never shown here wait to be")
+        };
         let Ok(turn) = tokio::time::timeout(IN_LINE, self.looking.acquire()).await else {
             bail!("the tokens before it took longer than {IN_LINE:?}")
         };
@@ -342,7 +371,8 @@ impl Access {
         let Some(key) = Hash::from_bytes(&hash) else { return Ok(None) };
         let shown = self.home.database.token_shown(key).await?;
         Ok(shown.and_then(|shown| {
-            // A scope that this program does not know allows nothing; a token of another home is none here.
+            // A scope that this program does not know allows nothing; a token of another home is
+            // none here.
             let rights = Rights::of(shown.scopes.iter().filter_map(|word| word.parse().ok()));
             let space = self.home.user_of(&shown.space).ok()?.map(str::to_owned);
             Some(Arc::new(Grant { id: shown.id, rights, space, expires: shown.expires }))
@@ -367,13 +397,19 @@ impl Access {
         };
         let Quota { messages_per_day, bytes, model_tokens_per_day, .. } = standing.quota;
         let tomorrow = Some(until_tomorrow(self.clock.now()));
-        if let Some(most) = limited(bytes).filter(|most| takes != Takes::Time && standing.bytes >= *most) {
+        if let Some(most) =
+            limited(bytes).filter(|most| takes != Takes::Time && standing.bytes >= *most)
+        {
             return Err(Over { limit: "bytes", most, seconds: None }.into());
         }
-        if let Some(most) = limited(messages_per_day).filter(|most| takes != Takes::Time && standing.messages >= *most) {
+        if let Some(most) = limited(messages_per_day)
+            .filter(|most| takes != Takes::Time && standing.messages >= *most)
+        {
             return Err(Over { limit: "messages_per_day", most, seconds: tomorrow }.into());
         }
-        if let Some(most) = limited(model_tokens_per_day).filter(|most| takes == Takes::Model && standing.model_tokens >= *most) {
+        if let Some(most) = limited(model_tokens_per_day)
+            .filter(|most| takes == Takes::Model && standing.model_tokens >= *most)
+        {
             return Err(Over { limit: "model_tokens_per_day", most, seconds: tomorrow }.into());
         }
         Ok(())
@@ -392,22 +428,31 @@ impl Access {
         if let Some(most) = most {
             let now = self.clock.millis();
             let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(seconds) = spaces.get_mut(&self.home.space(user)).and_then(|known| known.bucket.take(now, most)) {
-                return Err(Over { limit: "requests_per_minute", most, seconds: Some(seconds) }.into());
+            if let Some(seconds) = spaces
+                .get_mut(&self.home.space(user))
+                .and_then(|known| known.bucket.take(now, most))
+            {
+                return Err(
+                    Over { limit: "requests_per_minute", most, seconds: Some(seconds) }.into()
+                );
             }
         }
         self.has(user, takes).await
     }
 
-    /// How a space stands, as of a few seconds ago. If that cannot be found out, as it stood before; a space of which nothing was ever
-    /// found out is not let in, since its limits are not known.
+    /// How a space stands, as of a few seconds ago. If that cannot be found out, as it stood
+    /// before; a space of which nothing was ever found out is not let in, since its limits are not
+    /// known.
     async fn standing(&self, user: Option<&str>) -> Result<Standing, NotAdmitted> {
         let (name, now) = (self.home.space(user), self.clock.millis());
         {
             let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = spaces.get_mut(&name) {
                 // While one asks, the others go on with what is known.
-                if let Some(standing) = known.standing.filter(|_| known.asking || (known.at > 0 && now < known.at + BELIEVED_MS)) {
+                if let Some(standing) = known
+                    .standing
+                    .filter(|_| known.asking || (known.at > 0 && now < known.at + BELIEVED_MS))
+                {
                     return Ok(standing);
                 }
                 known.asking = true;
@@ -420,11 +465,18 @@ impl Access {
         if spaces.len() >= KNOWN {
             spaces.retain(|_, known| now < known.at + 60_000);
         }
-        let fresh = || Known { standing: None, at: 0, asking: false, bucket: Bucket { filled: f64::MAX, at: now } };
+        let fresh = || Known {
+            standing: None,
+            at: 0,
+            asking: false,
+            bucket: Bucket { filled: f64::MAX, at: now },
+        };
         let known = spaces.entry(name).or_insert_with(fresh);
         match asked {
             Ok(standing) => (known.standing, known.at) = (Some(standing), now.max(1)),
-            Err(error) => (self.log)(&format!("how much a space may do could not be looked up: {error}")),
+            Err(error) => {
+                (self.log)(&format!("how much a space may do could not be looked up: {error}"))
+            }
         }
         known.standing.ok_or(NotAdmitted::UnknownQuota)
     }
@@ -447,14 +499,17 @@ impl Access {
 
     fn tell(&self, told: Told) {
         if self.told.try_send(told).is_err() {
-            (self.log)("something that was done could not be noted in the audit log: too much waits to be");
+            (self.log)(
+                "something that was done could not be noted in the audit log: too much waits to be",
+            );
         }
     }
 
     /// Waits until everything is noted, at most so long.
     pub async fn settle(&self, most: Duration) -> bool {
         let (done, noted) = oneshot::channel();
-        let settled = async { self.told.send(Told::All(done)).await.is_ok() && noted.await.is_ok() };
+        let settled =
+            async { self.told.send(Told::All(done)).await.is_ok() && noted.await.is_ok() };
         tokio::time::timeout(most, settled).await.unwrap_or(false)
     }
 }
@@ -482,7 +537,10 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
         while let Err(error) = noted(&home, &mut deeds, &mut spent, &log).await {
             tries += 1;
             if tries >= TRIES {
-                log(&format!("{} deeds could not be noted in the audit log and are lost: {error}", deeds.len()));
+                log(&format!(
+                    "{} deeds could not be noted in the audit log and are lost: {error}",
+                    deeds.len()
+                ));
                 break;
             }
             tokio::time::sleep(AGAIN).await;
@@ -494,10 +552,17 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
 }
 
 /// Notes both, and forgets what is noted.
-async fn noted(home: &Arc<Postgres>, deeds: &mut Vec<Deed>, spent: &mut Vec<(String, u64)>, log: &Log) -> Result<()> {
+async fn noted(
+    home: &Arc<Postgres>,
+    deeds: &mut Vec<Deed>,
+    spent: &mut Vec<(String, u64)>,
+    log: &Log,
+) -> Result<()> {
     let tell = |unfit: usize, what: &str| {
         if unfit > 0 {
-            log(&format!("{unfit} {what}, because of how they are named, and are lost: this is a bug"));
+            log(&format!(
+                "{unfit} {what}, because of how they are named, and are lost: this is a bug"
+            ));
         }
     };
     if !deeds.is_empty() {
@@ -556,7 +621,8 @@ pub struct Made {
 
 fn random<const MANY: usize>() -> Result<String> {
     let mut bytes = [0_u8; MANY];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -577,10 +643,16 @@ pub struct Wanted {
 pub async fn add_token(home: &Home, wanted: Wanted, by: &By) -> Result<Made> {
     let rights = Rights::of(wanted.rights);
     if rights == Rights::NONE {
-        return Err(Stop::new(Exit::Usage, "a token has a scope: read, write, proxy or admin").into());
+        return Err(
+            Stop::new(Exit::Usage, "a token has a scope: read, write, proxy or admin").into()
+        );
     }
     if wanted.lasts.is_some_and(|lasts| lasts.is_zero()) {
-        return Err(Stop::new(Exit::Usage, "a token that expires at once is good for nothing; say how long, such as 90d").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "a token that expires at once is good for nothing; say how long, such as 90d",
+        )
+        .into());
     }
     let user = wanted.user.map(|name| call::user_name(&name)).transpose()?;
     let scopes = rights.words().into_iter().map(Into::into).collect();
@@ -590,11 +662,30 @@ pub async fn add_token(home: &Home, wanted: Wanted, by: &By) -> Result<Made> {
     Ok(made)
 }
 
-fn token(space: String, label: String, scopes: Vec<String>, lasts: Option<SignedDuration>, now: Timestamp) -> Result<Made> {
+fn token(
+    space: String,
+    label: String,
+    scopes: Vec<String>,
+    lasts: Option<SignedDuration>,
+    now: Timestamp,
+) -> Result<Made> {
     if label.len() > MOST_LABEL_BYTES || label.chars().any(char::is_control) {
-        return Err(Stop::new(Exit::Usage, format!("a label has at most {MOST_LABEL_BYTES} bytes and no control characters")).into());
+        return Err(Stop::new(
+            Exit::Usage,
+            format!("a label has at most {MOST_LABEL_BYTES} bytes and no control characters"),
+        )
+        .into());
     }
-    let token = Token { id: random::<8>()?, space, label, scopes, made: now, expires: after(now, lasts)?, revoked: None, used: None };
+    let token = Token {
+        id: random::<8>()?,
+        space,
+        label,
+        scopes,
+        made: now,
+        expires: after(now, lasts)?,
+        revoked: None,
+        used: None,
+    };
     Ok(Made { token, secret: format!("{PREFIX}{}", random::<SECRET_BYTES>()?) })
 }
 
@@ -606,26 +697,46 @@ fn after(now: Timestamp, lasts: Option<SignedDuration>) -> Result<Option<Timesta
 
 /// The token of that id.
 async fn known(home: &Home, id: &str) -> Result<Token> {
-    let missing = || Stop::new(Exit::NotFound, format!("there is no token {}; `icecore token list` names them", call::shown(id)));
+    let missing = || {
+        Stop::new(
+            Exit::NotFound,
+            format!("there is no token {}; `icecore token list` names them", call::shown(id)),
+        )
+    };
     Ok(home.database.token(&home.name, id.trim()).await?.ok_or_else(missing)?)
 }
 
 fn over(id: &str) -> anyhow::Error {
-    Stop::new(Exit::Conflict, format!("the token {} is good no longer; `icecore token add` makes another", call::shown(id))).into()
+    Stop::new(
+        Exit::Conflict,
+        format!(
+            "the token {} is good no longer; `icecore token add` makes another",
+            call::shown(id)
+        ),
+    )
+    .into()
 }
 
-/// Puts a token in the place of another, which stays good for a while or ends at once. It lasts as long from now as the other did.
+/// Puts a token in the place of another, which stays good for a while or ends at once. It lasts as
+/// long from now as the other did.
 pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By) -> Result<Made> {
     let old = known(home, id).await?;
     let lasts = old.expires.map(|end| end.duration_since(old.made));
     let new = token(old.space.clone(), old.label.clone(), old.scopes.clone(), lasts, by.now)?;
     let until = after(by.now, Some(grace).filter(|grace| *grace > SignedDuration::ZERO))?;
     let deed = by.deed(&old.space, "token rotate", &format!("{} {}", old.id, new.token.id));
-    match home.database.rotate_token(&old, until, &new.token, Hash::of(new.secret.as_bytes()), &deed).await? {
+    match home
+        .database
+        .rotate_token(&old, until, &new.token, Hash::of(new.secret.as_bytes()), &deed)
+        .await?
+    {
         Rotated::Now => Ok(new),
         Rotated::Over => Err(over(id)),
         Rotated::Before { new } => {
-            let said = format!("the token {} was rotated already; the new one is {new}, rotate that", call::shown(id));
+            let said = format!(
+                "the token {} was rotated already; the new one is {new}, rotate that",
+                call::shown(id)
+            );
             Err(Stop::new(Exit::Conflict, said).into())
         }
     }
@@ -634,7 +745,11 @@ pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By)
 /// Lets a token be good no longer.
 pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
     let token = known(home, id).await?;
-    if !home.database.revoke_token(&token, &by.deed(&token.space, "token revoke", &token.id)).await? {
+    if !home
+        .database
+        .revoke_token(&token, &by.deed(&token.space, "token revoke", &token.id))
+        .await?
+    {
         return Err(over(id));
     }
     Ok(token)
@@ -646,22 +761,27 @@ pub async fn erase(home: &Home, user: &str, by: &By) -> Result<bool> {
     Ok(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?)
 }
 
-/// Takes a home away: the spaces of all its end users, then its own, each whole, with every token and limit. Cut short, the same call
-/// goes on.
+/// Takes a home away: the spaces of all its end users, then its own, each whole, with every token
+/// and limit. Cut short, the same call goes on.
 pub async fn erase_home(home: &Home, by: &By) -> Result<usize> {
     let mut erased = 0;
     loop {
         // Tokens of users who never came have no space that would take them along.
         let known = home.database.tokens(&home.name, None, i64::MAX).await?;
         for token in known.iter().filter(|token| token.revoked.is_none()) {
-            home.database.revoke_token(token, &by.deed(&token.space, "token revoke", &token.id)).await?;
+            home.database
+                .revoke_token(token, &by.deed(&token.space, "token revoke", &token.id))
+                .await?;
         }
         for space in home.database.spaces_below(&home.name).await? {
             let user = home.user_of(&space).ok().flatten().unwrap_or_default();
-            erased += usize::from(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?);
+            erased += usize::from(
+                home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?,
+            );
         }
         set_quota(home, None, &Quota::default(), by).await?;
-        // The last one: by it whoever was cut short is let in again. A server that runs may have made another user's meanwhile.
+        // The last one: by it whoever was cut short is let in again. A server that runs may have
+        // made another user's meanwhile.
         home.database.erase_as(&home.name, &by.deed(&home.name, "space erase", &home.name)).await?;
         if home.database.spaces_below(&home.name).await?.is_empty() {
             return Ok(erased);
@@ -707,7 +827,10 @@ pub fn limit(text: &str) -> Result<Option<Limit>, String> {
         "none" => Ok(Some(Limit::None)),
         number => match number.replace(['_', ','], "").parse::<u64>() {
             Ok(most) if i64::try_from(most).is_ok() => Ok(Some(Limit::Most(most))),
-            _ => Err("write a number, `none` for no limit, or `default` for what holds for all".into()),
+            _ => {
+                Err("write a number, `none` for no limit, or `default` for what holds for all"
+                    .into())
+            }
         },
     }
 }
@@ -721,7 +844,8 @@ pub fn requests(text: &str) -> Result<Option<Limit>, String> {
 pub fn lasts(text: &str) -> Result<SignedDuration, String> {
     let text = text.trim();
     let wrong = || "write how long it is good, such as 90d, 12h or 30m".to_owned();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let seconds: i64 = match unit {
         "" if number == "0" => 1,
         "s" => 1,
@@ -742,7 +866,10 @@ pub fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
     }
     match text.trim().parse() {
         Ok(moment) => Ok(moment),
-        Err(_) => bail!(Stop::new(Exit::Usage, "`since` is a moment such as 2026-02-13T09:30:00Z, or how long ago: 90d, 12h, 30m")),
+        Err(_) => bail!(Stop::new(
+            Exit::Usage,
+            "`since` is a moment such as 2026-02-13T09:30:00Z, or how long ago: 90d, 12h, 30m"
+        )),
     }
 }
 
@@ -761,29 +888,54 @@ mod tests {
         // However long nobody asks, it holds no more than it holds.
         assert_eq!((0..100).filter(|_| bucket.take(9_000_000, 60).is_none()).count(), 60);
         let mut slow = Bucket { filled: f64::MAX, at: 0 };
-        assert_eq!((slow.take(0, 1), slow.take(0, 1), slow.take(30_000, 1), slow.take(60_000, 1)), (None, Some(60), Some(30), None));
+        assert_eq!(
+            (slow.take(0, 1), slow.take(0, 1), slow.take(30_000, 1), slow.take(60_000, 1)),
+            (None, Some(60), Some(30), None)
+        );
         assert_eq!(Bucket { filled: f64::MAX, at: 0 }.take(0, 0), Some(60));
     }
 
     #[test]
     fn what_people_write_is_read() {
-        for (text, seconds) in [("90d", 7_776_000), ("12h", 43_200), ("30m", 1_800), ("0", 0), ("5s", 5), ("2w", 1_209_600)] {
+        for (text, seconds) in [
+            ("90d", 7_776_000),
+            ("12h", 43_200),
+            ("30m", 1_800),
+            ("0", 0),
+            ("5s", 5),
+            ("2w", 1_209_600),
+        ] {
             assert_eq!(lasts(text), Ok(SignedDuration::from_secs(seconds)), "{text}");
         }
-        for wrong in ["", "90", "d", "-1d", "1.5h", "99999999999999999999d", "9223372036854775807w", "soon"] {
+        for wrong in
+            ["", "90", "d", "-1d", "1.5h", "99999999999999999999d", "9223372036854775807w", "soon"]
+        {
             assert!(lasts(wrong).is_err(), "{wrong}");
         }
-        assert_eq!((limit("none"), limit("default"), limit("10_000")), (Ok(Some(Limit::None)), Ok(None), Ok(Some(Limit::Most(10_000)))));
+        assert_eq!(
+            (limit("none"), limit("default"), limit("10_000")),
+            (Ok(Some(Limit::None)), Ok(None), Ok(Some(Limit::Most(10_000))))
+        );
         assert_eq!(
             (limit("0"), requests("0"), requests("60")),
             (Ok(Some(Limit::Most(0))), Ok(Some(Limit::None)), Ok(Some(Limit::Most(60))))
         );
-        assert!(limit("-1").is_err() && limit("99999999999999999999").is_err() && limit("18446744073709551615").is_err());
+        assert!(
+            limit("-1").is_err()
+                && limit("99999999999999999999").is_err()
+                && limit("18446744073709551615").is_err()
+        );
         let now: Timestamp = "2026-02-13T10:00:00Z".parse().unwrap();
         assert_eq!(since("2h", now).unwrap().to_string(), "2026-02-13T08:00:00Z");
-        assert_eq!(since("2026-02-13T10:00:00+01:00", now).unwrap().to_string(), "2026-02-13T09:00:00Z");
+        assert_eq!(
+            since("2026-02-13T10:00:00+01:00", now).unwrap().to_string(),
+            "2026-02-13T09:00:00Z"
+        );
         assert!(since("yore", now).is_err());
-        assert_eq!((until_tomorrow(now), until_tomorrow("2026-02-13T23:59:59Z".parse().unwrap())), (50_400, 1));
+        assert_eq!(
+            (until_tomorrow(now), until_tomorrow("2026-02-13T23:59:59Z".parse().unwrap())),
+            (50_400, 1)
+        );
     }
 
     /// A clock that stands until somebody moves it.
@@ -803,7 +955,10 @@ mod tests {
     /// A doorkeeper whose database takes connections and says nothing, and how many it has taken.
     async fn silent() -> (Arc<Access>, Arc<Hand>, Arc<AtomicU64>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (url, taken) = (format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap()), Arc::new(AtomicU64::new(0)));
+        let (url, taken) = (
+            format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap()),
+            Arc::new(AtomicU64::new(0)),
+        );
         let counted = taken.clone();
         tokio::spawn(async move {
             let mut open = Vec::new();
@@ -812,7 +967,8 @@ mod tests {
                 open.push(stream);
             }
         });
-        let home = Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
+        let home =
+            Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
         let clock = Arc::new(Hand::default());
         clock.0.store(100_000, Ordering::Relaxed);
         (Access::new(home, 60, clock.clone(), Arc::new(|_: &str| {})), clock, taken)
@@ -821,7 +977,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn who_hangs_up_while_it_is_asked_how_a_space_stands_leaves_it_to_the_next() {
         let (access, _, _) = silent().await;
-        let known = Known { standing: Some(Standing::default()), at: 1, asking: false, bucket: Bucket { filled: 0.0, at: 0 } };
+        let known = Known {
+            standing: Some(Standing::default()),
+            at: 1,
+            asking: false,
+            bucket: Bucket { filled: 0.0, at: 0 },
+        };
         access.spaces.lock().unwrap().insert("h/ann".into(), known);
         let patience = Duration::from_millis(200);
         for _ in 0..3 {
@@ -832,7 +993,10 @@ mod tests {
         let asking = access.clone();
         let one = tokio::spawn(async move { asking.standing(Some("ann")).await });
         tokio::time::sleep(patience).await;
-        assert_eq!(tokio::time::timeout(patience, access.standing(Some("ann"))).await, Ok(Ok(Standing::default())));
+        assert_eq!(
+            tokio::time::timeout(patience, access.standing(Some("ann"))).await,
+            Ok(Ok(Standing::default()))
+        );
         one.abort();
     }
 
@@ -842,7 +1006,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap());
         drop(listener);
-        let home = Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
+        let home =
+            Home { database: Postgres::at(&url, Options::default()).unwrap(), name: "h".into() };
         let clock = Arc::new(Hand::default());
         clock.0.store(100_000, Ordering::Relaxed);
         let access = Access::new(home, 60, clock.clone(), Arc::new(|_: &str| {}));
@@ -851,12 +1016,20 @@ mod tests {
             assert_eq!(access.has(Some("ann"), takes).await, Err(NotAdmitted::UnknownQuota));
         }
         // What was last known holds, however old it is.
-        let standing =
-            Standing { messages: 5, quota: Quota { messages_per_day: Some(Limit::Most(5)), ..Quota::default() }, ..Standing::default() };
+        let standing = Standing {
+            messages: 5,
+            quota: Quota { messages_per_day: Some(Limit::Most(5)), ..Quota::default() },
+            ..Standing::default()
+        };
         let bucket = Bucket { filled: f64::MAX, at: 0 };
-        access.spaces.lock().unwrap().insert("h/ben".into(), Known { standing: Some(standing), at: 1, asking: false, bucket });
+        access.spaces.lock().unwrap().insert(
+            "h/ben".into(),
+            Known { standing: Some(standing), at: 1, asking: false, bucket },
+        );
         assert_eq!(access.admit(Some("ben"), Takes::Time).await, Ok(()));
-        assert!(matches!(access.admit(Some("ben"), Takes::Room).await, Err(NotAdmitted::Over(over)) if over.limit == "messages_per_day"));
+        assert!(
+            matches!(access.admit(Some("ben"), Takes::Room).await, Err(NotAdmitted::Over(over)) if over.limit == "messages_per_day")
+        );
         access.look_again();
         assert_eq!(access.admit(Some("ben"), Takes::Time).await, Ok(()));
     }
@@ -879,7 +1052,10 @@ mod tests {
             assert_eq!(said, "who you are cannot be looked up now; try again in a moment");
         }
         let strangers = taken.load(Ordering::Relaxed);
-        assert!(strangers <= LOOKED_UP as u64, "{strangers} connections for tokens that nobody has shown before");
+        assert!(
+            strangers <= LOOKED_UP as u64,
+            "{strangers} connections for tokens that nobody has shown before"
+        );
         // Somebody whose token was good asks beside them.
         let grant = Arc::new(Grant::reader());
         access.tokens().good.insert([9; 32], (grant.clone(), clock.millis() - BELIEVED_MS));
@@ -891,7 +1067,10 @@ mod tests {
         // What is believed is asked of nobody.
         access.tokens().found([9; 32], Some(grant.clone()), clock.millis());
         access.tokens().found([8; 32], None, clock.millis());
-        assert_eq!((access.grant([9; 32]).await.unwrap(), access.grant([8; 32]).await.unwrap()), (Some(grant), None));
+        assert_eq!(
+            (access.grant([9; 32]).await.unwrap(), access.grant([8; 32]).await.unwrap()),
+            (Some(grant), None)
+        );
     }
 
     #[test]
@@ -910,21 +1089,45 @@ mod tests {
 
     #[test]
     fn only_what_looks_like_a_token_is_looked_up() {
-        let made = token("default".into(), String::new(), vec!["read".into()], None, Timestamp::UNIX_EPOCH).unwrap().secret;
+        let made = token(
+            "default".into(),
+            String::new(),
+            vec!["read".into()],
+            None,
+            Timestamp::UNIX_EPOCH,
+        )
+        .unwrap()
+        .secret;
         assert!(is_token(made.as_bytes()));
-        for wrong in
-            ["", "x", PREFIX, &made[1..], &made[..made.len() - 1], &format!("{made}0"), &made.to_uppercase(), &made.replace('_', "-")]
-        {
+        for wrong in [
+            "",
+            "x",
+            PREFIX,
+            &made[1..],
+            &made[..made.len() - 1],
+            &format!("{made}0"),
+            &made.to_uppercase(),
+            &made.replace('_', "-"),
+        ] {
             assert!(!is_token(wrong.as_bytes()), "{wrong}");
         }
-        assert!(!is_token(format!("{PREFIX}{}", "g".repeat(64)).as_bytes()) && !is_token(&[0xff; 72]));
+        assert!(
+            !is_token(format!("{PREFIX}{}", "g".repeat(64)).as_bytes()) && !is_token(&[0xff; 72])
+        );
     }
 
     #[test]
     fn a_token_is_long_and_never_the_same() {
-        let make = || token("default".into(), String::new(), vec!["read".into()], None, Timestamp::UNIX_EPOCH).unwrap();
+        let make = || {
+            token("default".into(), String::new(), vec!["read".into()], None, Timestamp::UNIX_EPOCH)
+                .unwrap()
+        };
         let (one, other) = (make(), make());
         assert!(one.secret.len() == PREFIX.len() + 64 && one.secret.starts_with(PREFIX));
-        assert!(one.secret != other.secret && one.token.id != other.token.id && !one.secret.contains(&one.token.id));
+        assert!(
+            one.secret != other.secret
+                && one.token.id != other.token.id
+                && !one.secret.contains(&one.token.id)
+        );
     }
 }

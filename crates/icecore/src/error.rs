@@ -77,12 +77,15 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
     match error.downcast_ref::<EngineError>() {
         Some(EngineError::Store(error)) => of_store(error),
-        Some(EngineError::Refused(Refusal::Unknown(_) | Refusal::Archived(_))) | Some(EngineError::Nothing(_)) => Exit::NotFound,
+        Some(EngineError::Refused(Refusal::Unknown(_) | Refusal::Archived(_)))
+        | Some(EngineError::Nothing(_)) => Exit::NotFound,
         Some(EngineError::Refused(Refusal::Stranger { .. })) => Exit::NotAllowed,
         Some(EngineError::Refused(_) | EngineError::Occupied(_)) => Exit::Conflict,
         Some(EngineError::Busy(_)) => Exit::TryLater,
         Some(EngineError::Prompt(_) | EngineError::Damaged(_)) => Exit::Damaged,
-        Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => Exit::Usage,
+        Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => {
+            Exit::Usage
+        }
         Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
         Some(EngineError::Config(_)) => Exit::Damaged,
         Some(EngineError::Embed(_) | EngineError::NoRandom(_)) => Exit::Failure,
@@ -110,7 +113,10 @@ fn of_store(error: &StoreError) -> Exit {
         | StoreError::NoDatabase { .. }
         | StoreError::Gone
         | StoreError::NoHistory(_) => Exit::NotFound,
-        StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_) | StoreError::NoIdLeft(_) | StoreError::Unsettled(_) => Exit::Conflict,
+        StoreError::AlreadyAVault(_)
+        | StoreError::AlreadyASpace(_)
+        | StoreError::NoIdLeft(_)
+        | StoreError::Unsettled(_) => Exit::Conflict,
         StoreError::NotAName(_) | StoreError::Address(_) => Exit::Usage,
         StoreError::Path(_)
         | StoreError::Link(_)
@@ -135,10 +141,11 @@ fn of_store(error: &StoreError) -> Exit {
 
 /// What went wrong as a status of HTTP, with the word for programs and the message.
 pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
-    let stored = error.downcast_ref::<StoreError>().or_else(|| match error.downcast_ref::<EngineError>() {
-        Some(EngineError::Store(error)) => Some(error),
-        _ => None,
-    });
+    let stored =
+        error.downcast_ref::<StoreError>().or_else(|| match error.downcast_ref::<EngineError>() {
+            Some(EngineError::Store(error)) => Some(error),
+            _ => None,
+        });
     let exit = match stored {
         // That the server's own database is shut to it is not the fault of whoever asks.
         Some(

@@ -30,7 +30,8 @@ const PARTING: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    // Before anything else reads the command line: a client takes exit 2, which a wrong option ends with, for an order.
+    // Before anything else reads the command line: a client takes exit 2, which a wrong option ends
+    // with, for an order.
     if hook::is_meant(&words, cli::is_command) {
         return hook::answer(&words);
     }
@@ -45,11 +46,13 @@ fn main() -> ExitCode {
         return answer;
     }
     let mut out = Out::new(&cli.global);
-    let mut runtime = if cli.serves_many() { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let mut runtime =
+        if cli.serves_many() { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let outcome = match runtime.enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(cli::run(&cli, &mut out));
-            // Whoever waits for the program to end does not wait for what it still made ready in the background.
+            // Whoever waits for the program to end does not wait for what it still made ready in
+            // the background.
             runtime.shutdown_background();
             outcome
         }

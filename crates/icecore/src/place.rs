@@ -1,7 +1,7 @@
 //! Where a memory is: a folder, or a space in a database. What is the same for both is asked here.
 //!
-//! A space of an end user lies beneath its home: in a folder, or as `HOME/USER` in the database. The address of a database is never
-//! told to anybody; what is told is its host and its name.
+//! A space of an end user lies beneath its home: in a folder, or as `HOME/USER` in the database.
+//! The address of a database is never told to anybody; what is told is its host and its name.
 
 use std::fmt;
 use std::hash::{Hash as StdHash, Hasher};
@@ -53,7 +53,8 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// Whether it is the same space, whatever was changed in it: not if it was taken away and made anew. A folder does not say.
+    /// Whether it is the same space, whatever was changed in it: not if it was taken away and made
+    /// anew. A folder does not say.
     pub fn is_same_life(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             (Self::Space(one), Self::Space(other)) => Some(one.is_same_life(other)),
@@ -88,9 +89,10 @@ impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Folder(one), Self::Folder(other)) => one == other,
-            (Self::Space { database: here, name: one }, Self::Space { database: there, name: other }) => {
-                Arc::ptr_eq(here, there) && one == other
-            }
+            (
+                Self::Space { database: here, name: one },
+                Self::Space { database: there, name: other },
+            ) => Arc::ptr_eq(here, there) && one == other,
             _ => false,
         }
     }
@@ -147,7 +149,9 @@ impl Place {
     /// A short name for a title.
     pub fn title(&self) -> String {
         match self {
-            Self::Folder(root) => root.file_name().map_or("icecore".into(), |name| name.to_string_lossy().into_owned()),
+            Self::Folder(root) => root
+                .file_name()
+                .map_or("icecore".into(), |name| name.to_string_lossy().into_owned()),
             Self::Space { name, .. } => name.clone(),
         }
     }
@@ -190,7 +194,8 @@ impl Place {
         }
     }
 
-    /// Opens the memory there; one that is not there is made with the policy of another: what holds for one holds for all.
+    /// Opens the memory there; one that is not there is made with the policy of another: what holds
+    /// for one holds for all.
     pub async fn open_like(&self, like: &Self) -> Result<Home> {
         if self.look().await?.is_some() {
             return self.open().await;
@@ -198,17 +203,31 @@ impl Place {
         let policy = match like {
             Self::Folder(root) => {
                 let place = root.join(layout::CONFIG);
-                std::fs::read_to_string(&place)
-                    .map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display())))?
+                std::fs::read_to_string(&place).map_err(|error| {
+                    Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display()))
+                })?
             }
             Self::Space { .. } => {
-                let policy = like.open().await?.0.document(&layout::CONFIG.parse()?).await?.unwrap_or_default();
-                String::from_utf8(policy).map_err(|_| Stop::new(Exit::Damaged, format!("{} is not UTF-8", layout::CONFIG)))?
+                let policy = like
+                    .open()
+                    .await?
+                    .0
+                    .document(&layout::CONFIG.parse()?)
+                    .await?
+                    .unwrap_or_default();
+                String::from_utf8(policy).map_err(|_| {
+                    Stop::new(Exit::Damaged, format!("{} is not UTF-8", layout::CONFIG))
+                })?
             }
         };
         match self.create(&policy).await {
             // Another request, or another process, was faster.
-            Err(error) if matches!(error.downcast_ref(), Some(StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_))) => {
+            Err(error)
+                if matches!(
+                    error.downcast_ref(),
+                    Some(StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_))
+                ) =>
+            {
                 self.open().await
             }
             made => made,
@@ -229,9 +248,14 @@ impl Place {
             Self::Folder(root) => {
                 let slug = page::slug(user);
                 let short = slug[..slug.floor_char_boundary(40)].trim_matches('-');
-                Self::Folder(root.join(SPACES).join(format!("{short}-{}", Hash::of(user.as_bytes()).short())))
+                Self::Folder(
+                    root.join(SPACES)
+                        .join(format!("{short}-{}", Hash::of(user.as_bytes()).short())),
+                )
             }
-            Self::Space { database, name } => Self::Space { database: database.clone(), name: format!("{name}{BENEATH}{user}") },
+            Self::Space { database, name } => {
+                Self::Space { database: database.clone(), name: format!("{name}{BENEATH}{user}") }
+            }
         }
     }
 
@@ -253,9 +277,16 @@ impl Place {
         match self {
             Self::Folder(root) => {
                 // What is hidden is on its way out.
-                let is_seen = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
-                let found = std::fs::read_dir(root.join(SPACES)).map_or_else(|_| Vec::new(), |found| found.flatten().collect());
-                let folders = found.iter().filter(|entry| is_seen(entry)).map(std::fs::DirEntry::path).filter(|folder| is_vault(folder));
+                let is_seen = |entry: &std::fs::DirEntry| {
+                    !entry.file_name().to_string_lossy().starts_with('.')
+                };
+                let found = std::fs::read_dir(root.join(SPACES))
+                    .map_or_else(|_| Vec::new(), |found| found.flatten().collect());
+                let folders = found
+                    .iter()
+                    .filter(|entry| is_seen(entry))
+                    .map(std::fs::DirEntry::path)
+                    .filter(|folder| is_vault(folder));
                 let named = |folder: PathBuf| {
                     let text = std::fs::read(folder.join(NAMED)).ok();
                     let named = text.and_then(|text| serde_json::from_slice::<Named>(&text).ok());
@@ -266,17 +297,24 @@ impl Place {
             Self::Space { database, name } => {
                 let beginning = name.len() + BENEATH.len_utf8();
                 let names = database.spaces_below(name).await?;
-                let named = |name: String| (name.get(beginning..).map(str::to_owned), Self::Space { database: database.clone(), name });
+                let named = |name: String| {
+                    (
+                        name.get(beginning..).map(str::to_owned),
+                        Self::Space { database: database.clone(), name },
+                    )
+                };
                 Ok(names.into_iter().map(named).collect())
             }
         }
     }
 }
 
-/// An error if a space that is to be made is called so long that one of its end users could have none.
+/// An error if a space that is to be made is called so long that one of its end users could have
+/// none.
 fn check_name(name: &str) -> Result<()> {
     const MOST_HOME_BYTES: usize = MAX_NAME_BYTES - BENEATH.len_utf8() - MAX_USER_BYTES;
-    let (home, user) = name.split_once(BENEATH).map_or((name, None), |(home, user)| (home, Some(user)));
+    let (home, user) =
+        name.split_once(BENEATH).map_or((name, None), |(home, user)| (home, Some(user)));
     if home.len() > MOST_HOME_BYTES {
         let message = format!(
             "a name of {} bytes leaves no room for those of end users beneath it; a space has at most {MOST_HOME_BYTES} bytes before the slash",
@@ -286,7 +324,10 @@ fn check_name(name: &str) -> Result<()> {
     }
     match user {
         Some(user) if user.len() > MAX_USER_BYTES => {
-            let message = format!("a user's name has at most {MAX_USER_BYTES} bytes, and this one has {}", user.len());
+            let message = format!(
+                "a user's name has at most {MAX_USER_BYTES} bytes, and this one has {}",
+                user.len()
+            );
             Err(Stop::new(Exit::Usage, message).into())
         }
         _ => Ok(()),
@@ -300,7 +341,11 @@ pub fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
 
 /// The answer where only a folder will do.
 pub fn needs_folder(what: &str, instead: &str) -> anyhow::Error {
-    Stop::new(Exit::Usage, format!("{what} needs a vault in a folder, and this memory is in a database; {instead}")).into()
+    Stop::new(
+        Exit::Usage,
+        format!("{what} needs a vault in a folder, and this memory is in a database; {instead}"),
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -314,6 +359,8 @@ mod tests {
             check_name(&format!("{}{user}", "h".repeat(home))).is_ok()
         };
         assert!(check(343, 0) && check(343, MAX_USER_BYTES) && check(1, 1));
-        assert!(!check(344, 0) && !check(344, 1) && !check(600, 0) && !check(4, MAX_USER_BYTES + 1));
+        assert!(
+            !check(344, 0) && !check(344, 1) && !check(600, 0) && !check(4, MAX_USER_BYTES + 1)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Who may do what: one function for every door, so that a token which may only read writes through none of them, and one that is bound
-//! to a space reaches no other.
+//! Who may do what: one function for every door, so that a token which may only read writes through
+//! none of them, and one that is bound to a space reaches no other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,7 +61,10 @@ impl FromStr for Right {
 
     fn from_str(word: &str) -> Result<Self, NotARight> {
         let word = word.trim().to_ascii_lowercase();
-        Self::ALL.into_iter().find(|right| right.word() == word).ok_or_else(|| NotARight(word.chars().take(40).collect()))
+        Self::ALL
+            .into_iter()
+            .find(|right| right.word() == word)
+            .ok_or_else(|| NotARight(word.chars().take(40).collect()))
     }
 }
 
@@ -156,8 +159,15 @@ pub enum About {
 /// What of the model's server is nobody's: it keeps nothing there that another could ask for.
 fn is_nobodys(method: &Method, rest: &str) -> bool {
     match rest {
-        "chat/completions" | "completions" | "embeddings" | "messages" | "messages/count_tokens" => method == Method::POST,
-        _ => (method == Method::GET || method == Method::HEAD) && (rest == "models" || rest.starts_with("models/")),
+        "chat/completions"
+        | "completions"
+        | "embeddings"
+        | "messages"
+        | "messages/count_tokens" => method == Method::POST,
+        _ => {
+            (method == Method::GET || method == Method::HEAD)
+                && (rest == "models" || rest.starts_with("models/"))
+        }
     }
 }
 
@@ -183,11 +193,15 @@ fn known_as(name: &str) -> String {
     plain::one_line(name.trim())
 }
 
-/// Likewise, of somebody whom a request names, if it names anybody. What is made visible in a name makes it longer, so its length is looked
-/// at afterwards.
+/// Likewise, of somebody whom a request names, if it names anybody. What is made visible in a name
+/// makes it longer, so its length is looked at afterwards.
 pub fn named(name: &str) -> Result<Option<String>, Denied> {
     let name = Some(known_as(name)).filter(|name| !name.is_empty());
-    if name.as_ref().is_some_and(|name| name.len() > MAX_USER_BYTES) { Err(Denied::NoName) } else { Ok(name) }
+    if name.as_ref().is_some_and(|name| name.len() > MAX_USER_BYTES) {
+        Err(Denied::NoName)
+    } else {
+        Ok(name)
+    }
 }
 
 /// The routes that are not of the API's list, with what they need. `None` for a method is any.
@@ -201,17 +215,20 @@ const OTHERS: &[(&str, Option<&Method>, Option<Right>, Whose)] = &[
 /// What goes on to the model's server.
 const V1: &str = "/v1/{*rest}";
 
-/// Whether anybody may look at a path: what the API and the dashboard are like is no secret, and a browser has no token to show.
+/// Whether anybody may look at a path: what the API and the dashboard are like is no secret, and a
+/// browser has no token to show.
 pub fn is_open(path: &str) -> bool {
     dashboard::is_page(path) || matches!(path, "/livez" | "/readyz" | "/api" | "/api/openapi.json")
 }
 
-/// What varies in a path that a route answers, part by part: `false` is a part that is the route's own. `None` if it does not answer it.
+/// What varies in a path that a route answers, part by part: `false` is a part that is the route's
+/// own. `None` if it does not answer it.
 fn varying(route: &str, path: &str) -> Option<Vec<bool>> {
     if let Some(beginning) = route.strip_suffix("{*rest}") {
         return path.strip_prefix(beginning).filter(|rest| !rest.is_empty()).map(|_| vec![true]);
     }
-    let (own, asked): (Vec<&str>, Vec<&str>) = (route.split('/').collect(), path.split('/').collect());
+    let (own, asked): (Vec<&str>, Vec<&str>) =
+        (route.split('/').collect(), path.split('/').collect());
     if own.len() != asked.len() {
         return None;
     }
@@ -222,9 +239,11 @@ fn varying(route: &str, path: &str) -> Option<Vec<bool>> {
     own.iter().zip(&asked).map(part).collect()
 }
 
-/// The path of the declared route that answers a path, as the router chooses it: a part that is a route's own goes before one that varies.
+/// The path of the declared route that answers a path, as the router chooses it: a part that is a
+/// route's own goes before one that varies.
 pub fn route_of(path: &str) -> Option<&'static str> {
-    let declared = api::routes().iter().map(|route| route.path).chain(OTHERS.iter().map(|(route, ..)| *route));
+    let declared =
+        api::routes().iter().map(|route| route.path).chain(OTHERS.iter().map(|(route, ..)| *route));
     declared.filter_map(|route| Some((varying(route, path)?, route))).min().map(|(_, route)| route)
 }
 
@@ -232,7 +251,9 @@ pub fn route_of(path: &str) -> Option<&'static str> {
 fn declared(method: &Method, route: &str) -> Option<(Option<Right>, Whose)> {
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let listed = |one: &&Route| one.path == route && *one.method == *method;
-    let other = |(path, of, ..): &&(&str, Option<&Method>, Option<Right>, Whose)| *path == route && of.is_none_or(|of| of == method);
+    let other = |(path, of, ..): &&(&str, Option<&Method>, Option<Right>, Whose)| {
+        *path == route && of.is_none_or(|of| of == method)
+    };
     let listed = api::routes().iter().find(listed).map(|one| (one.needs, one.whose));
     listed.or_else(|| OTHERS.iter().find(other).map(|(_, _, needs, whose)| (*needs, *whose)))
 }
@@ -248,7 +269,8 @@ impl Operation<'_> {
         self.wants().ok().map(|(_, about)| about)
     }
 
-    /// The right that it needs, none if every known caller may, and what it is about. Nothing has a right that was not declared for it.
+    /// The right that it needs, none if every known caller may, and what it is about. Nothing has a
+    /// right that was not declared for it.
     fn wants(self) -> Result<(Option<Right>, About), Denied> {
         let (method, path) = match self {
             Self::Tool(name) => {
@@ -262,7 +284,12 @@ impl Operation<'_> {
         };
         let (needs, whose) = declared(method, route).ok_or(Denied::MethodNotAllowed)?;
         let about = match whose {
-            Whose::Theirs if route == V1 && !path.strip_prefix("/v1/").is_some_and(|rest| is_nobodys(method, rest)) => About::Everything,
+            Whose::Theirs
+                if route == V1
+                    && !path.strip_prefix("/v1/").is_some_and(|rest| is_nobodys(method, rest)) =>
+            {
+                About::Everything
+            }
             Whose::Theirs | Whose::TheirsOrNew => About::Asked,
             Whose::Named => {
                 let part = route.split('/').zip(path.split('/')).find(|(own, _)| *own == "{name}");
@@ -304,10 +331,16 @@ pub fn allows(held: Rights, wanted: Operation<'_>) -> bool {
     wanted.wants().is_ok_and(|(needed, _)| needed.is_none_or(|needed| held.cover(needed)))
 }
 
-/// Whether whoever holds this grant may have that done now, and whose space it is about: the only place where it is decided. `asked` is the
-/// end user whom the request names, if it names one.
-pub fn authorise(grant: Option<&Grant>, now: Timestamp, wanted: Operation<'_>, asked: Option<&str>) -> Result<Option<String>, Denied> {
-    let grant = grant.filter(|grant| grant.expires.is_none_or(|end| now < end)).ok_or(Denied::Unknown)?;
+/// Whether whoever holds this grant may have that done now, and whose space it is about: the only
+/// place where it is decided. `asked` is the end user whom the request names, if it names one.
+pub fn authorise(
+    grant: Option<&Grant>,
+    now: Timestamp,
+    wanted: Operation<'_>,
+    asked: Option<&str>,
+) -> Result<Option<String>, Denied> {
+    let grant =
+        grant.filter(|grant| grant.expires.is_none_or(|end| now < end)).ok_or(Denied::Unknown)?;
     let (needed, about) = wanted.wants()?;
     if let Some(needed) = needed.filter(|needed| !grant.rights.cover(*needed)) {
         return Err(Denied::TooLittle { held: grant.rights, needed });
@@ -332,12 +365,18 @@ mod tests {
     use super::*;
 
     fn grant(rights: &[Right], space: Option<&str>) -> Grant {
-        Grant { id: "t".into(), rights: Rights::of(rights.iter().copied()), space: space.map(Into::into), expires: None }
+        Grant {
+            id: "t".into(),
+            rights: Rights::of(rights.iter().copied()),
+            space: space.map(Into::into),
+            expires: None,
+        }
     }
 
     /// What comes of it, in a word: whose space it is about, or the status.
     fn told(grant: &Grant, method: &Method, path: &str, asked: Option<&str>) -> String {
-        match authorise(Some(grant), Timestamp::UNIX_EPOCH, Operation::Request(method, path), asked) {
+        match authorise(Some(grant), Timestamp::UNIX_EPOCH, Operation::Request(method, path), asked)
+        {
             Ok(user) => user.unwrap_or_else(|| "home".into()),
             Err(Denied::Unknown) => "401".into(),
             Err(Denied::TooLittle { .. } | Denied::Bound | Denied::Undeclared) => "403".into(),
@@ -362,40 +401,93 @@ mod tests {
         ] {
             assert_eq!(told(&whole, &Method::GET, "/api/status", Some(&name)), expected, "{name}");
             let other = if expected == "home" { "ann" } else { "404" };
-            assert_eq!(told(&bound, &Method::GET, "/api/status", Some(&name)), other, "{name}, bound");
+            assert_eq!(
+                told(&bound, &Method::GET, "/api/status", Some(&name)),
+                other,
+                "{name}, bound"
+            );
         }
-        assert_eq!(told(&whole, &Method::DELETE, &format!("/api/spaces/{}", "x".repeat(257)), None), "400");
+        assert_eq!(
+            told(&whole, &Method::DELETE, &format!("/api/spaces/{}", "x".repeat(257)), None),
+            "400"
+        );
     }
 
     #[test]
     fn every_right_opens_its_own_doors_and_no_other() {
         let get = Method::GET;
         let (post, delete) = (Method::POST, Method::DELETE);
-        // In this order: read, write, proxy, admin; of a token for all spaces that names ann, and of one that is bound to ann.
+        // In this order: read, write, proxy, admin; of a token for all spaces that names ann, and
+        // of one that is bound to ann.
         for (method, path, whole, bound) in [
             (&get, "/api/events", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
             (&get, "/api/search", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
             (&get, "/api/live", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
             (&post, "/api/events", ["403", "ann", "403", "ann"], ["403", "ann", "403", "ann"]),
-            (&post, "/state/append-log", ["403", "ann", "403", "ann"], ["403", "ann", "403", "ann"]),
-            (&delete, "/api/conversations/x", ["403", "ann", "403", "ann"], ["403", "ann", "403", "ann"]),
+            (
+                &post,
+                "/state/append-log",
+                ["403", "ann", "403", "ann"],
+                ["403", "ann", "403", "ann"],
+            ),
+            (
+                &delete,
+                "/api/conversations/x",
+                ["403", "ann", "403", "ann"],
+                ["403", "ann", "403", "ann"],
+            ),
             (&post, "/mcp", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
-            (&post, "/v1/chat/completions", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
+            (
+                &post,
+                "/v1/chat/completions",
+                ["403", "403", "ann", "ann"],
+                ["403", "403", "ann", "ann"],
+            ),
             (&post, "/v1/messages", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
             (&get, "/v1/models", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
             // What the model's server keeps is everybody's who has its key.
             (&get, "/v1/files", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
-            (&get, "/v1/chat/completions", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
+            (
+                &get,
+                "/v1/chat/completions",
+                ["403", "403", "home", "home"],
+                ["403", "403", "403", "403"],
+            ),
             (&post, "/v1/responses", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
             (&get, "/metrics", ["home", "home", "403", "home"], ["403", "403", "403", "403"]),
             (&get, "/api/users", ["home", "home", "403", "home"], ["403", "403", "403", "403"]),
-            (&get, "/api/users/ann/export", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
-            (&get, "/api/users/ben/export", ["ben", "ben", "403", "ben"], ["404", "404", "403", "404"]),
+            (
+                &get,
+                "/api/users/ann/export",
+                ["ann", "ann", "403", "ann"],
+                ["ann", "ann", "403", "ann"],
+            ),
+            (
+                &get,
+                "/api/users/ben/export",
+                ["ben", "ben", "403", "ben"],
+                ["404", "404", "403", "404"],
+            ),
             (&delete, "/api/users/ann", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
-            (&delete, "/api/users/b%65n", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
-            (&post, "/api/model/check", ["403", "home", "403", "home"], ["403", "403", "403", "403"]),
+            (
+                &delete,
+                "/api/users/b%65n",
+                ["403", "403", "403", "ben"],
+                ["403", "403", "403", "404"],
+            ),
+            (
+                &post,
+                "/api/model/check",
+                ["403", "home", "403", "home"],
+                ["403", "403", "403", "403"],
+            ),
             (&get, "/api/session", ["home", "home", "home", "home"], ["ann", "ann", "ann", "ann"]),
-            (&post, "/api/login/code", ["403", "home", "403", "home"], ["403", "ann", "403", "ann"]),
+            (
+                &post,
+                "/api/login/code",
+                ["403", "home", "403", "home"],
+                ["403", "ann", "403", "ann"],
+            ),
             (&get, "/api/tokens", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
             (&post, "/api/tokens", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
             (&delete, "/api/tokens/x", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
@@ -403,9 +495,24 @@ mod tests {
             (&get, "/api/spaces", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
             (&get, "/api/spaces/ann", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
             (&get, "/api/spaces/ben", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
-            (&delete, "/api/spaces/ben", ["403", "403", "403", "ben"], ["403", "403", "403", "404"]),
-            (&get, "/api/spaces/ann/quota", ["403", "403", "403", "ann"], ["403", "403", "403", "ann"]),
-            (&post, "/api/spaces/ann/quota", ["403", "403", "403", "home"], ["403", "403", "403", "403"]),
+            (
+                &delete,
+                "/api/spaces/ben",
+                ["403", "403", "403", "ben"],
+                ["403", "403", "403", "404"],
+            ),
+            (
+                &get,
+                "/api/spaces/ann/quota",
+                ["403", "403", "403", "ann"],
+                ["403", "403", "403", "ann"],
+            ),
+            (
+                &post,
+                "/api/spaces/ann/quota",
+                ["403", "403", "403", "home"],
+                ["403", "403", "403", "403"],
+            ),
             // Nothing is declared for these, so nothing is enough.
             (&get, "/unknown", ["403"; 4], ["403"; 4]),
             (&get, "/api/unknown", ["403"; 4], ["403"; 4]),
@@ -415,14 +522,29 @@ mod tests {
             (&post, "/metrics", ["405"; 4], ["405"; 4]),
             (&post, "/livez", ["405"; 4], ["405"; 4]),
         ] {
-            for (at, right) in [Right::Read, Right::Write, Right::Proxy, Right::Admin].into_iter().enumerate() {
-                assert_eq!(told(&grant(&[right], None), method, path, Some("ann")), whole[at], "{method} {path} {right:?}");
+            for (at, right) in
+                [Right::Read, Right::Write, Right::Proxy, Right::Admin].into_iter().enumerate()
+            {
+                assert_eq!(
+                    told(&grant(&[right], None), method, path, Some("ann")),
+                    whole[at],
+                    "{method} {path} {right:?}"
+                );
                 let own = grant(&[right], Some("ann"));
-                assert_eq!(told(&own, method, path, None), bound[at], "{method} {path} {right:?}, bound");
+                assert_eq!(
+                    told(&own, method, path, None),
+                    bound[at],
+                    "{method} {path} {right:?}, bound"
+                );
                 // Nobody else's space, and whether there is one is not told.
                 let other = told(&own, method, path, Some("ben"));
-                let expected =
-                    if Operation::Request(method, path).about() == Some(About::Asked) && bound[at] == "ann" { "404" } else { bound[at] };
+                let expected = if Operation::Request(method, path).about() == Some(About::Asked)
+                    && bound[at] == "ann"
+                {
+                    "404"
+                } else {
+                    bound[at]
+                };
                 assert_eq!(other, expected, "{method} {path} {right:?}, bound, asking for another");
             }
         }
@@ -437,16 +559,28 @@ mod tests {
         for route in api::routes() {
             let path = route.example.0.split('?').next().unwrap();
             assert_eq!(route_of(path), Some(route.path), "{path}");
-            assert_eq!(declared(route.method, route.path), Some((route.needs, route.whose)), "{} {}", route.method, route.path);
+            assert_eq!(
+                declared(route.method, route.path),
+                Some((route.needs, route.whose)),
+                "{} {}",
+                route.method,
+                route.path
+            );
             assert_eq!(
                 route.whose == Whose::Named,
-                route.path.starts_with("/api/users/{name}") || route.path.starts_with("/api/spaces/{name}") && route.method != Method::POST,
+                route.path.starts_with("/api/users/{name}")
+                    || route.path.starts_with("/api/spaces/{name}") && route.method != Method::POST,
                 "{}",
                 route.path
             );
             // Whoever may only look changes nothing.
             let changes = route.method != Method::GET && route.whose != Whose::Callers;
-            assert!(!changes || matches!(route.needs, Some(Right::Write | Right::Admin)), "{} {}", route.method, route.path);
+            assert!(
+                !changes || matches!(route.needs, Some(Right::Write | Right::Admin)),
+                "{} {}",
+                route.method,
+                route.path
+            );
         }
         let (admin, all) = (Rights::of([Right::Admin]), Rights::of(Right::ALL));
         assert!(tools::TOOLS.iter().all(|tool| allows(admin, Operation::Tool(tool.name))));
@@ -455,11 +589,15 @@ mod tests {
 
     #[test]
     fn who_is_not_known_or_not_any_more_does_nothing() {
-        let expired = Grant { expires: Some(Timestamp::UNIX_EPOCH), ..grant(&[Right::Admin], None) };
+        let expired =
+            Grant { expires: Some(Timestamp::UNIX_EPOCH), ..grant(&[Right::Admin], None) };
         assert_eq!(told(&expired, &Method::GET, "/api/status", None), "401");
         let good = Grant { expires: Some(Timestamp::from_second(1).unwrap()), ..expired };
         assert_eq!(told(&good, &Method::GET, "/api/status", None), "home");
-        assert_eq!(authorise(None, Timestamp::UNIX_EPOCH, Operation::Tool("recall"), None), Err(Denied::Unknown));
+        assert_eq!(
+            authorise(None, Timestamp::UNIX_EPOCH, Operation::Tool("recall"), None),
+            Err(Denied::Unknown)
+        );
         let nobody = Grant::nobody();
         for path in ["/api/status", "/v1/models", "/mcp", "/api/tokens", "/metrics"] {
             assert_eq!(told(&nobody, &Method::GET, path, None), "403", "{path}");
@@ -469,8 +607,13 @@ mod tests {
     #[test]
     fn tools_are_routes_like_any_other() {
         let ask = |rights: &[Right], tool: &str| {
-            authorise(Some(&grant(rights, Some("ann"))), Timestamp::UNIX_EPOCH, Operation::Tool(tool), None)
-                .map_err(|denied| matches!(denied, Denied::TooLittle { .. }))
+            authorise(
+                Some(&grant(rights, Some("ann"))),
+                Timestamp::UNIX_EPOCH,
+                Operation::Tool(tool),
+                None,
+            )
+            .map_err(|denied| matches!(denied, Denied::TooLittle { .. }))
         };
         for tool in tools::TOOLS {
             let writes = tool.right == Right::Write;
@@ -483,7 +626,9 @@ mod tests {
     #[test]
     fn rights_are_read_as_they_are_written() {
         assert_eq!("Proxy".parse(), Ok(Right::Proxy));
-        assert!("all".parse::<Right>().unwrap_err().to_string().contains("read, write, proxy or admin"));
+        assert!(
+            "all".parse::<Right>().unwrap_err().to_string().contains("read, write, proxy or admin")
+        );
         assert_eq!(Rights::of([Right::Admin, Right::Read]).to_string(), "read,admin");
     }
 }

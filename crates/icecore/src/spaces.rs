@@ -1,8 +1,8 @@
 //! Spaces: every end user's memory, opened when it is needed, as the chat server sees it.
 //!
-//! Who names no user speaks to the home itself; everybody else has a space of their own beneath it, so nothing that is remembered of
-//! one ever reaches another. In a database other processes change, make and take away spaces as well: what is held of one in memory is
-//! believed for a moment only.
+//! Who names no user speaks to the home itself; everybody else has a space of their own beneath it,
+//! so nothing that is remembered of one ever reaches another. In a database other processes change,
+//! make and take away spaces as well: what is held of one in memory is believed for a moment only.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,10 +29,12 @@ use crate::wire::{self, Models};
 const OPEN_SPACES: usize = 256;
 /// So many turns are remembered at once: mostly they wait for a model.
 const REMEMBERING: usize = 8;
-/// So many threads begin and end turns at least, and as many for each core: some wait for the disk while others compute.
+/// So many threads begin and end turns at least, and as many for each core: some wait for the disk
+/// while others compute.
 const LEAST_HANDS: usize = 4;
 const HANDS_PER_CORE: usize = 2;
-/// Likewise for remembering, and how much they stand back where there is more to do than the processor can.
+/// Likewise for remembering, and how much they stand back where there is more to do than the
+/// processor can.
 const REMEMBERING_HANDS: usize = 2;
 const STANDING_BACK: i32 = 5;
 /// How often it is looked for turns that could not be remembered.
@@ -45,7 +47,8 @@ pub const MAX_USER_BYTES: usize = 256;
 const TAKEN_UP: i64 = 64;
 /// So long a database is waited for by whoever only wants to know whether it answers.
 const ANSWERING: Duration = Duration::from_secs(3);
-/// How much there is to do is looked up so often at most, and holds up whoever asks for so long at most.
+/// How much there is to do is looked up so often at most, and holds up whoever asks for so long at
+/// most.
 const LOOKED_UP: Duration = Duration::from_secs(5);
 const HELD_UP: Duration = Duration::from_secs(1);
 
@@ -62,7 +65,8 @@ pub struct Spaces {
     runtime: Runtime,
     /// Those that begin and end turns.
     turning: Hands,
-    /// Those that remember them afterwards, apart: however much there is to remember, no turn waits for it.
+    /// Those that remember them afterwards, apart: however much there is to remember, no turn waits
+    /// for it.
     reflecting: Hands,
     /// When it was last looked how much there is to do, and what was found.
     backlog: tokio::sync::Mutex<Option<tokio::time::Instant>>,
@@ -87,10 +91,12 @@ struct Turn {
 
 /// A few threads for work that touches the disk.
 ///
-/// Few, because every thread that ever allocates keeps a share of memory for itself. What waits without touching the disk (for the
-/// last turn to be remembered, for a conversation that somebody else is in, for the one who writes for all, for a model, for a
-/// user's gate) holds none of them, so whoever is waited for always finds one, and a single one would do. A thread is held only
-/// across calls of the store: these wait for locks of files and of the index, which are given back within the call that took them.
+/// Few, because every thread that ever allocates keeps a share of memory for itself. What waits
+/// without touching the disk (for the last turn to be remembered, for a conversation that somebody
+/// else is in, for the one who writes for all, for a model, for a user's gate) holds none of them,
+/// so whoever is waited for always finds one, and a single one would do. A thread is held only
+/// across calls of the store: these wait for locks of files and of the index, which are given back
+/// within the call that took them.
 struct Hands(Option<tokio::runtime::Runtime>);
 
 impl Hands {
@@ -104,10 +110,13 @@ impl Hands {
             });
         }
         let threads = threads.build();
-        Ok(Self(Some(threads.with_context(|| format!("the threads for {name} cannot be started"))?)))
+        Ok(Self(Some(
+            threads.with_context(|| format!("the threads for {name} cannot be started"))?,
+        )))
     }
 
-    /// Does some work there; an error if it broke off. It is done to its end also if nobody waits for it any more.
+    /// Does some work there; an error if it broke off. It is done to its end also if nobody waits
+    /// for it any more.
     async fn take<T: Send + 'static, E: fmt::Display + Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -146,7 +155,10 @@ impl Drop for Counted {
 fn known_as(user: Option<&str>) -> Result<Option<String>> {
     match user.map(|user| plain::one_line(user.trim())).filter(|user| !user.is_empty()) {
         Some(user) if user.len() > MAX_USER_BYTES => {
-            anyhow::bail!("the name of the user has {} bytes, at most {MAX_USER_BYTES} are taken", user.len())
+            anyhow::bail!(
+                "the name of the user has {} bytes, at most {MAX_USER_BYTES} are taken",
+                user.len()
+            )
         }
         user => Ok(user),
     }
@@ -154,13 +166,22 @@ fn known_as(user: Option<&str>) -> Result<Option<String>> {
 
 impl Spaces {
     /// The spaces of a home.
-    pub fn new(home: Place, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+    pub fn new(
+        home: Place,
+        models: Arc<Models>,
+        log: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Result<Arc<Self>> {
         home.check_home()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::with_hands((HANDS_PER_CORE * cores).max(LEAST_HANDS), home, models, log)
     }
 
-    fn with_hands(hands: usize, home: Place, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Result<Arc<Self>> {
+    fn with_hands(
+        hands: usize,
+        home: Place,
+        models: Arc<Models>,
+        log: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             home,
             models,
@@ -201,7 +222,8 @@ impl Spaces {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place as it is open: the one way in which a space is opened. One that does not exist is made if a user is named.
+    /// A place as it is open: the one way in which a space is opened. One that does not exist is
+    /// made if a user is named.
     async fn at(&self, place: &Place, user: Option<&str>) -> Result<Known> {
         if let Some(known) = self.still(place).await? {
             return Ok(known);
@@ -225,13 +247,14 @@ impl Spaces {
         Ok(open.entry(place.clone()).or_insert(Known { chats, seen }).clone())
     }
 
-    /// A place as it is open, if it is and nothing has become of the space since: it was not taken away, made anew or given other
-    /// settings, by us or by another process.
+    /// A place as it is open, if it is and nothing has become of the space since: it was not taken
+    /// away, made anew or given other settings, by us or by another process.
     async fn still(&self, place: &Place) -> Result<Option<Known>> {
         let Some(known) = self.known().get(place).cloned() else { return Ok(None) };
         let is_same = place.look().await?.is_some_and(|seen| seen == known.seen);
         let mut open = self.known();
-        let current = open.get(place).filter(|current| Arc::ptr_eq(&current.chats, &known.chats)).cloned();
+        let current =
+            open.get(place).filter(|current| Arc::ptr_eq(&current.chats, &known.chats)).cloned();
         if current.is_some() && !is_same {
             open.remove(place);
         }
@@ -242,7 +265,9 @@ impl Spaces {
     async fn is_current(&self, place: &Place, known: &Known) -> Result<bool> {
         let Some(seen) = place.look().await? else { return Ok(false) };
         // In a folder one life of a space is told from the next by who has it open.
-        let is_open = || self.known().get(place).is_some_and(|current| Arc::ptr_eq(&current.chats, &known.chats));
+        let is_open = || {
+            self.known().get(place).is_some_and(|current| Arc::ptr_eq(&current.chats, &known.chats))
+        };
         Ok(seen.is_same_life(&known.seen).unwrap_or_else(is_open))
     }
 
@@ -254,7 +279,13 @@ impl Spaces {
 
     /// Every space there is: whose it is, if that is known, and what it is called where it lies.
     pub async fn named(&self) -> Result<Vec<(Option<String>, String)>> {
-        let mut all: Vec<_> = self.home.users().await?.into_iter().map(|(user, place)| (user, place.title())).collect();
+        let mut all: Vec<_> = self
+            .home
+            .users()
+            .await?
+            .into_iter()
+            .map(|(user, place)| (user, place.title()))
+            .collect();
         all.sort();
         Ok(all)
     }
@@ -264,7 +295,8 @@ impl Spaces {
         self.known().remove(&self.place(user));
     }
 
-    /// Forgets everything of an end user: their whole space, while nobody works in it. In a database it is noted who did that, with it.
+    /// Forgets everything of an end user: their whole space, while nobody works in it. In a
+    /// database it is noted who did that, with it.
     pub async fn forget(&self, user: &str, by: &By) -> Result<bool> {
         let place = self.place(Some(user));
         let gate = self.gate(&place);
@@ -286,7 +318,8 @@ impl Spaces {
         gates.entry(place.clone()).or_default().clone()
     }
 
-    /// Held by whoever works in a user's space, by all together; nobody holds it while the space is taken away.
+    /// Held by whoever works in a user's space, by all together; nobody holds it while the space is
+    /// taken away.
     pub async fn held(&self, user: Option<&str>) -> OwnedRwLockReadGuard<()> {
         self.gate(&self.place(user)).read_owned().await
     }
@@ -299,7 +332,8 @@ impl Spaces {
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
-            // Boxed only now: thousands may wait, and a task has room for all it will ever need from the start.
+            // Boxed only now: thousands may wait, and a task has room for all it will ever need
+            // from the start.
             Box::pin(spaces.remember(&place, &known, &conversation)).await;
         });
     }
@@ -309,14 +343,24 @@ impl Spaces {
         match self.is_current(place, known).await {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => return (self.log)(&format!("a turn could not be remembered yet: {error}")),
+            Err(error) => {
+                return (self.log)(&format!("a turn could not be remembered yet: {error}"));
+            }
         }
-        let (chats, name, models) = (known.chats.clone(), conversation.to_owned(), self.models.clone());
-        let done = self.reflecting.take(async move { chats.reflect(&name, models.asking().as_ref(), false).await }).await;
+        let (chats, name, models) =
+            (known.chats.clone(), conversation.to_owned(), self.models.clone());
+        let done = self
+            .reflecting
+            .take(async move { chats.reflect(&name, models.asking().as_ref(), false).await })
+            .await;
         match done {
             Ok(reflected) => {
-                for (turn, why) in reflected.raw.iter().filter(|_| self.models.summarizer.is_some()) {
-                    (self.log)(&format!("turn {turn} is kept raw for now: {}", plain::one_line(why)));
+                for (turn, why) in reflected.raw.iter().filter(|_| self.models.summarizer.is_some())
+                {
+                    (self.log)(&format!(
+                        "turn {turn} is kept raw for now: {}",
+                        plain::one_line(why)
+                    ));
                 }
             }
             // The exchange itself is kept; the next look finds what is missing.
@@ -324,15 +368,23 @@ impl Spaces {
         }
     }
 
-    /// Looks again and again for turns that could not be remembered, those of an earlier run included.
+    /// Looks again and again for turns that could not be remembered, those of an earlier run
+    /// included.
     pub fn keep_remembering(self: &Arc<Self>) {
         let spaces = self.clone();
         self.runtime.spawn(async move {
             loop {
                 if let Err(error) = spaces.remember_all().await {
-                    (spaces.log)(&format!("what waits to be remembered could not be looked for: {error}"));
+                    (spaces.log)(&format!(
+                        "what waits to be remembered could not be looked for: {error}"
+                    ));
                 }
-                tokio::time::sleep(if spaces.home.database().is_some() { AGAIN_SHARED } else { AGAIN }).await;
+                tokio::time::sleep(if spaces.home.database().is_some() {
+                    AGAIN_SHARED
+                } else {
+                    AGAIN
+                })
+                .await;
             }
         });
     }
@@ -340,12 +392,16 @@ impl Spaces {
     async fn remember_all(self: &Arc<Self>) -> Result<()> {
         if let Place::Space { database, name } = &self.home {
             // What waits is written down there, whoever announced it; each is given to one process.
-            for (name, conversation) in database.unremembered(name, TAKEN_UP, converse::LEASE).await? {
+            for (name, conversation) in
+                database.unremembered(name, TAKEN_UP, converse::LEASE).await?
+            {
                 let place = Place::Space { database: database.clone(), name };
                 // One that cannot be opened does not keep the others waiting.
                 match self.at(&place, None).await {
                     Ok(known) => self.remember_soon(place, known, conversation),
-                    Err(error) => (self.log)(&format!("a turn could not be remembered yet: {error}")),
+                    Err(error) => {
+                        (self.log)(&format!("a turn could not be remembered yet: {error}"))
+                    }
                 }
             }
             return Ok(());
@@ -355,7 +411,9 @@ impl Spaces {
             let held = self.gate(&place).read_owned().await;
             let Ok(known) = self.at(&place, None).await else { continue };
             let (looking, has_model) = (known.chats.clone(), self.models.summarizer.is_some());
-            let looking = self.reflecting.take(async move { looking.unremembered(converse::REACH_DAYS, has_model).await });
+            let looking = self
+                .reflecting
+                .take(async move { looking.unremembered(converse::REACH_DAYS, has_model).await });
             let waiting = looking.await.unwrap_or_default();
             drop(held);
             for conversation in waiting {
@@ -365,7 +423,8 @@ impl Spaces {
         Ok(())
     }
 
-    /// Waits until everything that is being remembered is done, at most so long. What is not stays to be done.
+    /// Waits until everything that is being remembered is done, at most so long. What is not stays
+    /// to be done.
     pub async fn settle(&self, most: Duration) -> bool {
         let mut remembering = self.remembering.subscribe();
         tokio::time::timeout(most, remembering.wait_for(|many| *many == 0)).await.is_ok()
@@ -381,14 +440,18 @@ async fn note_name(chats: &Chats, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs work that may take long where it holds nobody up, least of all turns; an error if it broke off.
-pub async fn aside<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, String> {
+/// Runs work that may take long where it holds nobody up, least of all turns; an error if it broke
+/// off.
+pub async fn aside<T: Send + 'static, F: Future<Output = T>>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Result<T, String> {
     let runtime = Runtime::current();
     let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
     done.map_err(|error| broken_off(&error))
 }
 
-/// The spaces as the chat server's memory: a type of its own, because its tasks need to hold on to the spaces.
+/// The spaces as the chat server's memory: a type of its own, because its tasks need to hold on to
+/// the spaces.
 pub struct Chatting(pub Arc<Spaces>);
 
 #[async_trait]
@@ -424,7 +487,11 @@ impl Mind for Chatting {
                     memory: begun.memory.clone(),
                     placement: begun.placement,
                     mode: begun.mode,
-                    window: begun.window.iter().map(|(role, text)| ((*role).to_owned(), text.clone())).collect(),
+                    window: begun
+                        .window
+                        .iter()
+                        .map(|(role, text)| ((*role).to_owned(), text.clone()))
+                        .collect(),
                     new_from: begun.new_from,
                     injected: begun.injected.clone(),
                     injected_tokens: begun.tokens,
@@ -437,14 +504,18 @@ impl Mind for Chatting {
     }
 
     async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
-        let Some(turn) = begun.handle.0.clone().and_then(|handle| handle.downcast::<Turn>().ok()) else {
+        let Some(turn) = begun.handle.0.clone().and_then(|handle| handle.downcast::<Turn>().ok())
+        else {
             return Err(Unkept::for_good("this turn was not begun here"));
         };
         let held = self.0.gate(&turn.place).read_owned().await;
         if !self.0.is_current(&turn.place, &turn.known).await.map_err(Unkept::for_now)? {
-            return Err(Unkept::for_good("the user was forgotten while the reply came, so this exchange is not kept"));
+            return Err(Unkept::for_good(
+                "the user was forgotten while the reply came, so this exchange is not kept",
+            ));
         }
-        let reply = converse::Reply { text: reply.text, parts: reply.parts, complete: reply.complete };
+        let reply =
+            converse::Reply { text: reply.text, parts: reply.parts, complete: reply.complete };
         let ending = turn.clone();
         let ended = self.0.turning.take(async move {
             let _held = held;
@@ -455,7 +526,11 @@ impl Mind for Chatting {
             (self.0.log)(&format!("an exchange is not kept whole: {what}"));
         }
         // Of the turn only its place: there may be many that wait, and the exchange is kept.
-        self.0.remember_soon(turn.place.clone(), turn.known.clone(), turn.begun.conversation.clone());
+        self.0.remember_soon(
+            turn.place.clone(),
+            turn.known.clone(),
+            turn.begun.conversation.clone(),
+        );
         Ok(())
     }
 }
@@ -470,17 +545,33 @@ impl Ready for Spaces {
                     return Err(NotReady::new("the database has other tables", error));
                 }
                 Ok(Err(error @ StoreError::ReadOnly { is_standby: true, .. })) => {
-                    return Err(NotReady::new("the database is a standby, which takes no writes", error));
+                    return Err(NotReady::new(
+                        "the database is a standby, which takes no writes",
+                        error,
+                    ));
                 }
                 Ok(Err(error @ StoreError::ReadOnly { .. })) => {
-                    return Err(NotReady::new("the database is set to read only, so it takes no writes", error));
+                    return Err(NotReady::new(
+                        "the database is set to read only, so it takes no writes",
+                        error,
+                    ));
                 }
-                Ok(Err(error @ StoreError::Unwelcome { .. })) => return Err(NotReady::new("the database does not let us in", error)),
+                Ok(Err(error @ StoreError::Unwelcome { .. })) => {
+                    return Err(NotReady::new("the database does not let us in", error));
+                }
                 Ok(Err(error)) => return Err(NotReady::new("the database does not answer", error)),
-                Err(_) => return Err(NotReady::new("the database does not answer", format!("nothing within {ANSWERING:?}"))),
+                Err(_) => {
+                    return Err(NotReady::new(
+                        "the database does not answer",
+                        format!("nothing within {ANSWERING:?}"),
+                    ));
+                }
             }
         }
-        self.of(None).await.map(|_| ()).map_err(|error| NotReady::new("memory cannot be opened", error))
+        self.of(None)
+            .await
+            .map(|_| ())
+            .map_err(|error| NotReady::new("memory cannot be opened", error))
     }
 
     fn figures(&self) -> Option<Figures> {
@@ -495,7 +586,8 @@ impl Ready for Spaces {
             *looked = Some(tokio::time::Instant::now());
             let found = tokio::time::timeout(HELD_UP, database.backlog()).await;
             // What was known while the database answered is nothing to go by when it does not.
-            *self.known_backlog.lock().unwrap_or_else(PoisonError::into_inner) = found.ok().and_then(Result::ok).unwrap_or_default();
+            *self.known_backlog.lock().unwrap_or_else(PoisonError::into_inner) =
+                found.ok().and_then(Result::ok).unwrap_or_default();
         }
         self.known_backlog()
     }
@@ -516,18 +608,29 @@ mod tests {
     fn with_hands(folder: &std::path::Path, hands: usize) -> Arc<Spaces> {
         let home = folder.join("home");
         icecore_store::vault::Vault::create(&home, "zone = \"UTC\"\n").unwrap();
-        let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
+        let settings =
+            Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
         let models = Arc::new(Models { settings, place: Default::default(), summarizer: None });
         Spaces::with_hands(hands, Place::Folder(home), models, Arc::new(|_: &str| {})).unwrap()
     }
 
     fn by() -> By {
-        By { token: "home".into(), door: "api", who: String::new(), now: jiff::Timestamp::UNIX_EPOCH }
+        By {
+            token: "home".into(),
+            door: "api",
+            who: String::new(),
+            now: jiff::Timestamp::UNIX_EPOCH,
+        }
     }
 
     fn heard(user: &str) -> Heard {
-        let told =
-            Told { role: "user".into(), name: None, text: "hi".into(), raw: r#"{"role":"user","content":"hi"}"#.into(), has_tools: false };
+        let told = Told {
+            role: "user".into(),
+            name: None,
+            text: "hi".into(),
+            raw: r#"{"role":"user","content":"hi"}"#.into(),
+            has_tools: false,
+        };
         Heard {
             user: Some(user.into()),
             conversation: Some("app".into()),
@@ -563,7 +666,8 @@ mod tests {
 
     fn heard_in(user: &str, conversation: &str, text: &str) -> Heard {
         let raw = serde_json::json!({ "role": "user", "content": text }).to_string();
-        let told = Told { role: "user".into(), name: None, text: text.into(), raw, has_tools: false };
+        let told =
+            Told { role: "user".into(), name: None, text: text.into(), raw, has_tools: false };
         Heard { conversation: Some(conversation.into()), messages: vec![told], ..heard(user) }
     }
 
@@ -576,13 +680,20 @@ mod tests {
         let chats = spaces.of(Some("ann")).await.unwrap();
         chats.wait_for_memory(true);
         // Nothing is remembered for now.
-        let places = spaces.at_once.clone().acquire_many_owned(u32::try_from(REMEMBERING).unwrap()).await.unwrap();
+        let places = spaces
+            .at_once
+            .clone()
+            .acquire_many_owned(u32::try_from(REMEMBERING).unwrap())
+            .await
+            .unwrap();
         let begun = chatting.begin(heard_in("ann", "slow", "hi")).await.unwrap();
         chatting.end(&begun, reply()).await.unwrap();
         let slow: Vec<_> = (0..20)
             .map(|n| {
                 let chatting = chatting.clone();
-                tokio::spawn(async move { chatting.begin(heard_in("ann", "slow", &format!("what now, {n}?"))).await })
+                tokio::spawn(async move {
+                    chatting.begin(heard_in("ann", "slow", &format!("what now, {n}?"))).await
+                })
             })
             .collect();
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -590,7 +701,10 @@ mod tests {
             let begun = chatting.begin(heard_in(user, "quick", "hi")).await.unwrap();
             chatting.end(&begun, reply()).await.unwrap();
         }
-        assert!(slow.iter().all(|turn| !turn.is_finished()), "they wait for what is not remembered yet");
+        assert!(
+            slow.iter().all(|turn| !turn.is_finished()),
+            "they wait for what is not remembered yet"
+        );
         drop(places);
         for turn in slow {
             assert!(turn.await.unwrap().unwrap().turn > 1);
@@ -608,10 +722,18 @@ mod tests {
             .map(|n| {
                 let chatting = chatting.clone();
                 // Some of them in the same conversation, some of the same user.
-                let heard = heard_in(if n % 2 == 0 { "ann" } else { "ben" }, &format!("c-{}", n % 5), &format!("number {n}"));
+                let heard = heard_in(
+                    if n % 2 == 0 { "ann" } else { "ben" },
+                    &format!("c-{}", n % 5),
+                    &format!("number {n}"),
+                );
                 tokio::spawn(async move {
                     let begun = chatting.begin(heard).await?;
-                    chatting.end(&begun, reply()).await.map(|()| begun.conversation.clone()).map_err(|unkept| unkept.said)
+                    chatting
+                        .end(&begun, reply())
+                        .await
+                        .map(|()| begun.conversation.clone())
+                        .map_err(|unkept| unkept.said)
                 })
             })
             .collect();
@@ -640,8 +762,15 @@ mod tests {
         let chatting = Chatting(spaces.clone());
         let begun = chatting.begin(heard("ann")).await.unwrap();
         assert!(spaces.forget("ann", &by()).await.unwrap());
-        assert!(chatting.end(&begun, reply()).await.is_err_and(|unkept| !unkept.may_pass && unkept.said.contains("forgotten")));
-        assert!(!spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty());
+        assert!(
+            chatting
+                .end(&begun, reply())
+                .await
+                .is_err_and(|unkept| !unkept.may_pass && unkept.said.contains("forgotten"))
+        );
+        assert!(
+            !spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty()
+        );
         // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
         let begun = chatting.begin(heard("ann")).await.unwrap();
         chatting.end(&begun, reply()).await.unwrap();
@@ -672,7 +801,8 @@ mod tests {
         let database = Postgres::at(&cluster.url(), Options::default()).unwrap();
         database.migrate().await.unwrap();
         database.create("h", "zone = \"UTC\"\n").await.unwrap();
-        let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
+        let settings =
+            Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
         let models = Arc::new(Models { settings, place: Default::default(), summarizer: None });
         let home = Place::Space { database: database.clone(), name: "h".into() };
         let spaces = Spaces::with_hands(LEAST_HANDS, home, models, Arc::new(|_: &str| {})).unwrap();
@@ -683,13 +813,22 @@ mod tests {
             tokio::spawn(async move { spaces.forget("ann", &by()).await })
         };
         tokio::time::sleep(Duration::from_millis(500)).await;
-        assert!(!forgetting.is_finished() && database.space("h/ann").await.unwrap().is_some(), "somebody works in it");
+        assert!(
+            !forgetting.is_finished() && database.space("h/ann").await.unwrap().is_some(),
+            "somebody works in it"
+        );
         drop(at_work);
         assert!(forgetting.await.unwrap().unwrap());
-        assert!(database.space("h/ann").await.unwrap().is_none() && !spaces.forget("ann", &by()).await.unwrap());
+        assert!(
+            database.space("h/ann").await.unwrap().is_none()
+                && !spaces.forget("ann", &by()).await.unwrap()
+        );
         spaces.of(Some("ann")).await.unwrap();
         let deeds = database.deeds("h", Some("h/ann"), None, 10).await.unwrap();
-        assert_eq!(deeds.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(), ["space erase"]);
+        assert_eq!(
+            deeds.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(),
+            ["space erase"]
+        );
         assert!(spaces.has(Some("ann")).await.unwrap());
     }
 }

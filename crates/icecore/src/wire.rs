@@ -55,8 +55,10 @@ impl Open {
                 self.place.check_home()?;
                 let place = self.place.of_user(user);
                 if place.look().await?.is_none() {
-                    let message =
-                        format!("there is no user `{}` here; a space is made when one first chats", icecore_domain::plain::one_line(user));
+                    let message = format!(
+                        "there is no user `{}` here; a space is made when one first chats",
+                        icecore_domain::plain::one_line(user)
+                    );
                     return Err(Stop::new(Exit::NotFound, message).into());
                 }
                 let home = place.open().await?;
@@ -86,14 +88,23 @@ impl Models {
     /// The summarizer and how much of it may be used.
     pub fn asking(&self) -> Option<Asking<'_>> {
         let llm = self.summarizer.as_deref()?;
-        let input_tokens = usize::try_from(self.settings.summarizer.max_input_tokens).unwrap_or(usize::MAX);
-        let own = ["max_tokens", "max_completion_tokens", "max_output_tokens"].map(|name| self.settings.summarizer.extra.get(name));
-        let output_tokens = own.into_iter().flatten().filter_map(serde_json::Value::as_u64).max().unwrap_or(0);
-        Some(Asking { llm, ceiling: self.settings.spend.tokens_per_day, input_tokens, output_tokens })
+        let input_tokens =
+            usize::try_from(self.settings.summarizer.max_input_tokens).unwrap_or(usize::MAX);
+        let own = ["max_tokens", "max_completion_tokens", "max_output_tokens"]
+            .map(|name| self.settings.summarizer.extra.get(name));
+        let output_tokens =
+            own.into_iter().flatten().filter_map(serde_json::Value::as_u64).max().unwrap_or(0);
+        Some(Asking {
+            llm,
+            ceiling: self.settings.spend.tokens_per_day,
+            input_tokens,
+            output_tokens,
+        })
     }
 }
 
-/// Reads the person's settings, and where they stand or would. A vault has no say in them: it may come from a stranger.
+/// Reads the person's settings, and where they stand or would. A vault has no say in them: it may
+/// come from a stranger.
 fn settings() -> Result<(Settings, PathBuf)> {
     let place = match etcetera::choose_base_strategy() {
         Ok(folders) => folders.config_dir().join("icecore").join("config.toml"),
@@ -101,26 +112,40 @@ fn settings() -> Result<(Settings, PathBuf)> {
     };
     let text = match std::fs::read_to_string(&place) {
         Ok(text) => Some(text),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-        Err(error) => return Err(Stop::new(Exit::Failure, format!("{} cannot be read: {error}", place.display())).into()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            None
+        }
+        Err(error) => {
+            return Err(Stop::new(
+                Exit::Failure,
+                format!("{} cannot be read: {error}", place.display()),
+            )
+            .into());
+        }
     };
     if let Some(text) = &text
         && Settings::holds_a_key(text)
         && std::fs::metadata(&place).is_ok_and(|found| found.permissions().mode() & 0o077 != 0)
     {
-        let message = format!("{} holds a key and others can read it; `chmod 600 {}`", place.display(), place.display());
+        let message = format!(
+            "{} holds a key and others can read it; `chmod 600 {}`",
+            place.display(),
+            place.display()
+        );
         return Err(Stop::new(Exit::NotAllowed, message).into());
     }
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let settings = Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
-        .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
+    let settings =
+        Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
+            .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
     Ok((settings, place))
 }
 
 /// Reads the person's settings and opens the models they name.
 pub fn models() -> Result<Models> {
     let (settings, place) = settings()?;
-    let summarizer = llm::open(&settings.summarizer).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
+    let summarizer = llm::open(&settings.summarizer)
+        .map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
     Ok(Models { settings, place, summarizer })
 }
 
@@ -151,7 +176,8 @@ impl Meanings {
 
 /// Where the embedding model is, or would be.
 pub fn model_folder() -> PathBuf {
-    if let Some(folder) = std::env::var_os("ICECORE_MODEL_DIR").filter(|folder| !folder.is_empty()) {
+    if let Some(folder) = std::env::var_os("ICECORE_MODEL_DIR").filter(|folder| !folder.is_empty())
+    {
         return PathBuf::from(folder);
     }
     match etcetera::choose_base_strategy() {
@@ -166,7 +192,9 @@ pub fn embedder() -> Result<Option<MiniLm>> {
     if !folder.join("model.safetensors").exists() {
         return Ok(None);
     }
-    MiniLm::load(&folder).map(Some).map_err(|error| Stop::new(Exit::Failure, error.to_string()).into())
+    MiniLm::load(&folder)
+        .map(Some)
+        .map_err(|error| Stop::new(Exit::Failure, error.to_string()).into())
 }
 
 /// A complaint about the settings, with the place of the file named once.
@@ -199,7 +227,11 @@ impl Stopwatch {
 /// Waits so long; false if the person or the system wants the program to end.
 pub async fn rest(seconds: u64) -> bool {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut end), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return false };
+    let (Ok(mut end), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return false;
+    };
     tokio::select! {
         () = tokio::time::sleep(Duration::from_secs(seconds)) => true,
         _ = end.recv() => false,
@@ -214,7 +246,9 @@ pub async fn stopped() {
 
 /// Whether none is named and none is found; a database is not asked.
 pub fn has_no_vault(global: &Global) -> bool {
-    find(global).is_err_and(|error| error.downcast_ref::<Stop>().is_some_and(|stop| stop.exit == Exit::NotFound))
+    find(global).is_err_and(|error| {
+        error.downcast_ref::<Stop>().is_some_and(|stop| stop.exit == Exit::NotFound)
+    })
 }
 
 /// Where the person's own vault is, or would be.
@@ -234,8 +268,9 @@ pub async fn open(global: &Global) -> Result<Open> {
     Open::of(place, home, clock(global)?).await
 }
 
-/// Opens the memory that was named, else the person's own; never one that the folder brings along. A client starts this program in
-/// whatever folder its person works in, and a stranger's folder must not choose what its model remembers.
+/// Opens the memory that was named, else the person's own; never one that the folder brings along.
+/// A client starts this program in whatever folder its person works in, and a stranger's folder
+/// must not choose what its model remembers.
 pub async fn open_own(global: &Global) -> Result<Open> {
     let place = match named(&global.named())? {
         Some(named) => named,
@@ -245,7 +280,8 @@ pub async fn open_own(global: &Global) -> Result<Open> {
     Open::of(place, home, clock(global)?).await
 }
 
-/// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the complaint is returned.
+/// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the
+/// complaint is returned.
 pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     match open(global).await {
         Err(error) if error.downcast_ref::<EngineError>().is_some_and(can_be_mended) => {
@@ -257,12 +293,14 @@ pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     }
 }
 
-/// Whether the defaults do. A vault of a newer version is not this one's to mend: what it does not know would count as broken.
+/// Whether the defaults do. A vault of a newer version is not this one's to mend: what it does not
+/// know would count as broken.
 fn can_be_mended(error: &EngineError) -> bool {
     matches!(error, EngineError::Config(mistake) if !matches!(mistake, Mistake::Newer { .. }))
 }
 
-/// Opens a clone of a vault that was not set up on this machine, and sets it up; `None` if the folder is no such.
+/// Opens a clone of a vault that was not set up on this machine, and sets it up; `None` if the
+/// folder is no such.
 pub async fn adopt(global: &Global, folder: Option<&Path>) -> Result<Option<Open>> {
     let Place::Folder(root) = to_make(global, folder)? else { return Ok(None) };
     if !root.join(layout::CONFIG).is_file() || !root.join(".git").is_dir() {
@@ -280,9 +318,11 @@ pub async fn adopt(global: &Global, folder: Option<&Path>) -> Result<Option<Open
 /// Where a memory is to be made.
 fn to_make(global: &Global, folder: Option<&Path>) -> Result<Place> {
     match (folder, named(&global.named())?) {
-        (Some(_), Some(Place::Space { .. })) => {
-            Err(Stop::new(Exit::Usage, "a memory in a database has no folder; leave DIR out, and name a space with --space").into())
-        }
+        (Some(_), Some(Place::Space { .. })) => Err(Stop::new(
+            Exit::Usage,
+            "a memory in a database has no folder; leave DIR out, and name a space with --space",
+        )
+        .into()),
         (Some(folder), _) => Ok(Place::Folder(folder.to_owned())),
         (None, Some(place)) => Ok(place),
         (None, None) => Ok(Place::Folder(home()?)),
@@ -300,7 +340,11 @@ pub fn utc() -> Result<Zone> {
 }
 
 /// Makes a memory and opens it. A database that has no tables gets them first.
-pub async fn create(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<(Open, Option<String>)> {
+pub async fn create(
+    global: &Global,
+    folder: Option<&Path>,
+    zone: Option<&str>,
+) -> Result<(Open, Option<String>)> {
     let place = to_make(global, folder)?;
     let (zone, guessed) = match zone {
         Some(name) => (Zone::named(name).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?, None),
@@ -336,7 +380,8 @@ pub async fn warn_of_login(database: &Postgres, out: &mut Out) {
     }
 }
 
-/// The conversations of the memory in a place. One that is not there is made if it is to be like another: with that one's policy.
+/// The conversations of the memory in a place. One that is not there is made if it is to be like
+/// another: with that one's policy.
 pub async fn chats(place: &Place, like: Option<&Place>) -> Result<Chats> {
     let home = match like {
         Some(like) => place.open_like(like).await?,
@@ -350,10 +395,15 @@ pub async fn chats(place: &Place, like: Option<&Place>) -> Result<Chats> {
 pub async fn home_of(global: &Global, root: Option<&Path>) -> Result<Place> {
     let Some(root) = root else { return find(global) };
     if global.store.is_some() {
-        return Err(Stop::new(Exit::Usage, "--root names a folder and --store a database; give one of them").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "--root names a folder and --store a database; give one of them",
+        )
+        .into());
     }
     if !root.join(layout::CONFIG).is_file() {
-        let zone = Zone::named(&system_zone_name().unwrap_or_else(|| "UTC".into())).or_else(|_| Zone::named("UTC"))?;
+        let zone = Zone::named(&system_zone_name().unwrap_or_else(|| "UTC".into()))
+            .or_else(|_| Zone::named("UTC"))?;
         Vault::create(root, &icecore_engine::config::first(&zone))?;
     }
     Ok(Place::Folder(root.to_owned()))
@@ -388,7 +438,8 @@ const STORE_FILE: &str = "ICECORE_STORE_FILE";
 /// The space of somebody who names none.
 pub const SPACE: &str = "default";
 
-/// The address of the database that is meant, if one is: the command line's, else the environment's or that of the file it names.
+/// The address of the database that is meant, if one is: the command line's, else the environment's
+/// or that of the file it names.
 pub fn address(named: &Named) -> Result<Option<SecretString>> {
     if named.store.is_some() {
         return Ok(named.store.clone());
@@ -396,18 +447,22 @@ pub fn address(named: &Named) -> Result<Option<SecretString>> {
     if named.is_meant {
         return Ok(None);
     }
-    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let environment =
+        |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     if let Some(address) = environment(STORE) {
         return Ok(Some(address.trim().into()));
     }
     let Some(file) = environment(STORE_FILE) else { return Ok(None) };
-    address_in(Path::new(&file)).map(Some).map_err(|error| error.context(format!("{STORE_FILE} names {file}")))
+    address_in(Path::new(&file))
+        .map(Some)
+        .map_err(|error| error.context(format!("{STORE_FILE} names {file}")))
 }
 
 /// The address of a database that stands in a file.
 pub fn address_in(file: &Path) -> Result<SecretString> {
     let unreadable = |why: String| Stop::new(Exit::Usage, format!("{} {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     match text.trim() {
         "" => Err(unreadable("is empty; put the address of the database into it".into()).into()),
         address => Ok(address.into()),
@@ -417,7 +472,8 @@ pub fn address_in(file: &Path) -> Result<SecretString> {
 /// The memory that was named; an empty name names none in the environment.
 fn named(named: &Named) -> Result<Option<Place>> {
     if let Some(address) = address(named)? {
-        let name = named.space.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| SPACE.into());
+        let name =
+            named.space.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| SPACE.into());
         return Ok(Some(Place::Space { database: reach(&address, named.is_hurried)?, name }));
     }
     Ok(named.vault.clone().filter(|named| !named.as_os_str().is_empty()).map(Place::Folder))
@@ -431,7 +487,9 @@ const HURRY: Duration = Duration::from_secs(2);
 fn reach(address: &SecretString, is_hurried: bool) -> Result<Arc<Postgres>> {
     let mut reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
     let is_same = |known: &SecretString| known.expose_secret() == address.expose_secret();
-    if let Some((.., database)) = reached.iter().find(|(known, hurried, _)| is_same(known) && *hurried == is_hurried) {
+    if let Some((.., database)) =
+        reached.iter().find(|(known, hurried, _)| is_same(known) && *hurried == is_hurried)
+    {
         return Ok(database.clone());
     }
     let store = settings()?.0.store;
@@ -449,13 +507,14 @@ fn reach(address: &SecretString, is_hurried: bool) -> Result<Arc<Postgres>> {
             ..options
         };
     }
-    let database = Postgres::at(address.expose_secret(), options).map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
+    let database = Postgres::at(address.expose_secret(), options)
+        .map_err(|error| Stop::new(Exit::Usage, error.to_string()))?;
     reached.push((address.clone(), is_hurried, database.clone()));
     Ok(database)
 }
 
-/// The last that a process does, so that what it claimed and let go is free for the one after it. It waits for each database at most so
-/// long.
+/// The last that a process does, so that what it claimed and let go is free for the one after it.
+/// It waits for each database at most so long.
 pub fn part(most: Duration) {
     let reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
     for (.., database) in reached.iter() {
@@ -463,8 +522,8 @@ pub fn part(most: Duration) {
     }
 }
 
-/// The memory that a hook was installed with: the one named, else the person's own. A folder that a client happens to work in has no
-/// say: it may be a stranger's.
+/// The memory that a hook was installed with: the one named, else the person's own. A folder that a
+/// client happens to work in has no say: it may be a stranger's.
 pub fn own_place(what: &Named) -> Result<Place> {
     match named(what)? {
         Some(place) => Ok(place),
@@ -472,8 +531,8 @@ pub fn own_place(what: &Named) -> Result<Place> {
     }
 }
 
-/// Opens a memory for somebody who cannot wait for others. If its settings cannot be read, what is said can still be captured: it is
-/// opened with the defaults, and the mistake is returned.
+/// Opens a memory for somebody who cannot wait for others. If its settings cannot be read, what is
+/// said can still be captured: it is opened with the defaults, and the mistake is returned.
 pub fn open_hurried(place: Place, now: Option<&str>) -> Result<(Open, Option<anyhow::Error>)> {
     pollster::block_on(async {
         let home = place.open_hurried().await?;
@@ -518,18 +577,29 @@ fn clock(global: &Global) -> Result<Box<dyn Clock>> {
 fn clock_at(now: Option<&str>) -> Result<Box<dyn Clock>> {
     let Some(text) = now else { return Ok(Box::new(SystemClock)) };
     match Moment::read(text) {
-        Some(read) if !read.offset_assumed && (1..=9999).contains(&read.moment.day().year()) => Ok(Box::new(FixedClock(read.moment.at()))),
-        _ => Err(Stop::new(Exit::Usage, format!("--now: `{text}` is not a moment; write it like 2026-02-13T09:30:00+01:00")).into()),
+        Some(read) if !read.offset_assumed && (1..=9999).contains(&read.moment.day().year()) => {
+            Ok(Box::new(FixedClock(read.moment.at())))
+        }
+        _ => Err(Stop::new(
+            Exit::Usage,
+            format!("--now: `{text}` is not a moment; write it like 2026-02-13T09:30:00+01:00"),
+        )
+        .into()),
     }
 }
 
-/// The memory that is meant: the one named, else the nearest vault above this folder, else the person's own.
+/// The memory that is meant: the one named, else the nearest vault above this folder, else the
+/// person's own.
 fn find(global: &Global) -> Result<Place> {
     if let Some(named) = named(&global.named())? {
         return Ok(named);
     }
     if global.space_is_meant {
-        return Err(Stop::new(Exit::Usage, "--space names a space of a database; name the database with --store or ICECORE_STORE").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "--space names a space of a database; name the database with --store or ICECORE_STORE",
+        )
+        .into());
     }
     if let Ok(here) = std::env::current_dir() {
         for folder in here.ancestors() {
@@ -557,13 +627,18 @@ fn own(looked: &str) -> Result<PathBuf> {
         return Ok(home);
     }
     let home = home.display();
-    let message =
-        format!("there is no vault yet: {looked}none in {home}. `icecore init` makes one; --vault or ICECORE_VAULT names another");
+    let message = format!(
+        "there is no vault yet: {looked}none in {home}. `icecore init` makes one; --vault or ICECORE_VAULT names another"
+    );
     Err(Stop::new(Exit::NotFound, message).into())
 }
 
 fn home() -> Result<PathBuf> {
-    let folders = etcetera::choose_base_strategy()
-        .map_err(|_| Stop::new(Exit::Usage, "HOME is not set, so there is no folder of your own; name a vault with --vault DIR"))?;
+    let folders = etcetera::choose_base_strategy().map_err(|_| {
+        Stop::new(
+            Exit::Usage,
+            "HOME is not set, so there is no folder of your own; name a vault with --vault DIR",
+        )
+    })?;
     Ok(folders.data_dir().join("icecore"))
 }

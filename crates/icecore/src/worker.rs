@@ -1,7 +1,8 @@
-//! Workers: whoever tends many spaces takes one after the other, in turn with all other workers on all machines.
+//! Workers: whoever tends many spaces takes one after the other, in turn with all other workers on
+//! all machines.
 //!
-//! A space whose tending breaks off, also by a mistake of ours, is a failure of that space: it is told, tried again later and later, and
-//! the worker goes on with the others.
+//! A space whose tending breaks off, also by a mistake of ours, is a failure of that space: it is
+//! told, tried again later and later, and the worker goes on with the others.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -27,8 +28,8 @@ use crate::wire::{self, Models};
 const LEASE: Duration = Duration::from_secs(60);
 /// It is looked at least so often whether there is something to do, also if nobody has said so.
 const LOOK: Duration = Duration::from_secs(15);
-/// A space in which nothing was said for so many days sleeps until something is: whatever its timetable asks for was done by then,
-/// and is done again when it wakes.
+/// A space in which nothing was said for so many days sleeps until something is: whatever its
+/// timetable asks for was done by then, and is done again when it wakes.
 const AWAKE_DAYS: i64 = 40;
 
 /// What a worker has done since it was started.
@@ -46,12 +47,18 @@ pub struct Tally {
 
 /// Does some work; that it broke off is an error like any other, with what was said.
 async fn unbroken<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|broken| Err(anyhow!("it broke off, which is a bug: {}", words(&*broken))))
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|broken| Err(anyhow!("it broke off, which is a bug: {}", words(&*broken))))
 }
 
 /// What was said when something broke off.
 fn words(broken: &(dyn Any + Send)) -> &str {
-    let said = broken.downcast_ref::<&str>().copied().or_else(|| broken.downcast_ref::<String>().map(String::as_str));
+    let said = broken
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| broken.downcast_ref::<String>().map(String::as_str));
     said.unwrap_or("nothing was said")
 }
 
@@ -66,7 +73,11 @@ pub struct Worker {
 
 impl Worker {
     /// A worker under a name that tells the machine and the process.
-    pub fn new(home: Arc<Postgres>, models: Arc<Models>, log: Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Self> {
+    pub fn new(
+        home: Arc<Postgres>,
+        models: Arc<Models>,
+        log: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Arc<Self> {
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("{machine}:{}", std::process::id());
         Arc::new(Self { home, models, name, tally: Arc::default(), log })
@@ -78,12 +89,17 @@ impl Worker {
     }
 
     /// Works at so many spaces at once until `over`; what was taken is let go.
-    pub async fn run(self: &Arc<Self>, at_once: usize, over: impl Future<Output = ()>) -> Result<()> {
+    pub async fn run(
+        self: &Arc<Self>,
+        at_once: usize,
+        over: impl Future<Output = ()>,
+    ) -> Result<()> {
         let (ear, runtime) = (Arc::new(self.home.ear()?), Handle::current());
         let end = watch::Sender::new(false);
         let mut hands = JoinSet::new();
         for _ in 0..at_once.max(1) {
-            let (worker, ear, runtime, mut end) = (self.clone(), ear.clone(), runtime.clone(), end.subscribe());
+            let (worker, ear, runtime, mut end) =
+                (self.clone(), ear.clone(), runtime.clone(), end.subscribe());
             // A thread for each: what is done there computes for long stretches.
             hands.spawn_blocking(move || {
                 runtime.block_on(async {
@@ -120,7 +136,8 @@ impl Worker {
         }
     }
 
-    /// Does everything that waits, one after the other, and says how much it was: for a timer or a test.
+    /// Does everything that waits, one after the other, and says how much it was: for a timer or a
+    /// test.
     pub async fn run_once(self: &Arc<Self>) -> Result<u64> {
         let before = self.tally.done.load(Ordering::Relaxed);
         while self.turn().await? {}
@@ -129,7 +146,9 @@ impl Worker {
 
     /// Takes some work and does it; false if there is none.
     async fn turn(&self) -> Result<bool> {
-        let Some(work) = self.home.take(&[TEND], &self.name, LEASE).await? else { return Ok(false) };
+        let Some(work) = self.home.take(&[TEND], &self.name, LEASE).await? else {
+            return Ok(false);
+        };
         let Some(space) = self.home.space(&work.space).await? else { return Ok(true) };
         let seen = space.outline().await?;
         let outcome = tokio::select! {
@@ -151,7 +170,10 @@ impl Worker {
                 }
             }
             None => {
-                (self.log)(&format!("{} in {} was taken over by somebody else", work.kind, work.space));
+                (self.log)(&format!(
+                    "{} in {} was taken over by somebody else",
+                    work.kind, work.space
+                ));
                 self.tally.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -181,7 +203,11 @@ impl Worker {
 
     /// Does what is due in a space, within what it may spend, and counts what that has cost.
     async fn tended(&self, space: &Arc<Space>) -> Result<Next> {
-        let chats = wire::chats(&Place::Space { database: self.home.clone(), name: space.name().to_owned() }, None).await?;
+        let chats = wire::chats(
+            &Place::Space { database: self.home.clone(), name: space.name().to_owned() },
+            None,
+        )
+        .await?;
         let memory = chats.memory();
         let day = memory.now().day();
         let before = memory.spent(day).await?.total();
@@ -209,7 +235,9 @@ impl Worker {
         }
         let said = space.last_heard().await?;
         let now = memory.now().at();
-        let is_quiet = said.is_none_or(|said| now.duration_since(said) > jiff::SignedDuration::from_hours(24 * AWAKE_DAYS));
+        let is_quiet = said.is_none_or(|said| {
+            now.duration_since(said) > jiff::SignedDuration::from_hours(24 * AWAKE_DAYS)
+        });
         if is_quiet {
             return Ok(Next::Asleep);
         }
@@ -238,7 +266,11 @@ mod tests {
             "poison".into()
         }
 
-        async fn complete(&self, _: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+        async fn complete(
+            &self,
+            _: &Ask,
+            _: &(dyn Fn(usize) + Send + Sync),
+        ) -> Result<Answer, Trouble> {
             panic!("no answer was thought of")
         }
 
@@ -257,22 +289,39 @@ mod tests {
             home.create(name, "zone = \"UTC\"\n").await.unwrap();
         }
         // Only this one has something to ask a model about.
-        let chats = wire::chats(&Place::Space { database: home.clone(), name: "a".into() }, None).await.unwrap();
+        let chats = wire::chats(&Place::Space { database: home.clone(), name: "a".into() }, None)
+            .await
+            .unwrap();
         let line = |n: u32| {
             let text = format!("number {n}: we decided to paint the boat blue");
             serde_json::json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-05T09:{n:02}:00Z"), "text": text })
                 .to_string()
         };
-        chats.memory().import(&(0..12).map(line).collect::<Vec<_>>(), 1, &Gaps::default()).await.unwrap();
-        let settings = Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
-        let models = Arc::new(Models { settings, place: Default::default(), summarizer: Some(Box::new(Poison)) });
+        chats
+            .memory()
+            .import(&(0..12).map(line).collect::<Vec<_>>(), 1, &Gaps::default())
+            .await
+            .unwrap();
+        let settings =
+            Settings::read(None, &|_| None, &|path| std::fs::read_to_string(path)).unwrap();
+        let models = Arc::new(Models {
+            settings,
+            place: Default::default(),
+            summarizer: Some(Box::new(Poison)),
+        });
         let said: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = said.clone();
-        let worker = Worker::new(home.clone(), models, Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned())));
+        let worker = Worker::new(
+            home.clone(),
+            models,
+            Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned())),
+        );
         let tally = worker.tally().clone();
         let over = async {
             for _ in 0..300 {
-                if tally.done.load(Ordering::Relaxed) >= 2 && tally.failed.load(Ordering::Relaxed) >= 1 {
+                if tally.done.load(Ordering::Relaxed) >= 2
+                    && tally.failed.load(Ordering::Relaxed) >= 1
+                {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -280,7 +329,11 @@ mod tests {
         };
         worker.run(1, over).await.unwrap();
         assert!(tally.failed.load(Ordering::Relaxed) >= 1, "{said:?}");
-        assert_eq!(cluster.sql("SELECT count(*) FROM icecore.job WHERE epoch > 0 AND failures = 0"), "2", "{said:?}");
+        assert_eq!(
+            cluster.sql("SELECT count(*) FROM icecore.job WHERE epoch > 0 AND failures = 0"),
+            "2",
+            "{said:?}"
+        );
         let told = said.lock().unwrap().join("\n");
         assert!(told.contains("tend in a:") && told.contains("no answer was thought of"), "{told}");
         let trouble = cluster.sql("SELECT trouble FROM icecore.job WHERE failures > 0");

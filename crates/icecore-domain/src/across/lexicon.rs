@@ -1,4 +1,5 @@
-//! Words and what they are worth: each form is read once, whatever it is met with, and known by a number from then on.
+//! Words and what they are worth: each form is read once, whatever it is met with, and known by a
+//! number from then on.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,8 +17,10 @@ const MOST_UNSPACED: usize = 4;
 /// What stands around code.
 const FENCE: &str = "```";
 /// Between two words, one of these ends what belongs together.
-const BREAKS: &[char] =
-    &['.', '!', '?', ';', ':', ',', '\n', '(', ')', '[', ']', '{', '}', '"', '“', '”', '„', '…', '|', '<', '>', '。', '，', '、'];
+const BREAKS: &[char] = &[
+    '.', '!', '?', ';', ':', ',', '\n', '(', ')', '[', ']', '{', '}', '"', '“', '”', '„', '…', '|',
+    '<', '>', '。', '，', '、',
+];
 /// Of them, these end a sentence: a capital after them says nothing.
 const ENDS: &[char] = &['.', '!', '?', ':', '\n', '"', '“', '„', '…', '(', '[', '|', '。'];
 
@@ -89,11 +92,20 @@ impl Default for Lexicon {
         for line in COMMON.lines() {
             let Some((language, list)) = line.split_once(": ") else { continue };
             let Ok(language) = language.parse::<Language>() else { continue };
-            let stems =
-                list.split_whitespace().filter_map(|word| stem_of(&reader, &Word { text: word, lower: word.to_owned(), at: 0 }, language));
+            let stems = list.split_whitespace().filter_map(|word| {
+                stem_of(&reader, &Word { text: word, lower: word.to_owned(), at: 0 }, language)
+            });
             common.entry(language).or_default().extend(stems);
         }
-        Self { reader, common, forms: HashMap::new(), written: Vec::new(), ids: HashMap::new(), lower: HashMap::new(), terms: Vec::new() }
+        Self {
+            reader,
+            common,
+            forms: HashMap::new(),
+            written: Vec::new(),
+            ids: HashMap::new(),
+            lower: HashMap::new(),
+            terms: Vec::new(),
+        }
     }
 }
 
@@ -107,7 +119,9 @@ fn is_unspaced(c: char) -> bool {
 
 /// Whether a word is a contraction that says nothing: `he'd`, `y'all`, `shouldn't`.
 fn is_contraction(lower: &str) -> bool {
-    lower.split_once('\'').is_some_and(|(before, after)| before.len() <= 2 || ["ll", "ve", "re", "d", "m", "t", "all"].contains(&after))
+    lower.split_once('\'').is_some_and(|(before, after)| {
+        before.len() <= 2 || ["ll", "ve", "re", "d", "m", "t", "all"].contains(&after)
+    })
 }
 
 /// Whether a word is the name of nothing: a hash, a key, a mask.
@@ -115,13 +129,22 @@ fn is_dump(lower: &str) -> bool {
     let digits = lower.bytes().filter(u8::is_ascii_digit).count();
     let letters = lower.chars().count() - digits;
     lower.chars().count() > MOST_CHARS
-        || (lower.len() >= 7 && digits > 0 && letters > 0 && lower.bytes().all(|b| b.is_ascii_hexdigit()))
+        || (lower.len() >= 7
+            && digits > 0
+            && letters > 0
+            && lower.bytes().all(|b| b.is_ascii_hexdigit()))
         || (digits >= 4 && letters >= 4)
 }
 
 impl Lexicon {
-    /// The words of a text that count for something, in order; what stands between fences of code is passed over.
-    pub(super) fn read(&mut self, text: &str, usual: &mut Option<Language>, tokens: &mut Vec<Token>) {
+    /// The words of a text that count for something, in order; what stands between fences of code
+    /// is passed over.
+    pub(super) fn read(
+        &mut self,
+        text: &str,
+        usual: &mut Option<Language>,
+        tokens: &mut Vec<Token>,
+    ) {
         tokens.clear();
         let mut fenced = false;
         let (mut stretch, mut place, mut offset) = (0, 0, 0);
@@ -139,7 +162,14 @@ impl Lexicon {
         }
     }
 
-    fn read_block(&mut self, text: &str, usual: &mut Option<Language>, tokens: &mut Vec<Token>, stretch: &mut u32, place: &mut u32) {
+    fn read_block(
+        &mut self,
+        text: &str,
+        usual: &mut Option<Language>,
+        tokens: &mut Vec<Token>,
+        stretch: &mut u32,
+        place: &mut u32,
+    ) {
         let found = words(text);
         // A few words without a language of their own are in that of their neighbours.
         let language = Language::of(found.iter().map(|word| word.lower.as_str())).or(*usual);
@@ -158,7 +188,16 @@ impl Lexicon {
             let capital = !opens && word.text.starts_with(char::is_uppercase);
             let Form { id, term, worth, .. } = self.look_up(word, language, opens);
             if worth != Worth::None {
-                tokens.push(Token { term, form: id, worth, at: *place, stretch: *stretch, capital, from: word.at, to: end });
+                tokens.push(Token {
+                    term,
+                    form: id,
+                    worth,
+                    at: *place,
+                    stretch: *stretch,
+                    capital,
+                    from: word.at,
+                    to: end,
+                });
             }
             opens = false;
         }
@@ -215,11 +254,20 @@ impl Lexicon {
                 let Some(term) = self.terms.get_mut(form.term as usize) else { continue };
                 let better = (form.seen, std::cmp::Reverse(text.len()), std::cmp::Reverse(text));
                 if term.seen == 0 && form.seen == 0 {
-                    // Never but at the beginning of sentences: in small letters, unless a shorter form is known.
-                    if term.shown.len() >= text.len() && (term.shown.len(), &*term.shown) > (text.len(), text) {
+                    // Never but at the beginning of sentences: in small letters, unless a shorter
+                    // form is known.
+                    if term.shown.len() >= text.len()
+                        && (term.shown.len(), &*term.shown) > (text.len(), text)
+                    {
                         term.shown = text.clone();
                     }
-                } else if better > (term.seen, std::cmp::Reverse(term.shown.len()), std::cmp::Reverse(&term.shown)) {
+                } else if better
+                    > (
+                        term.seen,
+                        std::cmp::Reverse(term.shown.len()),
+                        std::cmp::Reverse(&term.shown),
+                    )
+                {
                     (term.shown, term.seen) = (text.clone(), form.seen);
                 }
             }
@@ -232,7 +280,9 @@ impl Lexicon {
         let small = self.shown(term).starts_with(char::is_lowercase);
         let mut chars = text.chars();
         match chars.next() {
-            Some(first) if small && chars.as_str().chars().all(char::is_lowercase) => first.to_lowercase().chain(chars).collect(),
+            Some(first) if small && chars.as_str().chars().all(char::is_lowercase) => {
+                first.to_lowercase().chain(chars).collect()
+            }
             _ => text.to_owned(),
         }
     }
@@ -243,7 +293,12 @@ impl Lexicon {
     }
 }
 
-fn judge(reader: &Reader, common: &HashMap<Language, HashSet<String>>, word: &Word<'_>, language: Language) -> (String, Worth) {
+fn judge(
+    reader: &Reader,
+    common: &HashMap<Language, HashSet<String>>,
+    word: &Word<'_>,
+    language: Language,
+) -> (String, Worth) {
     let lower = word.lower.as_str();
     let chars = lower.chars().count();
     if lower.chars().all(|c| c.is_numeric()) {

@@ -1,6 +1,7 @@
 //! Looking back: what was at this time a month, half a year, one year and more years ago.
 //!
-//! `This week last year` is the week that holds the day a year ago, as it is everywhere a time is named.
+//! `This week last year` is the week that holds the day a year ago, as it is everywhere a time is
+//! named.
 
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -54,7 +55,8 @@ pub struct Told {
     pub headline: String,
 }
 
-/// The times that a day looks back at, the nearest first; none lies before `begun`, when memory begins.
+/// The times that a day looks back at, the nearest first; none lies before `begun`, when memory
+/// begins.
 pub fn vistas(day: Date, begun: Date) -> Vec<Vista> {
     let mut found = Vec::new();
     let mut add = |name: String, days: Option<Days>, instead: bool| {
@@ -64,7 +66,11 @@ pub fn vistas(day: Date, begun: Date) -> Vec<Vista> {
     };
     let back = |span: jiff::Span| day.checked_sub(span).ok();
     let week = |day: Option<Date>| day.map(|day| Week::of(day).days());
-    add("a month ago today".into(), back(1.month()).map(|day| Days { first: day, last: day }), false);
+    add(
+        "a month ago today".into(),
+        back(1.month()).map(|day| Days { first: day, last: day }),
+        false,
+    );
     add("this week a month ago".into(), week(back(1.month())), true);
     add("this week half a year ago".into(), week(back(6.months())), false);
     add("this week last year".into(), week(back(1.year())), false);
@@ -83,26 +89,42 @@ pub fn look(vista: Vista, summaries: &[Summary], entries: &[Entry]) -> Option<Lo
     let mut told: Vec<Told> = Vec::new();
     for tier in [Tier::Week, Tier::Day, Tier::Session] {
         if told.is_empty() {
-            let of_tier = summaries.iter().filter(|summary| summary.period.tier() == tier).filter(within);
-            told = of_tier.map(|summary| Told { period: summary.period, headline: plain::one_line(&summary.headline) }).collect();
+            let of_tier =
+                summaries.iter().filter(|summary| summary.period.tier() == tier).filter(within);
+            told = of_tier
+                .map(|summary| Told {
+                    period: summary.period,
+                    headline: plain::one_line(&summary.headline),
+                })
+                .collect();
         }
     }
     told.sort_by_key(|told| (told.period.days().first, told.period));
-    let then = |entry: &&Entry| entry.event.is_statement() && vista.days.contains(told_on(&entry.event));
+    let then =
+        |entry: &&Entry| entry.event.is_statement() && vista.days.contains(told_on(&entry.event));
     let retracted = |entry: &Entry| entry.standing.word() == "retracted";
     let is_milestone = |entry: &Entry| entry.event.tags.iter().any(|tag| tag == MILESTONE);
     let mut decided: Vec<Entry> = entries
         .iter()
         .filter(then)
-        .filter(|entry| (entry.event.kind == Kind::Decision || is_milestone(entry)) && !retracted(entry) && !entry.is_quarantined())
+        .filter(|entry| {
+            (entry.event.kind == Kind::Decision || is_milestone(entry))
+                && !retracted(entry)
+                && !entry.is_quarantined()
+        })
         .cloned()
         .collect();
-    let mut open: Vec<Entry> =
-        entries.iter().filter(then).filter(|entry| entry.event.kind == Kind::Commitment && entry.standing.is_active()).cloned().collect();
+    let mut open: Vec<Entry> = entries
+        .iter()
+        .filter(then)
+        .filter(|entry| entry.event.kind == Kind::Commitment && entry.standing.is_active())
+        .cloned()
+        .collect();
     if told.is_empty() && decided.is_empty() && open.is_empty() {
         return None;
     }
-    // The weightiest first, and of them the earliest; what is open is never left out by what was decided.
+    // The weightiest first, and of them the earliest; what is open is never left out by what was
+    // decided.
     for list in [&mut decided, &mut open] {
         list.sort_by_key(|entry| (entry.event.priority, told_on(&entry.event), entry.event.id));
     }
@@ -159,17 +181,25 @@ mod tests {
 
     fn entry(day: Date, number: u32, kind: Kind, content: &str) -> Entry {
         let ts = Moment::read(&format!("{day}T09:30:00+01:00")).unwrap().moment;
-        Entry::fresh(Draft::new(ts, kind, Priority::P2, content).with_id(EventId::new(day, number)), 1)
+        Entry::fresh(
+            Draft::new(ts, kind, Priority::P2, content).with_id(EventId::new(day, number)),
+            1,
+        )
     }
 
     // Y11
     #[test]
     fn of_a_time_its_week_its_decisions_and_what_is_still_open_are_told() {
-        let vista = Vista { name: "then".into(), days: "2025-W07".parse::<Week>().unwrap().days(), instead: false };
+        let vista = Vista {
+            name: "then".into(),
+            days: "2025-W07".parse::<Week>().unwrap().days(),
+            instead: false,
+        };
         let day = date(2025, 2, 13);
         let told = |summaries: &[Summary]| -> Vec<String> {
-            look(vista.clone(), summaries, &[])
-                .map_or(Vec::new(), |look| look.told.into_iter().map(|told| told.period.to_string()).collect())
+            look(vista.clone(), summaries, &[]).map_or(Vec::new(), |look| {
+                look.told.into_iter().map(|told| told.period.to_string()).collect()
+            })
         };
         let (week, friday, one) = (
             summary("2025-W07".parse().unwrap(), "The week.", ""),
@@ -179,7 +209,10 @@ mod tests {
         assert_eq!(told(&[one.clone(), friday.clone(), week]), ["2025-W07"]);
         assert_eq!(told(&[one.clone(), friday]), ["2025-02-13"]);
         assert_eq!(told(&[one]), ["2025-02-13_session_01"]);
-        assert_eq!(told(&[summary("2025-02".parse().unwrap(), "The month is more than the week.", "")]), [""; 0]);
+        assert_eq!(
+            told(&[summary("2025-02".parse().unwrap(), "The month is more than the week.", "")]),
+            [""; 0]
+        );
 
         let mut closed = entry(day, 3, Kind::Commitment, "Call Mira");
         closed.standing = Standing::Closed { by: EventId::new(day, 9) };
@@ -196,7 +229,9 @@ mod tests {
             },
         ];
         let look = look(vista, &[], &entries).unwrap();
-        let said = |entries: &[Entry]| entries.iter().map(|entry| entry.event.content.clone()).collect::<Vec<_>>();
+        let said = |entries: &[Entry]| {
+            entries.iter().map(|entry| entry.event.content.clone()).collect::<Vec<_>>()
+        };
         assert_eq!(said(&look.decided), ["Use Postgres", "Shipped 1.0"]);
         assert_eq!(said(&look.open), ["Renew the certificate"]);
         assert_eq!(look.left_out, 0);

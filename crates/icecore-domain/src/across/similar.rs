@@ -1,7 +1,9 @@
-//! Likeness of summaries: which periods were about the same things, and one text of several that were.
+//! Likeness of summaries: which periods were about the same things, and one text of several that
+//! were.
 //!
-//! Two texts are as like as the angle between the weights of their words is small: a word weighs more the fewer summaries of the
-//! tier have it. Common words, dates and ids do not count; names and other numbers do.
+//! Two texts are as like as the angle between the weights of their words is small: a word weighs
+//! more the fewer summaries of the tier have it. Common words, dates and ids do not count; names
+//! and other numbers do.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -27,7 +29,8 @@ const LONGEST_BYTES: usize = 24;
 const LEAST_SHARED: usize = 3;
 /// Lines of which so many telling words are shared say the same.
 const SAME: f64 = 0.7;
-/// A line that has so many telling words, and no other than those of a longer one, says a part of what that says,
+/// A line that has so many telling words, and no other than those of a longer one, says a part of
+/// what that says,
 const CONTAINED: usize = 4;
 /// if that is not longer than this by as many times.
 const LONGER: usize = 2;
@@ -74,7 +77,9 @@ impl Shelf {
             }
             let line = bare(line);
             self.lexicon.read(&line, &mut None, &mut self.tokens);
-            for token in self.tokens.iter().filter(|token| token.worth != Worth::Common || token.capital) {
+            for token in
+                self.tokens.iter().filter(|token| token.worth != Worth::Common || token.capital)
+            {
                 let form = line.get(token.from..token.to).unwrap_or_default();
                 let (count, shown) = bag.entry(token.term).or_insert_with(|| (0, form.into()));
                 *count += 1;
@@ -87,7 +92,8 @@ impl Shelf {
         self.bags.insert(summary.period, bag);
     }
 
-    /// Those among the others of its tier for which `among` holds that are at least so like it, most alike first.
+    /// Those among the others of its tier for which `among` holds that are at least so like it,
+    /// most alike first.
     pub fn like(&self, of: Period, among: impl Fn(Period) -> bool, at_least: f32) -> Vec<Like> {
         let Some(own) = self.bags.get(&of) else { return Vec::new() };
         let others: Vec<(Period, &Bag)> = self
@@ -105,7 +111,9 @@ impl Shelf {
             let holders = holders.get(&term).copied().unwrap_or(1);
             (1.0 + f64::from(count).ln()) * (1.0 + f64::from(all) / f64::from(holders)).ln()
         };
-        let length = |bag: &Bag| bag.iter().map(|(term, (count, _))| weight(*term, *count).powi(2)).sum::<f64>().sqrt();
+        let length = |bag: &Bag| {
+            bag.iter().map(|(term, (count, _))| weight(*term, *count).powi(2)).sum::<f64>().sqrt()
+        };
         let own_length = length(own);
         let mut found = Vec::new();
         for (period, bag) in others {
@@ -121,7 +129,12 @@ impl Shelf {
                 found.push(Like { period, likeness, shared: named(shared) });
             }
         }
-        found.sort_by(|a, b| b.likeness.partial_cmp(&a.likeness).unwrap_or(Ordering::Equal).then(b.period.cmp(&a.period)));
+        found.sort_by(|a, b| {
+            b.likeness
+                .partial_cmp(&a.likeness)
+                .unwrap_or(Ordering::Equal)
+                .then(b.period.cmp(&a.period))
+        });
         found
     }
 
@@ -158,7 +171,10 @@ fn bare(line: &str) -> String {
     let mut kept = String::with_capacity(line.len());
     for word in line.split_whitespace() {
         let inner = word.trim_matches(|c: char| !c.is_alphanumeric());
-        let refers = word.contains("[mem:") || inner.starts_with("EVT-") || inner.parse::<Period>().is_ok() || is_label(word);
+        let refers = word.contains("[mem:")
+            || inner.starts_with("EVT-")
+            || inner.parse::<Period>().is_ok()
+            || is_label(word);
         if !refers {
             kept.push_str(word);
             kept.push(' ');
@@ -170,7 +186,8 @@ fn bare(line: &str) -> String {
 /// Whether a word is part of a label that stands before a line, such as `[P1 decision]`.
 fn is_label(word: &str) -> bool {
     let inner = word.trim_matches(['[', ']', ',', ':']);
-    (word.starts_with('[') || word.ends_with(']')) && (inner.len() == 2 || inner.parse::<crate::event::Kind>().is_ok())
+    (word.starts_with('[') || word.ends_with(']'))
+        && (inner.len() == 2 || inner.parse::<crate::event::Kind>().is_ok())
 }
 
 /// The order in which words are added up must not show.
@@ -182,8 +199,13 @@ fn rounded(likeness: f64) -> f32 {
 /// The words that tell most of what is shared, as they are written.
 fn named(mut shared: Vec<(f64, &str)>) -> Vec<String> {
     let key = |weight: f64| rounded(weight / 100.0);
-    shared.sort_by(|a, b| key(b.0).partial_cmp(&key(a.0)).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(b.1)));
-    let words = shared.into_iter().map(|(_, shown)| shown).filter(|word| word.contains(char::is_alphabetic) && word.len() <= LONGEST_BYTES);
+    shared.sort_by(|a, b| {
+        key(b.0).partial_cmp(&key(a.0)).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(b.1))
+    });
+    let words = shared
+        .into_iter()
+        .map(|(_, shown)| shown)
+        .filter(|word| word.contains(char::is_alphabetic) && word.len() <= LONGEST_BYTES);
     words.take(NAMED).map(str::to_owned).collect()
 }
 
@@ -247,7 +269,8 @@ pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
                     known.rank = known.rank.min(rank);
                     // The fuller wording stands, since it has the other's words.
                     if one.words.len() > known.words.len() {
-                        (known.text, known.words, known.numbers) = (one.text, one.words, one.numbers);
+                        (known.text, known.words, known.numbers) =
+                            (one.text, one.words, one.numbers);
                     }
                 }
                 None => sayings.push(one),
@@ -259,8 +282,13 @@ pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
     order.sort_by_key(|&at| (std::cmp::Reverse(sayings[at].periods.len()), sayings[at].rank, at));
     let mut room = bytes;
     let mut kept = BTreeSet::new();
-    let lines: Vec<MergedLine> =
-        sayings.into_iter().map(|saying| MergedLine { text: saying.text, periods: saying.periods.into_iter().collect() }).collect();
+    let lines: Vec<MergedLine> = sayings
+        .into_iter()
+        .map(|saying| MergedLine {
+            text: saying.text,
+            periods: saying.periods.into_iter().collect(),
+        })
+        .collect();
     for at in order {
         let need = lines[at].line().len();
         if need <= room {
@@ -269,7 +297,12 @@ pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
         }
     }
     let left_out = lines.len() - kept.len();
-    let lines = lines.into_iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, line)| line).collect();
+    let lines = lines
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| kept.contains(at))
+        .map(|(_, line)| line)
+        .collect();
     Merged { lines, repeated, left_out }
 }
 
@@ -289,7 +322,11 @@ fn saying(lexicon: &mut Lexicon, text: String, period: Period, rank: usize) -> S
     let mut tokens = Vec::new();
     lexicon.read(&bare(&text), &mut None, &mut tokens);
     let of = |wanted: &dyn Fn(Worth) -> bool| {
-        tokens.iter().filter(|token| wanted(token.worth)).map(|token| token.term).collect::<HashSet<u32>>()
+        tokens
+            .iter()
+            .filter(|token| wanted(token.worth))
+            .map(|token| token.term)
+            .collect::<HashSet<u32>>()
     };
     Saying {
         words: of(&|worth| matches!(worth, Worth::Telling | Worth::Common)),
@@ -304,21 +341,31 @@ fn says_the_same(one: &Saying, other: &Saying) -> bool {
     if one.text == other.text {
         return true;
     }
-    let (fewer, more) = if one.words.len() <= other.words.len() { (one, other) } else { (other, one) };
-    if fewer.words.len() < LEAST_TO_COMPARE || !fewer.numbers.is_subset(&more.numbers) || denies(&one.text) != denies(&other.text) {
+    let (fewer, more) =
+        if one.words.len() <= other.words.len() { (one, other) } else { (other, one) };
+    if fewer.words.len() < LEAST_TO_COMPARE
+        || !fewer.numbers.is_subset(&more.numbers)
+        || denies(&one.text) != denies(&other.text)
+    {
         return false;
     }
     let shared = fewer.words.intersection(&more.words).count();
     let all = fewer.words.len() + more.words.len() - shared;
     let alike = share(shared, all) >= SAME && one.numbers == other.numbers;
-    alike || (shared == fewer.words.len() && shared >= CONTAINED && more.words.len() <= shared * LONGER)
+    alike
+        || (shared == fewer.words.len()
+            && shared >= CONTAINED
+            && more.words.len() <= shared * LONGER)
 }
 
 /// Whether a line denies something: then it does not say what one that does not says.
 fn denies(text: &str) -> bool {
-    const DENIALS: &[&str] = &["not", "no", "never", "without", "cannot", "nicht", "kein", "keine", "nie", "ohne"];
+    const DENIALS: &[&str] =
+        &["not", "no", "never", "without", "cannot", "nicht", "kein", "keine", "nie", "ohne"];
     let lower = text.to_lowercase();
-    lower.split(|c: char| !c.is_alphanumeric() && c != '\'').any(|word| DENIALS.contains(&word) || word.ends_with("n't"))
+    lower
+        .split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .any(|word| DENIALS.contains(&word) || word.ends_with("n't"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -388,8 +435,16 @@ mod tests {
         let year = year();
         let shelf = Shelf::of(&year);
         let like = shelf.like("2026-10".parse().unwrap(), |_| true, ALIKE);
-        assert_eq!(like.iter().map(|like| like.period.to_string()).collect::<Vec<_>>(), ["2026-01"], "{like:?}");
-        assert_eq!(like[0].shared, ["harbour", "permits", "office"].map(str::to_owned).to_vec(), "{like:?}");
+        assert_eq!(
+            like.iter().map(|like| like.period.to_string()).collect::<Vec<_>>(),
+            ["2026-01"],
+            "{like:?}"
+        );
+        assert_eq!(
+            like[0].shared,
+            ["harbour", "permits", "office"].map(str::to_owned).to_vec(),
+            "{like:?}"
+        );
         // Nothing else of the year comes even near.
         for one in &year[1..9] {
             for like in shelf.like(one.period, |_| true, 0.0) {
@@ -408,13 +463,26 @@ mod tests {
     fn a_reference_goes_to_an_earlier_period_that_is_not_the_one_before() {
         let year = year();
         let shelf = Shelf::of(&year);
-        let refers = |name: &str| shelf.reference(name.parse().unwrap()).map(|similar| similar.to_string());
+        let refers =
+            |name: &str| shelf.reference(name.parse().unwrap()).map(|similar| similar.to_string());
         assert_eq!(refers("2026-10").as_deref(), Some("2026-01 (harbour, office, permits)"));
         assert_eq!(refers("2026-01"), None, "what comes later is not looked at");
         assert_eq!(refers("2026-07"), None);
-        let next = Shelf::of(&[month("2026-09", &year[0].headline, &year[0].body), year[9].clone(), year[1].clone()]);
-        assert_eq!(next.reference("2026-10".parse().unwrap()), None, "the month before is known anyway");
-        let old = Shelf::of(&[month("2016-09", &year[0].headline, &year[0].body), year[9].clone(), year[1].clone()]);
+        let next = Shelf::of(&[
+            month("2026-09", &year[0].headline, &year[0].body),
+            year[9].clone(),
+            year[1].clone(),
+        ]);
+        assert_eq!(
+            next.reference("2026-10".parse().unwrap()),
+            None,
+            "the month before is known anyway"
+        );
+        let old = Shelf::of(&[
+            month("2016-09", &year[0].headline, &year[0].body),
+            year[9].clone(),
+            year[1].clone(),
+        ]);
         assert_eq!(old.reference("2026-10".parse().unwrap()), None, "too long ago");
     }
 
@@ -432,7 +500,8 @@ mod tests {
     fn alike_summaries_become_one_text_that_says_each_thing_once() {
         let year = year();
         let merged = merge(&[year[9].clone(), year[0].clone()], 8_192);
-        let lines: Vec<String> = merged.lines.iter().map(|line| line.line().trim_end().to_owned()).collect();
+        let lines: Vec<String> =
+            merged.lines.iter().map(|line| line.line().trim_end().to_owned()).collect();
         assert_eq!(
             lines,
             [
@@ -461,8 +530,16 @@ mod tests {
         for (one, other, same) in [
             ("The budget of Apollo is 500 EUR", "The budget of Apollo is 600 EUR", false),
             ("We deploy the shop on Fridays", "We never deploy the shop on Fridays", false),
-            ("The backup of the orders failed", "The backup of the orders failed twice in March", false),
-            ("The backup of the orders failed in Hamburg", "In Hamburg the backup failed, that of the orders and the images", true),
+            (
+                "The backup of the orders failed",
+                "The backup of the orders failed twice in March",
+                false,
+            ),
+            (
+                "The backup of the orders failed in Hamburg",
+                "In Hamburg the backup failed, that of the orders and the images",
+                true,
+            ),
             ("Lisbon", "Lisbon", true),
             ("Lisbon", "Lisbon and Porto by train", false),
         ] {

@@ -1,8 +1,9 @@
 //! Trends: what came up again and again in a span of days, on how many occasions, and when.
 //!
-//! An occasion is a session; what was learnt or logged outside of one counts for its day. Words are counted by their stems and
-//! shown as they were mostly written. Two telling words that stand close together are counted whatever their order, so that
-//! `refactored the auth` and `auth was refactored` are the same thing done twice.
+//! An occasion is a session; what was learnt or logged outside of one counts for its day. Words are
+//! counted by their stems and shown as they were mostly written. Two telling words that stand close
+//! together are counted whatever their order, so that `refactored the auth` and `auth was
+//! refactored` are the same thing done twice.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -90,8 +91,12 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Session(SessionKey { day, conversation, session: Some(session) }) => write!(f, "{day} {conversation} {session}"),
-            Self::Session(SessionKey { day, conversation, session: None }) => write!(f, "{day} {conversation}"),
+            Self::Session(SessionKey { day, conversation, session: Some(session) }) => {
+                write!(f, "{day} {conversation} {session}")
+            }
+            Self::Session(SessionKey { day, conversation, session: None }) => {
+                write!(f, "{day} {conversation}")
+            }
             Self::Event(_, id) => write!(f, "{id}"),
             Self::Log(day) => write!(f, "log of {day}"),
             Self::Summary(period) => write!(f, "{period}"),
@@ -154,7 +159,8 @@ pub struct Trends {
 struct Tally {
     occasions: u32,
     mentions: u32,
-    /// Of them in the order in which the numbers of the two terms stand, or with a capital for one term.
+    /// Of them in the order in which the numbers of the two terms stand, or with a capital for one
+    /// term.
     marked: u32,
     /// The newest of its occasions, in the chain of all.
     newest: u32,
@@ -212,8 +218,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Counts within these days; `entities` are known things, and with `about` only what is said together with these words
-    /// counts.
+    /// Counts within these days; `entities` are known things, and with `about` only what is said
+    /// together with these words counts.
     pub fn new(days: Days, entities: &[String], about: Option<&str>) -> Self {
         let mut lexicon = Lexicon::default();
         let mut known = HashSet::new();
@@ -247,7 +253,8 @@ impl Counter {
     /// Somebody who speaks is addressed by name again and again, and is no topic.
     pub fn speaker(&mut self, name: &str) {
         let terms = self.lexicon.terms_of(name);
-        self.speakers.extend(terms.into_iter().filter(|&term| !self.known.contains(&(term, ALONE))));
+        self.speakers
+            .extend(terms.into_iter().filter(|&term| !self.known.contains(&(term, ALONE))));
     }
 
     /// Takes in what was said at a place.
@@ -270,8 +277,10 @@ impl Counter {
         if self.pairs.len() > MOST_PAIRS {
             let latest = u32::try_from(self.places.len()).unwrap_or(END).saturating_sub(1);
             let links = &self.links;
-            self.pairs
-                .retain(|_, tally| tally.occasions > 1 || links.get(tally.newest as usize).is_some_and(|link| link.occasion == latest));
+            self.pairs.retain(|_, tally| {
+                tally.occasions > 1
+                    || links.get(tally.newest as usize).is_some_and(|link| link.occasion == latest)
+            });
         }
     }
 
@@ -299,7 +308,8 @@ impl Counter {
                 if other.worth == Worth::Number || other.term == token.term {
                     continue;
                 }
-                // A common word is part of a phrase only right beside a telling one, or as part of a name.
+                // A common word is part of a phrase only right beside a telling one, or as part of
+                // a name.
                 let both = token.worth == Worth::Telling && other.worth == Worth::Telling;
                 let either = token.worth == Worth::Telling || other.worth == Worth::Telling;
                 let beside = other.at - token.at == 1;
@@ -307,7 +317,12 @@ impl Counter {
                 if both || name || (either && beside) {
                     let forward = token.term < other.term;
                     let written = [(token.term, token.form), (other.term, other.form)];
-                    add((token.term.min(other.term), token.term.max(other.term)), forward, beside, written);
+                    add(
+                        (token.term.min(other.term), token.term.max(other.term)),
+                        forward,
+                        beside,
+                        written,
+                    );
                 }
             }
         }
@@ -320,13 +335,16 @@ impl Counter {
         self.places.push(place);
         for (&key, here) in &self.here {
             let tally = match key.1 {
-                ALONE => self.terms.entry(key.0).or_insert(Tally { newest: END, ..Tally::default() }),
+                ALONE => {
+                    self.terms.entry(key.0).or_insert(Tally { newest: END, ..Tally::default() })
+                }
                 _ => self.pairs.entry(key).or_insert(Tally { newest: END, ..Tally::default() }),
             };
             tally.mentions += here.mentions;
             tally.marked += here.marked;
             tally.beside += here.beside;
-            // What more than half of the occasions have is what is left when they outvote each other.
+            // What more than half of the occasions have is what is left when they outvote each
+            // other.
             match tally.lead {
                 0 => (tally.written, tally.lead) = (here.written, 1),
                 _ if tally.written == here.written => tally.lead += 1,
@@ -337,7 +355,10 @@ impl Counter {
             if here.weight < if passing { ENOUGH_IN_LONG } else { ENOUGH } {
                 continue;
             }
-            let newest = self.links.get(tally.newest as usize).and_then(|link| self.places.get(link.occasion as usize));
+            let newest = self
+                .links
+                .get(tally.newest as usize)
+                .and_then(|link| self.places.get(link.occasion as usize));
             if aside && newest.is_some_and(|place| place.day() == day) {
                 continue;
             }
@@ -350,9 +371,10 @@ impl Counter {
     /// What came up most, at most so many topics.
     pub fn trends(mut self, limit: usize) -> Trends {
         self.lexicon.settle();
-        let months: Vec<Month> = std::iter::successors(Some(Month::of(self.days.first)), |month| Some(month.next()))
-            .take_while(|month| month.first() <= self.days.last)
-            .collect();
+        let months: Vec<Month> =
+            std::iter::successors(Some(Month::of(self.days.first)), |month| Some(month.next()))
+                .take_while(|month| month.first() <= self.days.last)
+                .collect();
         let all = self.occasions();
         let least = if all < FEW_OCCASIONS { 2 } else { LEAST_OCCASIONS };
         let mut phrases = self.phrases(least, all);
@@ -370,7 +392,10 @@ impl Counter {
         words.append(&mut phrases);
         words.sort_by(|a, b| {
             let weight = |found: &Found| (found.occasions.len(), found.tally.mentions);
-            weight(b).cmp(&weight(a)).then_with(|| self.named(a).cmp(&self.named(b))).then(a.key.cmp(&b.key))
+            weight(b)
+                .cmp(&weight(a))
+                .then_with(|| self.named(a).cmp(&self.named(b)))
+                .then(a.key.cmp(&b.key))
         });
         let left_out = words.len().saturating_sub(limit);
         let topics = words.iter().take(limit).map(|found| self.topic(found, &months)).collect();
@@ -381,7 +406,8 @@ impl Counter {
     fn occasions(&self) -> usize {
         let mut days: BTreeMap<Date, usize> = BTreeMap::new();
         for place in &self.places {
-            *days.entry(place.day()).or_default() += usize::from(matches!(place, Place::Session(_)));
+            *days.entry(place.day()).or_default() +=
+                usize::from(matches!(place, Place::Session(_)));
         }
         days.values().map(|sessions| (*sessions).max(1)).sum()
     }
@@ -390,7 +416,10 @@ impl Counter {
         let fits = |(&term, tally): (&u32, &Tally)| {
             let key = (term, ALONE);
             let known = self.known.contains(&key);
-            let telling = known || (!self.common.contains(&term) && !self.speakers.contains(&term) && !too_usual(tally, all));
+            let telling = known
+                || (!self.common.contains(&term)
+                    && !self.speakers.contains(&term)
+                    && !too_usual(tally, all));
             (tally.occasions as usize >= least && telling).then(|| self.found(key, *tally))
         };
         self.terms.iter().filter_map(fits).collect()
@@ -409,10 +438,20 @@ impl Counter {
             let speaks = self.speakers.contains(&key.0) || self.speakers.contains(&key.1);
             let common = [key.0, key.1].map(|term| self.common.contains(&term));
             let together = match common {
-                [false, false] => share(tally.mentions as usize, one.mentions.min(other.mentions) as usize) >= TOGETHER,
-                [true, false] => share(tally.mentions as usize, other.mentions as usize) >= TOGETHER_WITH_COMMON,
-                [false, true] => share(tally.mentions as usize, one.mentions as usize) >= TOGETHER_WITH_COMMON,
-                [true, true] => share(tally.mentions as usize, one.mentions.min(other.mentions) as usize) >= TOGETHER,
+                [false, false] => {
+                    share(tally.mentions as usize, one.mentions.min(other.mentions) as usize)
+                        >= TOGETHER
+                }
+                [true, false] => {
+                    share(tally.mentions as usize, other.mentions as usize) >= TOGETHER_WITH_COMMON
+                }
+                [false, true] => {
+                    share(tally.mentions as usize, one.mentions as usize) >= TOGETHER_WITH_COMMON
+                }
+                [true, true] => {
+                    share(tally.mentions as usize, one.mentions.min(other.mentions) as usize)
+                        >= TOGETHER
+                }
             };
             // `Mirabel called` is about Mirabel; in `New York` both words have a capital.
             let named = |tally: Tally| tally.marked * 2 > tally.mentions;
@@ -421,14 +460,27 @@ impl Counter {
                 [false, true] => named(one) && !self.is_capital(key.1, tally),
                 _ => false,
             };
-            let chance = f64::from(one.mentions) * f64::from(other.mentions) * beside / said.max(1.0);
-            let by_chance = said >= CHANCE_FROM && f64::from(tally.mentions) < chance * MORE_THAN_CHANCE;
-            (self.known.contains(&key) || (together && !speaks && !of_a_name && !by_chance)).then(|| self.found(key, *tally))
+            let chance =
+                f64::from(one.mentions) * f64::from(other.mentions) * beside / said.max(1.0);
+            let by_chance =
+                said >= CHANCE_FROM && f64::from(tally.mentions) < chance * MORE_THAN_CHANCE;
+            (self.known.contains(&key) || (together && !speaks && !of_a_name && !by_chance))
+                .then(|| self.found(key, *tally))
         };
         let mut found: Vec<Found> = self.pairs.iter().filter_map(fits).collect();
         found.sort_by(|a, b| {
-            let weight = |found: &Found| (self.known.contains(&found.key), found.occasions.len(), found.tally.beside, found.tally.mentions);
-            weight(b).cmp(&weight(a)).then_with(|| self.named(a).cmp(&self.named(b))).then(a.key.cmp(&b.key))
+            let weight = |found: &Found| {
+                (
+                    self.known.contains(&found.key),
+                    found.occasions.len(),
+                    found.tally.beside,
+                    found.tally.mentions,
+                )
+            };
+            weight(b)
+                .cmp(&weight(a))
+                .then_with(|| self.named(a).cmp(&self.named(b)))
+                .then(a.key.cmp(&b.key))
         });
         // Of three words that stand together, one pair tells.
         let mut kept: Vec<Found> = Vec::new();
@@ -449,7 +501,9 @@ impl Counter {
 
     /// Whether a word of a pair is mostly written with a capital in it.
     fn is_capital(&self, term: u32, pair: &Tally) -> bool {
-        pair.written.iter().any(|&(of, form)| of == term && self.lexicon.written(form, term).starts_with(char::is_uppercase))
+        pair.written.iter().any(|&(of, form)| {
+            of == term && self.lexicon.written(form, term).starts_with(char::is_uppercase)
+        })
     }
 
     fn found(&self, key: Key, tally: Tally) -> Found {
@@ -467,14 +521,19 @@ impl Counter {
         let shown = |term: u32| self.lexicon.shown(term);
         match found.key {
             (term, ALONE) => shown(term).to_owned(),
-            _ if found.tally.lead > 1 => found.tally.written.map(|(term, form)| self.lexicon.written(form, term)).join(" "),
-            (one, other) if found.tally.marked * 2 >= found.tally.mentions => format!("{} {}", shown(one), shown(other)),
+            _ if found.tally.lead > 1 => {
+                found.tally.written.map(|(term, form)| self.lexicon.written(form, term)).join(" ")
+            }
+            (one, other) if found.tally.marked * 2 >= found.tally.mentions => {
+                format!("{} {}", shown(one), shown(other))
+            }
             (one, other) => format!("{} {}", shown(other), shown(one)),
         }
     }
 
     fn topic(&self, found: &Found, months: &[Month]) -> Topic {
-        let places: Vec<&Place> = found.occasions.iter().filter_map(|at| self.places.get(*at as usize)).collect();
+        let places: Vec<&Place> =
+            found.occasions.iter().filter_map(|at| self.places.get(*at as usize)).collect();
         let mut counts = vec![0; months.len()];
         for place in &places {
             let month = Month::of(place.day());
@@ -500,7 +559,12 @@ impl Counter {
             first: days.first().copied().unwrap_or(self.days.first),
             last: days.last().copied().unwrap_or(self.days.last),
             months: counts,
-            places: places.iter().take(1).chain(places.iter().skip(skip)).map(|place| (*place).clone()).collect(),
+            places: places
+                .iter()
+                .take(1)
+                .chain(places.iter().skip(skip))
+                .map(|place| (*place).clone())
+                .collect(),
         }
     }
 }
@@ -529,7 +593,8 @@ fn share(part: usize, whole: usize) -> f64 {
 fn too_usual(tally: &Tally, all: usize) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let all_of_them = all as f64;
-    let most = (all_of_them * LARGEST_SHARE).max((all_of_them * LARGEST_SHARE_OF_FEW).min(MOST_OF_FEW));
+    let most =
+        (all_of_them * LARGEST_SHARE).max((all_of_them * LARGEST_SHARE_OF_FEW).min(MOST_OF_FEW));
     all >= SHARE_FROM && f64::from(tally.occasions) > most
 }
 
@@ -567,7 +632,10 @@ mod tests {
     fn weekly(said: &[&str]) -> Counter {
         let mut counter = Counter::new(YEAR, &[], None);
         for (week, text) in (0_i32..).zip(said) {
-            counter.take(session(date(2026, 1, 5).checked_add((week * 7).days()).unwrap(), "s"), [(Voice::Own, *text)]);
+            counter.take(
+                session(date(2026, 1, 5).checked_add((week * 7).days()).unwrap(), "s"),
+                [(Voice::Own, *text)],
+            );
         }
         counter
     }
@@ -596,9 +664,15 @@ mod tests {
         .trends(20);
         assert_eq!(named(&trends), [("refactored auth", 3)], "{trends:#?}");
         let topic = &trends.topics[0];
-        assert_eq!((topic.first, topic.last, topic.shape), (date(2026, 1, 5), date(2026, 2, 9), Shape::Phrase));
+        assert_eq!(
+            (topic.first, topic.last, topic.shape),
+            (date(2026, 1, 5), date(2026, 2, 9), Shape::Phrase)
+        );
         assert_eq!(topic.months, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(topic.places.iter().map(Place::day).collect::<Vec<_>>(), [date(2026, 1, 5), date(2026, 1, 19), date(2026, 2, 9)]);
+        assert_eq!(
+            topic.places.iter().map(Place::day).collect::<Vec<_>>(),
+            [date(2026, 1, 5), date(2026, 1, 19), date(2026, 2, 9)]
+        );
     }
 
     // Y11
@@ -633,16 +707,30 @@ mod tests {
         }
         let trends = counter.trends(20);
         assert_eq!(
-            trends.topics.iter().map(|topic| (topic.name.as_str(), topic.occasions, topic.shape)).collect::<Vec<_>>(),
-            [("Apollo", 10, Shape::Entity), ("Mirabel", 4, Shape::Name), ("New York", 4, Shape::Phrase),]
+            trends
+                .topics
+                .iter()
+                .map(|topic| (topic.name.as_str(), topic.occasions, topic.shape))
+                .collect::<Vec<_>>(),
+            [
+                ("Apollo", 10, Shape::Entity),
+                ("Mirabel", 4, Shape::Name),
+                ("New York", 4, Shape::Phrase),
+            ]
         );
     }
 
     // Y11
     #[test]
     fn what_stands_on_almost_every_occasion_says_nothing() {
-        let said: Vec<String> =
-            (0..20).map(|week| format!("The ledger is fine{}.", if week % 4 == 0 { ", and the sauna is hot" } else { "" })).collect();
+        let said: Vec<String> = (0..20)
+            .map(|week| {
+                format!(
+                    "The ledger is fine{}.",
+                    if week % 4 == 0 { ", and the sauna is hot" } else { "" }
+                )
+            })
+            .collect();
         let trends = weekly(&said.iter().map(String::as_str).collect::<Vec<_>>()).trends(20);
         assert_eq!(named(&trends), [("sauna", 5)]);
     }
@@ -655,16 +743,26 @@ mod tests {
         for n in 0..9 {
             counter.take(
                 session(day(n), "s"),
-                [(Voice::Assistant, "You could buy a telescope."), (Voice::Assistant, "The compost, the compost!")],
+                [
+                    (Voice::Assistant, "You could buy a telescope."),
+                    (Voice::Assistant, "The compost, the compost!"),
+                ],
             );
             for number in 1..4 {
                 let id = EventId::new(day(n), number);
-                counter.take(Place::Event(day(n), id), [(Voice::Own, if n < 5 { "Water the orchids" } else { "Turn the compost" })]);
+                counter.take(
+                    Place::Event(day(n), id),
+                    [(Voice::Own, if n < 5 { "Water the orchids" } else { "Turn the compost" })],
+                );
             }
         }
         let trends = counter.trends(20);
         assert_eq!(occasions(&trends, "telescope"), 0);
-        assert_eq!(occasions(&trends, "orchids") + occasions(&trends, "Water orchids"), 5, "{trends:#?}");
+        assert_eq!(
+            occasions(&trends, "orchids") + occasions(&trends, "Water orchids"),
+            5,
+            "{trends:#?}"
+        );
         assert_eq!(trends.occasions, 9);
     }
 
@@ -674,9 +772,18 @@ mod tests {
         let filler: String = (0..120).map(|n| format!("word{n} ")).collect();
         let mut counter = Counter::new(YEAR, &[], None);
         for n in 0..10 {
-            let text = format!("{filler}. Zucchini. Beetroot, beetroot. {}", if n < 5 { "" } else { "Leek." });
-            counter.take(session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "s"), [(Voice::Own, text.as_str())]);
-            counter.take(session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "t"), [(Voice::Own, "nothing much")]);
+            let text = format!(
+                "{filler}. Zucchini. Beetroot, beetroot. {}",
+                if n < 5 { "" } else { "Leek." }
+            );
+            counter.take(
+                session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "s"),
+                [(Voice::Own, text.as_str())],
+            );
+            counter.take(
+                session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "t"),
+                [(Voice::Own, "nothing much")],
+            );
         }
         let trends = counter.trends(200);
         assert_eq!((occasions(&trends, "Zucchini"), occasions(&trends, "beetroot")), (0, 10));
@@ -688,8 +795,12 @@ mod tests {
         let mut counter = Counter::new(YEAR, &[], Some("auths"));
         assert!(counter.is_about_something());
         for n in 0..12 {
-            let text = if n % 2 == 0 { "The auth tokens expire." } else { "The garden needs rain." };
-            counter.take(session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "s"), [(Voice::Own, text)]);
+            let text =
+                if n % 2 == 0 { "The auth tokens expire." } else { "The garden needs rain." };
+            counter.take(
+                session(date(2026, 5, 1).checked_add(n.days()).unwrap(), "s"),
+                [(Voice::Own, text)],
+            );
         }
         let trends = counter.trends(20);
         assert!(trends.topics.iter().all(|topic| !topic.name.contains("garden")), "{trends:#?}");
@@ -714,22 +825,37 @@ mod tests {
     #[test]
     fn what_stands_together_by_chance_is_no_phrase() {
         // Twelve words in every order there is, over and over, and two of them always together.
-        let words = ["amber", "birch", "copper", "drum", "ember", "fjord", "gravel", "heron", "iris", "jasper", "kelp", "lantern"];
+        let words = [
+            "amber", "birch", "copper", "drum", "ember", "fjord", "gravel", "heron", "iris",
+            "jasper", "kelp", "lantern",
+        ];
         let said: Vec<String> = (0..60_usize)
             .map(|week| {
                 let text = |n: usize| {
-                    words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned() + if n.is_multiple_of(31) { ". Quartz quarry." } else { "" }
+                    words[(n * 7 + n / 12 * 5 + week * 11) % 12].to_owned()
+                        + if n.is_multiple_of(31) { ". Quartz quarry." } else { "" }
                 };
-                if week % 4 == 0 { (0..400).map(text).collect::<Vec<_>>().join(" ") } else { format!("Nothing {week}") }
+                if week % 4 == 0 {
+                    (0..400).map(text).collect::<Vec<_>>().join(" ")
+                } else {
+                    format!("Nothing {week}")
+                }
             })
             .collect();
         let mut counter = Counter::new(YEAR, &[], None);
         for (n, text) in (0_i32..).zip(&said) {
-            counter.take(session(date(2026, 1, 5).checked_add((n * 2).days()).unwrap(), "s"), [(Voice::Own, text.as_str())]);
+            counter.take(
+                session(date(2026, 1, 5).checked_add((n * 2).days()).unwrap(), "s"),
+                [(Voice::Own, text.as_str())],
+            );
         }
         let trends = counter.trends(50);
-        let phrases: Vec<&str> =
-            trends.topics.iter().filter(|topic| topic.shape == Shape::Phrase).map(|topic| topic.name.as_str()).collect();
+        let phrases: Vec<&str> = trends
+            .topics
+            .iter()
+            .filter(|topic| topic.shape == Shape::Phrase)
+            .map(|topic| topic.name.as_str())
+            .collect();
         assert_eq!(phrases, ["Quartz quarry"], "{:?}", named(&trends));
     }
 
@@ -741,7 +867,10 @@ mod tests {
             .collect();
         let trends = weekly(&said.iter().map(String::as_str).collect::<Vec<_>>()).trends(20);
         assert_eq!(occasions(&trends, "zebra"), 0);
-        assert!(trends.topics.iter().all(|topic| topic.name.contains(char::is_alphabetic)), "{trends:#?}");
+        assert!(
+            trends.topics.iter().all(|topic| topic.name.contains(char::is_alphabetic)),
+            "{trends:#?}"
+        );
     }
 
     // Y11

@@ -1,4 +1,5 @@
-//! A summary from the sources' own sentences, for when there is no model, or none whose draft may stand.
+//! A summary from the sources' own sentences, for when there is no model, or none whose draft may
+//! stand.
 
 use super::judge::{Draft, Must};
 use super::press::{self, Room, Source};
@@ -24,8 +25,8 @@ const DULL_BYTES: usize = 240;
 /// The shortest text of something that must be kept, before only its id is named.
 const SHORTEST_BYTES: usize = 60;
 
-/// How long the summary of a tier should be: in proportion to its sources, between a few lines and what a reader of that
-/// tier has patience for.
+/// How long the summary of a tier should be: in proportion to its sources, between a few lines and
+/// what a reader of that tier has patience for.
 pub fn wanted(tier: Tier, importance: Importance, sources: usize, most: usize) -> usize {
     let (share, least, patience) = match tier {
         Tier::Session => (35, 300, 4_000),
@@ -44,24 +45,38 @@ pub fn wanted(tier: Tier, importance: Importance, sources: usize, most: usize) -
 }
 
 /// Makes a draft that fits, keeps what must be kept and says nothing that the sources do not.
-pub fn compose(sources: &[Source<'_>], must: &[Must], importance: Importance, size: Size) -> (Draft, Vec<LeftOut>) {
+pub fn compose(
+    sources: &[Source<'_>],
+    must: &[Must],
+    importance: Importance,
+    size: Size,
+) -> (Draft, Vec<LeftOut>) {
     let mut left_out = Vec::new();
-    let headline_bytes = if importance == Importance::Dull { DULL_BYTES } else { HEADLINE_BYTES }.min(size.bytes / 3).max(40);
+    let headline_bytes = if importance == Importance::Dull { DULL_BYTES } else { HEADLINE_BYTES }
+        .min(size.bytes / 3)
+        .max(40);
     let kept = keep(must, size.bytes.saturating_sub(headline_bytes + 64), &mut left_out);
     let kept_bytes: usize = kept.iter().map(|line| line.len() + 1).sum();
-    let room = size.wanted.saturating_sub(headline_bytes / 2).max(120).min(size.bytes.saturating_sub(headline_bytes + kept_bytes + 64));
+    let room = size
+        .wanted
+        .saturating_sub(headline_bytes / 2)
+        .max(120)
+        .min(size.bytes.saturating_sub(headline_bytes + kept_bytes + 64));
     let lines = if importance == Importance::Dull { 1 } else { 400 };
     let pressed = press::press(sources, Room { headline_bytes, body_bytes: room, lines });
-    let mut told: Vec<String> = pressed.lines.iter().map(|line| plain::unadorned(&line.text)).collect();
+    let mut told: Vec<String> =
+        pressed.lines.iter().map(|line| plain::unadorned(&line.text)).collect();
     told.retain(|line| !line.is_empty() && !must.iter().any(|must| says(line, must)));
     if importance == Importance::Dull {
         told.clear();
     }
-    let mut draft = Draft { headline: without_labels(&pressed.headline), body: String::new() }.tidied();
+    let mut draft =
+        Draft { headline: without_labels(&pressed.headline), body: String::new() }.tidied();
     if draft.headline.is_empty() {
         // Nothing but what must be kept, or nothing at all.
-        draft.headline =
-            kept.first().map_or("Nothing was said.".into(), |line| budget::shortened(line.trim_start_matches("- "), headline_bytes));
+        draft.headline = kept.first().map_or("Nothing was said.".into(), |line| {
+            budget::shortened(line.trim_start_matches("- "), headline_bytes)
+        });
     }
     let mut gone = pressed.left_out;
     loop {
@@ -70,16 +85,19 @@ pub fn compose(sources: &[Source<'_>], must: &[Must], importance: Importance, si
         if text.len() <= size.bytes && budget::tokens(&text) <= size.tokens {
             break;
         }
-        // Making text plain can lengthen it, and other scripts cost more tokens; the least important line goes.
+        // Making text plain can lengthen it, and other scripts cost more tokens; the least
+        // important line goes.
         if told.pop().is_some() {
             gone += 1;
         } else if draft.headline.len() > 40 {
             draft.headline = budget::shortened(&draft.headline, draft.headline.len() / 2);
         } else {
-            draft.body = budget::whole_lines(&draft.body, |text| text.len() + 41 <= size.bytes && budget::tokens(text) + 11 <= size.tokens)
-                .0
-                .trim_end()
-                .to_owned();
+            draft.body = budget::whole_lines(&draft.body, |text| {
+                text.len() + 41 <= size.bytes && budget::tokens(text) + 11 <= size.tokens
+            })
+            .0
+            .trim_end()
+            .to_owned();
             break;
         }
     }
@@ -98,7 +116,9 @@ fn without_labels(headline: &str) -> String {
         let close = if from.starts_with('[') { ']' } else { ')' };
         let inside = from[1..].split(close).next().unwrap_or_default();
         let label = from.starts_with('[')
-            && (inside == "decision" || (inside.starts_with('P') && inside.as_bytes().get(1).is_some_and(u8::is_ascii_digit)));
+            && (inside == "decision"
+                || (inside.starts_with('P')
+                    && inside.as_bytes().get(1).is_some_and(u8::is_ascii_digit)));
         let id = from.starts_with('(') && inside.starts_with("EVT-") && inside.len() < 20;
         out.push_str(before);
         let end = 1 + inside.len() + close.len_utf8();
@@ -155,24 +175,40 @@ fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> 
         return lines;
     }
     // Decisions of little weight go first, and are named.
-    let light: Vec<String> =
-        wanted.iter().filter(|must| must.may_go).map(|must| must.id.clone().unwrap_or_else(|| must.text.clone())).collect();
+    let light: Vec<String> = wanted
+        .iter()
+        .filter(|must| must.may_go)
+        .map(|must| must.id.clone().unwrap_or_else(|| must.text.clone()))
+        .collect();
     if !light.is_empty() {
         wanted.retain(|must| !must.may_go);
-        left_out.push(LeftOut::new(format!("decisions {}", budget::shortened(&light.join(", "), 2_000)), "room"));
+        left_out.push(LeftOut::new(
+            format!("decisions {}", budget::shortened(&light.join(", "), 2_000)),
+            "room",
+        ));
         lines = wanted.iter().map(|must| line(must)).collect();
     }
     if size(&lines) <= room {
         return lines;
     }
     let share = (room / wanted.len().max(1)).saturating_sub(30).max(SHORTEST_BYTES);
-    lines = wanted.iter().map(|must| line(&Must { text: budget::shortened(&must.text, share), ..(*must).clone() })).collect();
+    lines = wanted
+        .iter()
+        .map(|must| line(&Must { text: budget::shortened(&must.text, share), ..(*must).clone() }))
+        .collect();
     if size(&lines) <= room {
         return lines;
     }
-    left_out.push(LeftOut::new(format!("the words of {} events; their ids are kept", wanted.len()), "room"));
-    let ids: Vec<String> =
-        wanted.iter().map(|must| must.id.clone().unwrap_or_else(|| budget::shortened(&must.text, SHORTEST_BYTES))).collect();
+    left_out.push(LeftOut::new(
+        format!("the words of {} events; their ids are kept", wanted.len()),
+        "room",
+    ));
+    let ids: Vec<String> = wanted
+        .iter()
+        .map(|must| {
+            must.id.clone().unwrap_or_else(|| budget::shortened(&must.text, SHORTEST_BYTES))
+        })
+        .collect();
     let mut kept = String::from("-");
     let mut over = 0;
     for id in ids {
@@ -185,7 +221,10 @@ fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> 
     }
     if over > 0 {
         kept.push_str(&format!(" and {over} more"));
-        left_out.push(LeftOut::new(format!("{over} events that should be kept"), "even their ids do not fit"));
+        left_out.push(LeftOut::new(
+            format!("{over} events that should be kept"),
+            "even their ids do not fit",
+        ));
     }
     vec![plain::unadorned(&kept)]
 }

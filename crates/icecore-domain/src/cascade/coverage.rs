@@ -1,4 +1,5 @@
-//! The proof that nothing was lost on the way up: every record lies in exactly one node of each tier that should cover it.
+//! The proof that nothing was lost on the way up: every record lies in exactly one node of each
+//! tier that should cover it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,23 +10,30 @@ use crate::summary::{Head, Period, Tier};
 
 /// What is wrong with the coverage; nothing if every record is covered as it should be by now.
 ///
-/// What is merely not pressed yet is odd, not wrong: the next run presses it. A node that counts other records than there
-/// are, or two nodes over the same records, are wrong.
+/// What is merely not pressed yet is odd, not wrong: the next run presses it. A node that counts
+/// other records than there are, or two nodes over the same records, are wrong.
 pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
     let mut found = Vec::new();
     let fail = |what: String| Finding::failure(Check::Coverage, what);
     let mut nodes: HashMap<&SessionKey, Vec<Period>> = HashMap::new();
-    let recorded: HashMap<&SessionKey, u64> = known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
+    let recorded: HashMap<&SessionKey, u64> =
+        known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
     for head in heads {
         // A session that was forgotten with all its records leaves only its number.
-        if let Some(key) = head.session.as_ref().filter(|key| recorded.contains_key(key) || !head.is_forgotten()) {
+        if let Some(key) =
+            head.session.as_ref().filter(|key| recorded.contains_key(key) || !head.is_forgotten())
+        {
             nodes.entry(key).or_default().push(head.period);
         }
     }
     for (key, periods) in &nodes {
         if periods.len() > 1 {
             let names: Vec<String> = periods.iter().map(ToString::to_string).collect();
-            found.push(fail(format!("one session of {} is told by {}", key.day, names.join(" and "))));
+            found.push(fail(format!(
+                "one session of {} is told by {}",
+                key.day,
+                names.join(" and ")
+            )));
         }
         if !recorded.contains_key(key) {
             found.push(fail(format!("{} tells of a session that has no records", periods[0])));
@@ -42,18 +50,32 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
         }
         for head in heads.iter().filter(|head| head.period.tier() == tier) {
             let records = counts.get(&head.period).copied().unwrap_or(0);
-            if head.messages != records && !due.contains_key(&head.period) && !is_open(known, head.period) {
-                found.push(fail(format!("{} covers {} records, and there are {records}", head.period, head.messages)));
+            if head.messages != records
+                && !due.contains_key(&head.period)
+                && !is_open(known, head.period)
+            {
+                found.push(fail(format!(
+                    "{} covers {} records, and there are {records}",
+                    head.period, head.messages
+                )));
             }
         }
     }
-    let missing: Vec<String> = due.iter().map(|(period, why)| format!("{period} ({why})")).collect();
+    let missing: Vec<String> =
+        due.iter().map(|(period, why)| format!("{period} ({why})")).collect();
     if !missing.is_empty() {
         let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
-        let more = if missing.len() > 5 { format!(" and {} more", missing.len() - 5) } else { String::new() };
+        let more = if missing.len() > 5 {
+            format!(" and {} more", missing.len() - 5)
+        } else {
+            String::new()
+        };
         found.push(Finding::oddity(
             Check::Coverage,
-            format!("not pressed yet: {}{more}. `icecore rollup due` presses what can be pressed", shown.join(", ")),
+            format!(
+                "not pressed yet: {}{more}. `icecore rollup due` presses what can be pressed",
+                shown.join(", ")
+            ),
         ));
     }
     found.sort_by(|a, b| a.what.cmp(&b.what));

@@ -1,4 +1,5 @@
-//! How much a day deserves to be remembered (Y10): detected from what happened, unless somebody said so.
+//! How much a day deserves to be remembered (Y10): detected from what happened, unless somebody
+//! said so.
 
 use super::press::{self, Mark};
 use crate::event::{Event, Kind, Priority};
@@ -51,7 +52,8 @@ pub fn detect(day: Day<'_>) -> Importance {
         }
     }
     // Words alone can make a day important only together: a mention of a release is not a release.
-    let points = of_events + decisions.min(3) + happenings.min(3) + u64::from(day.messages >= 100) * 2;
+    let points =
+        of_events + decisions.min(3) + happenings.min(3) + u64::from(day.messages >= 100) * 2;
     if points >= IMPORTANT_POINTS {
         Importance::Important
     } else if points == 0 && day.messages < DULL_MESSAGES && day.bytes < DULL_BYTES {
@@ -72,10 +74,14 @@ mod tests {
     #[test]
     fn what_happened_decides_and_a_persons_mark_wins() {
         let at = Moment::read("2026-02-13T09:30:00Z").unwrap().moment;
-        let event = |kind, priority| Draft::new(at, kind, priority, "x").with_id(EventId::new(at.day(), 1));
+        let event =
+            |kind, priority| Draft::new(at, kind, priority, "x").with_id(EventId::new(at.day(), 1));
         let busy = [event(Kind::Decision, Priority::P1), event(Kind::Constraint, Priority::P0)];
-        let told =
-            ["Decision: we ship on Monday.", "Released version 2.0 to all customers.", "Incident: the database was down for an hour."];
+        let told = [
+            "Decision: we ship on Monday.",
+            "Released version 2.0 to all customers.",
+            "Incident: the database was down for an hour.",
+        ];
         let quiet = Day { mark: None, events: &[], lines: &["Had tea."], messages: 2, bytes: 40 };
         for (day, importance) in [
             (quiet, Importance::Dull),

@@ -1,8 +1,8 @@
 //! Whether a draft may stand.
 //!
-//! A model's text is a stranger's. It stands only if it says something, fits, is plain, keeps what must be kept and names
-//! no date, number or proper name that its sources do not have. What is wrong is said so that the next attempt, or a
-//! person, can mend it.
+//! A model's text is a stranger's. It stands only if it says something, fits, is plain, keeps what
+//! must be kept and names no date, number or proper name that its sources do not have. What is
+//! wrong is said so that the next attempt, or a person, can mend it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -110,7 +110,10 @@ impl fmt::Display for Complaint {
         match self {
             Self::Empty => f.write_str("it says nothing"),
             Self::TooLong { bytes, tokens, most_bytes, most_tokens } => {
-                write!(f, "it has {bytes} bytes and about {tokens} tokens; at most {most_bytes} bytes and {most_tokens} tokens fit")
+                write!(
+                    f,
+                    "it has {bytes} bytes and about {tokens} tokens; at most {most_bytes} bytes and {most_tokens} tokens fit"
+                )
             }
             Self::Adorned(what) => write!(f, "it is not plain: {}", what.join(", ")),
             Self::Missing(what) => write!(f, "it does not keep: {}", what.join("; ")),
@@ -132,13 +135,19 @@ pub fn judge(case: &Case<'_>, draft: &Draft) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let (bytes, tokens) = (text.len(), budget::tokens(&text));
     if bytes > case.bytes || tokens > case.tokens {
-        complaints.push(Complaint::TooLong { bytes, tokens, most_bytes: case.bytes, most_tokens: case.tokens });
+        complaints.push(Complaint::TooLong {
+            bytes,
+            tokens,
+            most_bytes: case.bytes,
+            most_tokens: case.tokens,
+        });
     }
     let adorned = plain::adornments(&text);
     if !adorned.is_empty() {
         complaints.push(Complaint::Adorned(adorned));
     }
-    let missing: Vec<String> = missing(case.must, &text).into_iter().map(|must| must.line()[2..].to_owned()).collect();
+    let missing: Vec<String> =
+        missing(case.must, &text).into_iter().map(|must| must.line()[2..].to_owned()).collect();
     if !missing.is_empty() {
         complaints.push(Complaint::Missing(named(missing)));
     }
@@ -166,7 +175,8 @@ pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
             return true;
         }
         let wanted = stems(&must.text);
-        let numbers: Vec<&String> = wanted.iter().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect();
+        let numbers: Vec<&String> =
+            wanted.iter().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect();
         lines.iter().any(|line| {
             let found = wanted.iter().filter(|word| line.contains(*word)).count();
             found * 10 >= wanted.len() * 6 && numbers.iter().all(|number| line.contains(*number))
@@ -178,8 +188,16 @@ pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
 /// The words that carry meaning, cut to their beginnings so that `deploys` is `deploy`.
 fn stems(text: &str) -> HashSet<String> {
     let words: Vec<String> = text.unicode_words().map(str::to_lowercase).collect();
-    let telling = |word: &str| word.chars().count() > 3 || word.starts_with(|c: char| c.is_ascii_digit()) || !word.is_ascii();
-    let mut found: HashSet<String> = words.iter().filter(|word| telling(word)).map(|word| word.chars().take(6).collect()).collect();
+    let telling = |word: &str| {
+        word.chars().count() > 3
+            || word.starts_with(|c: char| c.is_ascii_digit())
+            || !word.is_ascii()
+    };
+    let mut found: HashSet<String> = words
+        .iter()
+        .filter(|word| telling(word))
+        .map(|word| word.chars().take(6).collect())
+        .collect();
     if found.is_empty() {
         found = words.into_iter().collect();
     }
@@ -205,14 +223,20 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
         let words: Vec<Word<'_>> = words(content);
         for (at, word) in words.iter().enumerate() {
             if word.text.contains(|c: char| c.is_ascii_digit()) {
-                let near = [at.checked_sub(1), Some(at + 1), at.checked_sub(2)].into_iter().flatten().filter_map(|at| words.get(at));
-                if !said.has_number(word.text) && !allowed_number(case, word.text, near.map(|word| word.text)) {
+                let near = [at.checked_sub(1), Some(at + 1), at.checked_sub(2)]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|at| words.get(at));
+                if !said.has_number(word.text)
+                    && !allowed_number(case, word.text, near.map(|word| word.text))
+                {
                     note(word.text);
                 }
                 continue;
             }
             let name = word.text;
-            let capital = name.chars().next().is_some_and(char::is_uppercase) && name.chars().count() > 1;
+            let capital =
+                name.chars().next().is_some_and(char::is_uppercase) && name.chars().count() > 1;
             if !capital || heading || said.has_word(name) || is_calendar_word(name) {
                 continue;
             }
@@ -297,16 +321,31 @@ const COMMON_STARTERS: &[&str] = &[
 ];
 
 fn is_calendar_word(word: &str) -> bool {
-    const DAYS: &[&str] = &["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    const DAYS: &[&str] =
+        &["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     let lower = word.to_lowercase();
     month_number(&lower).is_some() || DAYS.contains(&lower.as_str())
 }
 
 fn month_number(lower: &str) -> Option<i8> {
-    const MONTHS: &[&str] =
-        &["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"];
+    const MONTHS: &[&str] = &[
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
     let lower = lower.trim_end_matches('.');
-    let at = MONTHS.iter().position(|month| *month == lower || (lower.len() == 3 && month.starts_with(lower)))?;
+    let at = MONTHS
+        .iter()
+        .position(|month| *month == lower || (lower.len() == 3 && month.starts_with(lower)))?;
     i8::try_from(at + 1).ok()
 }
 
@@ -336,7 +375,9 @@ fn words(line: &str) -> Vec<Word<'_>> {
             let between_digits = inside
                 && ".,:/-".contains(c)
                 && bytes[at - 1].is_ascii_digit()
-                && bytes.get(at + 1).is_some_and(|next| next.is_ascii_digit() || (*next == b'W' && c == '-'));
+                && bytes
+                    .get(at + 1)
+                    .is_some_and(|next| next.is_ascii_digit() || (*next == b'W' && c == '-'));
             if c.is_alphanumeric() || between_digits || (c == '_' && inside) {
                 at += c.len_utf8();
             } else {
@@ -364,11 +405,17 @@ impl Said {
             for word in words(line) {
                 if word.text.contains(|c: char| c.is_ascii_digit()) {
                     numbers.insert(plain_number(word.text));
-                    numbers.extend(word.text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty()).map(plain_number));
+                    numbers.extend(
+                        word.text
+                            .split(|c: char| !c.is_ascii_digit())
+                            .filter(|run| !run.is_empty())
+                            .map(plain_number),
+                    );
                 }
                 if !word.begins && word.text.chars().count() > 1 {
                     inner += 1;
-                    capitals += usize::from(word.text.chars().next().is_some_and(char::is_uppercase));
+                    capitals +=
+                        usize::from(word.text.chars().next().is_some_and(char::is_uppercase));
                 }
                 lower.extend(word.text.split('_').map(str::to_lowercase));
             }
@@ -383,7 +430,9 @@ impl Said {
     fn has_part(&self, word: &str) -> bool {
         let lower = word.to_lowercase();
         let plural = lower.strip_suffix('s').unwrap_or(&lower);
-        self.words.contains(&lower) || self.words.contains(plural) || self.words.contains(&format!("{lower}s"))
+        self.words.contains(&lower)
+            || self.words.contains(plural)
+            || self.words.contains(&format!("{lower}s"))
     }
 
     pub(crate) fn has_number(&self, number: &str) -> bool {
@@ -412,7 +461,8 @@ fn plain_number(number: &str) -> String {
 fn allowed_number<'a>(case: &Case<'_>, number: &str, near: impl Iterator<Item = &'a str>) -> bool {
     let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
     let ending = number[digits.len()..].to_lowercase();
-    let value: Option<usize> = digits.parse().ok().filter(|_| matches!(ending.as_str(), "" | "st" | "nd" | "rd" | "th"));
+    let value: Option<usize> =
+        digits.parse().ok().filter(|_| matches!(ending.as_str(), "" | "st" | "nd" | "rd" | "th"));
     if value.is_some_and(|value| value <= case.count) {
         return true;
     }
@@ -423,7 +473,9 @@ fn allowed_number<'a>(case: &Case<'_>, number: &str, near: impl Iterator<Item = 
         return week.monday() <= case.days.last && case.days.first <= week.sunday();
     }
     let Some(value) = value else { return false };
-    if (case.days.first.year()..=case.days.last.year()).any(|year| usize::try_from(year) == Ok(value)) {
+    if (case.days.first.year()..=case.days.last.year())
+        .any(|year| usize::try_from(year) == Ok(value))
+    {
         return true;
     }
     let mut months = near.filter_map(|word| month_number(&word.to_lowercase()));
@@ -454,10 +506,14 @@ mod tests {
     }
 
     fn check(text: &str, complaint: Option<&str>) {
-        let found: Vec<String> = judge(&case(&[]), &draft(text, "")).iter().map(ToString::to_string).collect();
+        let found: Vec<String> =
+            judge(&case(&[]), &draft(text, "")).iter().map(ToString::to_string).collect();
         match complaint {
             None => assert!(found.is_empty(), "{text}: {found:?}"),
-            Some(part) => assert!(found.iter().any(|one| one.contains(part)), "{text}: {found:?} has no {part}"),
+            Some(part) => assert!(
+                found.iter().any(|one| one.contains(part)),
+                "{text}: {found:?} has no {part}"
+            ),
         }
     }
 
@@ -492,16 +548,29 @@ mod tests {
     // P11
     #[test]
     fn a_draft_is_made_plain_before_it_is_judged() {
-        let tidy = draft("\u{1f680} Postgres \u{2014} it \u{201c}won\u{201d}", "### Decisions\n- Postgres\u{2026}");
-        assert_eq!(tidy, Draft { headline: "Postgres - it \"won\"".into(), body: "## Decisions\n- Postgres...".into() });
+        let tidy = draft(
+            "\u{1f680} Postgres \u{2014} it \u{201c}won\u{201d}",
+            "### Decisions\n- Postgres\u{2026}",
+        );
+        assert_eq!(
+            tidy,
+            Draft {
+                headline: "Postgres - it \"won\"".into(),
+                body: "## Decisions\n- Postgres...".into()
+            }
+        );
         assert_eq!(judge(&case(&[]), &tidy), []);
     }
 
     // P5
     #[test]
     fn what_must_be_kept_is_kept_by_id_or_by_its_words() {
-        let must =
-            |id: Option<&str>, text: &str, may_go| Must { id: id.map(Into::into), label: "P1 decision".into(), text: text.into(), may_go };
+        let must = |id: Option<&str>, text: &str, may_go| Must {
+            id: id.map(Into::into),
+            label: "P1 decision".into(),
+            text: text.into(),
+            may_go,
+        };
         let musts = [
             must(Some("EVT-20260213-001"), "Use Postgres 15.2 for the shop", false),
             must(None, "Anna migrates the rows", false),

@@ -1,7 +1,8 @@
-//! The whole time of a memory as layers: every session, day, week, month and year, how much was said in it and how far it is pressed.
+//! The whole time of a memory as layers: every session, day, week, month and year, how much was
+//! said in it and how far it is pressed.
 //!
-//! Columns rather than rows: ten years are fifteen thousand periods, and a reader that draws them wants all of one kind at once. What is
-//! said in them is not here, only how long it is.
+//! Columns rather than rows: ten years are fifteen thousand periods, and a reader that draws them
+//! wants all of one kind at once. What is said in them is not here, only how long it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -190,22 +191,26 @@ impl Layer {
     }
 }
 
-/// Takes what was said and pressed apart into layers: those of these tiers, and of them what touches these days.
+/// Takes what was said and pressed apart into layers: those of these tiers, and of them what
+/// touches these days.
 pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core {
     let asked = |tier: Tier| tiers.is_empty() || tiers.contains(&tier);
     let mut days: BTreeMap<Date, Said> = BTreeMap::new();
     for stat in ground.sessions {
-        let said = Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
+        let said =
+            Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
         days.entry(stat.key.day).or_default().add(said);
     }
     for &(day, events) in ground.events {
         days.entry(day).or_default().events += events;
     }
-    let heads: HashMap<Period, &Head> = ground.heads.iter().map(|head| (head.period, head)).collect();
+    let heads: HashMap<Period, &Head> =
+        ground.heads.iter().map(|head| (head.period, head)).collect();
     for head in ground.heads.iter().filter(|head| head.period.tier() == Tier::Day) {
         days.entry(head.period.days().first).or_default();
     }
-    let (Some((&first, _)), Some((&last, _))) = (days.first_key_value(), days.last_key_value()) else {
+    let (Some((&first, _)), Some((&last, _))) = (days.first_key_value(), days.last_key_value())
+    else {
         let empty = |tier: Tier| asked(tier).then(Layer::default);
         let layers = Layers {
             year: empty(Tier::Year),
@@ -219,8 +224,15 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
     // A year begins with the Monday of its first week, before any of its days may have words.
     let coarse = Period::covering(Tier::Year, first).map_or(first, |year| year.days().first);
     let origin = coarse.min(first);
-    let pressed: BTreeSet<Period> = ground.heads.iter().map(|head| head.period).filter(|period| period.tier() != Tier::Session).collect();
-    let is_within = |span: Days| within.is_none_or(|within| span.first <= within.last && span.last >= within.first);
+    let pressed: BTreeSet<Period> = ground
+        .heads
+        .iter()
+        .map(|head| head.period)
+        .filter(|period| period.tier() != Tier::Session)
+        .collect();
+    let is_within = |span: Days| {
+        within.is_none_or(|within| span.first <= within.last && span.last >= within.first)
+    };
     let state = |head: Option<&Head>| {
         head.map_or(0, |head| {
             u8::from(head.provisional) * PROVISIONAL
@@ -230,7 +242,8 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
         })
     };
     let importance = |period: Period, head: Option<&Head>| {
-        let marked = if let Period::Day(day) = period { ground.marks.get(&day).copied() } else { None };
+        let marked =
+            if let Period::Day(day) = period { ground.marks.get(&day).copied() } else { None };
         weight(marked.or(head.map(|head| head.importance)).unwrap_or(Importance::Ordinary))
     };
     let layer = |tier: Tier| {
@@ -246,30 +259,60 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
             *far = (*far).max(rank(tier));
         }
         let mut layer = Layer::default();
-        for ((_, period), (said, far)) in periods.into_iter().filter(|((_, period), _)| is_within(period.days())) {
+        for ((_, period), (said, far)) in
+            periods.into_iter().filter(|((_, period), _)| is_within(period.days()))
+        {
             let head = heads.get(&period).copied();
             // A draft may wait although nothing stands yet.
             let flagged = u8::from(ground.flagged.contains(&period)) * FLAGGED;
             let (state, importance) = (state(head) | flagged, importance(period, head));
-            layer.push(origin, Row { period: period.to_string(), days: period.days(), said, pressed: far, head, state, importance });
+            layer.push(
+                origin,
+                Row {
+                    period: period.to_string(),
+                    days: period.days(),
+                    said,
+                    pressed: far,
+                    head,
+                    state,
+                    importance,
+                },
+            );
         }
         layer
     };
     let mut names = Names::default();
     let session = asked(Tier::Session).then(|| {
-        let by_key: HashMap<&SessionKey, &Head> =
-            ground.heads.iter().filter_map(|head| head.session.as_ref().map(|key| (key, head))).collect();
+        let by_key: HashMap<&SessionKey, &Head> = ground
+            .heads
+            .iter()
+            .filter_map(|head| head.session.as_ref().map(|key| (key, head)))
+            .collect();
         let mut told = SessionLayer::default();
-        for stat in ground.sessions.iter().filter(|stat| is_within(Days { first: stat.key.day, last: stat.key.day })) {
+        for stat in ground
+            .sessions
+            .iter()
+            .filter(|stat| is_within(Days { first: stat.key.day, last: stat.key.day }))
+        {
             let day = stat.key.day;
             let head = by_key.get(&stat.key).copied();
-            let said = Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
+            let said =
+                Said { messages: stat.digest.records, bytes: stat.bytes, sessions: 1, events: 0 };
             let far = reach(&pressed, day, head.is_some());
             let name = head.map_or_else(String::new, |head| head.period.to_string());
-            let (days, state, importance) = (Days { first: day, last: day }, state(head), importance(Period::Day(day), head));
-            told.layer.push(origin, Row { period: name, days, said, pressed: far, head, state, importance });
+            let (days, state, importance) =
+                (Days { first: day, last: day }, state(head), importance(Period::Day(day), head));
+            told.layer.push(
+                origin,
+                Row { period: name, days, said, pressed: far, head, state, importance },
+            );
             told.conversation.push(names.place(&stat.key.conversation));
-            told.name.push(stat.key.session.as_deref().map_or(-1, |name| i64::try_from(names.place(name)).unwrap_or(-1)));
+            told.name.push(
+                stat.key
+                    .session
+                    .as_deref()
+                    .map_or(-1, |name| i64::try_from(names.place(name)).unwrap_or(-1)),
+            );
             told.from.push(stat.first.minutes());
             told.to.push(stat.last.minutes());
         }
@@ -282,7 +325,12 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
         day: asked(Tier::Day).then(|| layer(Tier::Day)),
         session,
     };
-    Core { origin: Some(origin.to_string()), last: Some(last.to_string()), names: names.all, layers }
+    Core {
+        origin: Some(origin.to_string()),
+        last: Some(last.to_string()),
+        names: names.all,
+        layers,
+    }
 }
 
 /// Names, each once.
@@ -318,9 +366,20 @@ mod tests {
     fn stat(day: Date, conversation: &str, session: Option<&str>, records: u64) -> SessionStat {
         let mut digest = Digest::default();
         (0..records).for_each(|_| digest.add([1; 16]));
-        let (first, last) = (moment(&format!("{day}T09:30:00+01:00")), moment(&format!("{day}T10:45:00+01:00")));
-        let key = SessionKey { day, conversation: conversation.into(), session: session.map(Into::into) };
-        SessionStat { key, digest, states: 0, bytes: records * 100, first, last, captured: first, turn: 0 }
+        let (first, last) =
+            (moment(&format!("{day}T09:30:00+01:00")), moment(&format!("{day}T10:45:00+01:00")));
+        let key =
+            SessionKey { day, conversation: conversation.into(), session: session.map(Into::into) };
+        SessionStat {
+            key,
+            digest,
+            states: 0,
+            bytes: records * 100,
+            first,
+            last,
+            captured: first,
+            turn: 0,
+        }
     }
 
     fn head(period: &str, session: Option<&SessionStat>, provisional: bool) -> Head {
@@ -360,10 +419,19 @@ mod tests {
         let marks = BTreeMap::from([(date(2026, 2, 14), Importance::Dull)]);
         let flagged = BTreeSet::from(["2026-02-13".parse().unwrap(), "2026-02".parse().unwrap()]);
         let events = [(date(2026, 2, 13), 5), (date(2026, 2, 20), 1)];
-        let ground = Ground { sessions: &sessions, heads: &heads, events: &events, marks: &marks, flagged: &flagged };
+        let ground = Ground {
+            sessions: &sessions,
+            heads: &heads,
+            events: &events,
+            marks: &marks,
+            flagged: &flagged,
+        };
         let core = layers(ground, None, &[]);
         // The week of 30 December 2025 is the first of 2026, and that of its January.
-        assert_eq!((core.origin.as_deref(), core.last.as_deref()), (Some("2025-12-29"), Some("2026-02-20")));
+        assert_eq!(
+            (core.origin.as_deref(), core.last.as_deref()),
+            (Some("2025-12-29"), Some("2026-02-20"))
+        );
         let day = core.layers.day.unwrap();
         assert_eq!(day.period, ["2025-12-30", "2026-02-13", "2026-02-14", "2026-02-20"]);
         assert_eq!((day.first, day.days), (vec![1, 46, 47, 53], vec![1; 4]));
@@ -373,32 +441,60 @@ mod tests {
         assert_eq!(day.state, [PROVISIONAL, PROVISIONAL | FLAGGED, 0, 0]);
         assert_eq!((day.importance, day.version), (vec![1, 1, 0, 1], vec![2, 2, 0, 0]));
         assert_eq!((day.headline, day.body), (vec![20, 20, 0, 0], vec![200, 200, 0, 0]));
-        let (week, month, year) = (core.layers.week.unwrap(), core.layers.month.unwrap(), core.layers.year.unwrap());
+        let (week, month, year) =
+            (core.layers.week.unwrap(), core.layers.month.unwrap(), core.layers.year.unwrap());
         assert_eq!(week.period, ["2026-W01", "2026-W07", "2026-W08"]);
-        assert_eq!((week.messages, week.days, week.first), (vec![4, 6, 0], vec![7; 3], vec![0, 42, 49]));
+        assert_eq!(
+            (week.messages, week.days, week.first),
+            (vec![4, 6, 0], vec![7; 3], vec![0, 42, 49])
+        );
         assert_eq!((week.state, week.pressed), (vec![0, BY_HAND, 0], vec![2, 3, 0]));
-        assert_eq!((month.period, month.messages, month.state), (vec!["2026-01".into(), "2026-02".into()], vec![4, 6], vec![0, FLAGGED]));
-        assert_eq!((year.period, year.messages, year.events), (vec!["2026".to_owned()], vec![10], vec![6]));
+        assert_eq!(
+            (month.period, month.messages, month.state),
+            (vec!["2026-01".into(), "2026-02".into()], vec![4, 6], vec![0, FLAGGED])
+        );
+        assert_eq!(
+            (year.period, year.messages, year.events),
+            (vec!["2026".to_owned()], vec![10], vec![6])
+        );
         let session = core.layers.session.unwrap();
         assert_eq!(session.layer.period, ["", "2026-02-13_session_01", "", ""]);
-        assert_eq!((session.layer.pressed, session.layer.messages), (vec![2, 3, 3, 3], vec![4, 2, 3, 1]));
+        assert_eq!(
+            (session.layer.pressed, session.layer.messages),
+            (vec![2, 3, 3, 3], vec![4, 2, 3, 1])
+        );
         assert_eq!(
             (core.names, session.conversation, session.name),
-            (vec!["app".to_owned(), "s1".into(), "trip".into(), "s2".into()], vec![0, 0, 2, 0], vec![1, -1, 1, 3])
+            (
+                vec!["app".to_owned(), "s1".into(), "trip".into(), "s2".into()],
+                vec![0, 0, 2, 0],
+                vec![1, -1, 1, 3]
+            )
         );
         assert_eq!((session.from, session.to), (vec![570; 4], vec![645; 4]));
     }
 
     #[test]
     fn only_what_is_asked_for_is_told() {
-        let sessions = [stat(date(2026, 2, 13), "app", None, 2), stat(date(2026, 3, 13), "app", None, 2)];
+        let sessions =
+            [stat(date(2026, 2, 13), "app", None, 2), stat(date(2026, 3, 13), "app", None, 2)];
         let (marks, flagged) = (BTreeMap::new(), BTreeSet::new());
-        let ground = Ground { sessions: &sessions, heads: &[], events: &[], marks: &marks, flagged: &flagged };
+        let ground = Ground {
+            sessions: &sessions,
+            heads: &[],
+            events: &[],
+            marks: &marks,
+            flagged: &flagged,
+        };
         let within = Days { first: date(2026, 3, 1), last: date(2026, 3, 31) };
         let core = layers(ground, Some(within), &[Tier::Day, Tier::Year]);
         assert_eq!(core.layers.day.unwrap().period, ["2026-03-13"]);
         assert_eq!(core.layers.year.unwrap().period, ["2026"]);
-        assert!(core.layers.week.is_none() && core.layers.month.is_none() && core.layers.session.is_none());
+        assert!(
+            core.layers.week.is_none()
+                && core.layers.month.is_none()
+                && core.layers.session.is_none()
+        );
         let nothing = layers(Ground { sessions: &[], ..ground }, None, &[Tier::Day]);
         assert_eq!((nothing.origin, nothing.layers.day), (None, Some(Layer::default())));
     }

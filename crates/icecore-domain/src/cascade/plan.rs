@@ -1,8 +1,8 @@
 //! What is due to be pressed, worked out from what is kept and from nothing else.
 //!
-//! A node of the cascade is due when its time has come and its sources are not those it was made from. So a run that died
-//! anywhere is finished by planning again, a late record reopens its day and everything built on it, and planning twice
-//! in a row gives nothing the second time.
+//! A node of the cascade is due when its time has come and its sources are not those it was made
+//! from. So a run that died anywhere is finished by planning again, a late record reopens its day
+//! and everything built on it, and planning twice in a row gives nothing the second time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -78,7 +78,8 @@ pub struct Known {
     pub heads: Heads,
     /// How many events were recorded on each day.
     pub event_days: BTreeMap<Date, usize>,
-    /// Hashes of the days' logs. Only days that were looked at; of the others the log is taken to be what it was.
+    /// Hashes of the days' logs. Only days that were looked at; of the others the log is taken to
+    /// be what it was.
     pub logs: BTreeMap<Date, Option<Hash>>,
     /// Days that somebody marked.
     pub marks: BTreeMap<Date, Importance>,
@@ -143,7 +144,8 @@ pub struct Due {
     pub version: u32,
     /// The newest version is a person's own.
     pub by_hand: bool,
-    /// A draft from the same sources was refused; it stands without a model until somebody looks at it.
+    /// A draft from the same sources was refused; it stands without a model until somebody looks at
+    /// it.
     pub refused: bool,
 }
 
@@ -184,14 +186,20 @@ impl Known {
         day < self.today()
     }
 
-    /// The way back through everything that is due: from the newest week to the oldest its sessions, its days and itself; a
-    /// month after the earliest of its weeks, a year after the earliest of its months.
+    /// The way back through everything that is due: from the newest week to the oldest its
+    /// sessions, its days and itself; a month after the earliest of its weeks, a year after the
+    /// earliest of its months.
     pub fn backwards(&self) -> Vec<(Tier, Days)> {
         let mut weeks = BTreeSet::new();
         let (mut months, mut years) = (BTreeSet::new(), BTreeSet::new());
         for &tier in Tier::ALL {
             let plan = self.plan(tier, None);
-            for period in plan.due.iter().map(|due| due.period).chain(plan.waiting.iter().map(|waiting| waiting.period)) {
+            for period in plan
+                .due
+                .iter()
+                .map(|due| due.period)
+                .chain(plan.waiting.iter().map(|waiting| waiting.period))
+            {
                 match period {
                     Period::Month(month) => _ = months.insert(month),
                     Period::Year(year) => _ = years.insert(year),
@@ -205,7 +213,9 @@ impl Known {
         for &year in years.iter().rev() {
             for &month in months.iter().rev().filter(|month| month.year() == year) {
                 for &week in weeks.iter().rev().filter(|week| week.month() == month) {
-                    way.extend([Tier::Session, Tier::Day, Tier::Week].map(|tier| (tier, week.days())));
+                    way.extend(
+                        [Tier::Session, Tier::Day, Tier::Week].map(|tier| (tier, week.days())),
+                    );
                 }
                 way.push((Tier::Month, Period::Month(month).days()));
             }
@@ -224,9 +234,11 @@ impl Known {
             Tier::Month => self.months_due(asked),
             Tier::Year => self.years_due(asked),
         };
-        // First what is missing or wrong, in the order of time; then what could be better, newest first.
+        // First what is missing or wrong, in the order of time; then what could be better, newest
+        // first.
         plan.due.sort_by_key(|due| due.why == Why::Provisional);
-        let better = plan.due.iter().position(|due| due.why == Why::Provisional).unwrap_or(plan.due.len());
+        let better =
+            plan.due.iter().position(|due| due.why == Why::Provisional).unwrap_or(plan.due.len());
         plan.due[better..].reverse();
         plan
     }
@@ -237,17 +249,21 @@ impl Known {
     }
 
     fn wanted(&self, asked: Option<Asked>, days: Days) -> bool {
-        asked.is_some_and(|asked| asked.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last))
+        asked.is_some_and(|asked| {
+            asked.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last)
+        })
     }
 
     fn sessions_due(&self, asked: Option<Asked>) -> Plan {
         let mut plan = Plan::default();
-        let mut order: Vec<&SessionStat> = self.sessions.iter().filter(|stat| stat.key.day <= self.today()).collect();
+        let mut order: Vec<&SessionStat> =
+            self.sessions.iter().filter(|stat| stat.key.day <= self.today()).collect();
         order.sort_by(|a, b| (a.key.day, a.first, &a.key).cmp(&(b.key.day, b.first, &b.key)));
         let mut given: HashMap<Date, u32> = HashMap::new();
         for stat in order {
             let day = stat.key.day;
-            let quiet = self.now.at().as_second() - stat.last.at().as_second() >= i64::from(self.idle_minutes) * 60;
+            let quiet = self.now.at().as_second() - stat.last.at().as_second()
+                >= i64::from(self.idle_minutes) * 60;
             if !(self.is_over(day) || quiet || self.wanted(asked, Days { first: day, last: day })) {
                 continue;
             }
@@ -261,7 +277,12 @@ impl Known {
                 },
                 |head| head.period,
             );
-            let shape = Shape { messages: stat.digest.records, states: stat.states, start: stat.first, end: stat.last };
+            let shape = Shape {
+                messages: stat.digest.records,
+                states: stat.states,
+                start: stat.first,
+                end: stat.last,
+            };
             let due = self.due(period, Self::session_source(stat), Vec::new(), None, shape);
             plan.due.extend(due.map(|due| Due { session: Some(stat.key.clone()), ..due }));
         }
@@ -269,9 +290,17 @@ impl Known {
     }
 
     /// The node, if it is not what it should be.
-    fn due(&self, period: Period, source: Hash, children: Vec<Period>, log: Option<Hash>, shape: Shape) -> Option<Due> {
+    fn due(
+        &self,
+        period: Period,
+        source: Hash,
+        children: Vec<Period>,
+        log: Option<Hash>,
+        shape: Shape,
+    ) -> Option<Due> {
         let head = self.heads.get(period);
-        let refused = !self.refused.is_empty() && self.refused.contains(&(period.to_string(), source.to_string()));
+        let refused = !self.refused.is_empty()
+            && self.refused.contains(&(period.to_string(), source.to_string()));
         let why = match head {
             None => Why::New,
             Some(head) if head.source != source => Why::Changed,
@@ -320,7 +349,10 @@ impl Known {
     /// What these summaries come to as the sources of a node over those days.
     fn shape(&self, days: Days, children: &[&Head]) -> Shape {
         let start = self.zone.moment(self.zone.start_of(days.first));
-        let end = days.last.checked_add(1.day()).map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
+        let end = days
+            .last
+            .checked_add(1.day())
+            .map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
         Shape {
             messages: children.iter().map(|head| head.messages).sum(),
             states: children.iter().map(|head| head.states).sum(),
@@ -333,7 +365,8 @@ impl Known {
         let mut plan = Plan::default();
         let by_day = self.by_day();
         let logged = self.logs.iter().filter(|(_, log)| log.is_some()).map(|(&day, _)| day);
-        let days: BTreeSet<Date> = by_day.keys().copied().chain(logged).filter(|&day| day <= self.today()).collect();
+        let days: BTreeSet<Date> =
+            by_day.keys().copied().chain(logged).filter(|&day| day <= self.today()).collect();
         for day in days {
             if !(self.is_over(day) || self.wanted(asked, Days { first: day, last: day })) {
                 continue;
@@ -357,7 +390,13 @@ impl Known {
             .then(log.map_or(String::new(), |log| log.to_string()).as_bytes())
             .then(self.marks.get(&day).map_or("", |mark| mark.word()).as_bytes());
         let shape = self.shape(Days { first: day, last: day }, &children);
-        Ok(self.due(Period::Day(day), source, children.iter().map(|head| head.period).collect(), log, shape))
+        Ok(self.due(
+            Period::Day(day),
+            source,
+            children.iter().map(|head| head.period).collect(),
+            log,
+            shape,
+        ))
     }
 
     /// Whether every day of a week is over.
@@ -365,14 +404,21 @@ impl Known {
         self.is_over(week.sunday())
     }
 
-    /// What a week is made of: its session primers, and the day itself where there is a log besides.
-    fn week_children(&self, week: Week, by_day: &BTreeMap<Date, Vec<&SessionStat>>) -> Result<Vec<&Head>, String> {
+    /// What a week is made of: its session primers, and the day itself where there is a log
+    /// besides.
+    fn week_children(
+        &self,
+        week: Week,
+        by_day: &BTreeMap<Date, Vec<&SessionStat>>,
+    ) -> Result<Vec<&Head>, String> {
         let closed = self.is_closed(week);
         let mut children = Vec::new();
         for day in week.days().iter() {
             let stats = by_day.get(&day).map_or(&[][..], Vec::as_slice);
             if self.log(day).is_some() {
-                if closed && self.day_due(day, stats)?.is_some_and(|due| due.why != Why::Provisional) {
+                if closed
+                    && self.day_due(day, stats)?.is_some_and(|due| due.why != Why::Provisional)
+                {
                     return Err(day.to_string());
                 }
                 children.extend(self.heads.get(Period::Day(day)));
@@ -395,13 +441,23 @@ impl Known {
     fn weeks_due(&self, asked: Option<Asked>) -> Plan {
         let mut plan = Plan::default();
         let by_day = self.by_day();
-        let logged = self.heads.all().filter(|head| head.log.is_some()).map(|head| head.period.days().first);
-        let weeks: BTreeSet<Week> = by_day.keys().copied().chain(logged).filter(|&day| day <= self.today()).map(Week::of).collect();
+        let logged =
+            self.heads.all().filter(|head| head.log.is_some()).map(|head| head.period.days().first);
+        let weeks: BTreeSet<Week> = by_day
+            .keys()
+            .copied()
+            .chain(logged)
+            .filter(|&day| day <= self.today())
+            .map(Week::of)
+            .collect();
         for week in weeks {
             let days = week.days();
-            // The weekly job presses the week so far, once; what comes later is pressed when the week is over.
+            // The weekly job presses the week so far, once; what comes later is pressed when the
+            // week is over.
             let pressed = self.heads.get(Period::Week(week)).map(|head| head.recorded.day());
-            let begun = self.week_run.is_some_and(|run| days.contains(run) && pressed.is_none_or(|pressed| pressed < run));
+            let begun = self.week_run.is_some_and(|run| {
+                days.contains(run) && pressed.is_none_or(|pressed| pressed < run)
+            });
             if !(self.is_closed(week) || begun || self.wanted(asked, days)) {
                 continue;
             }
@@ -413,7 +469,8 @@ impl Known {
                     continue;
                 }
             };
-            let events: usize = self.event_days.range(days.first..=days.last).map(|(_, count)| count).sum();
+            let events: usize =
+                self.event_days.range(days.first..=days.last).map(|(_, count)| count).sum();
             let source = hash_of("week", &children).then(&(events as u64).to_be_bytes());
             let shape = self.shape(days, &children);
             let children = children.iter().map(|head| head.period).collect();
@@ -430,18 +487,23 @@ impl Known {
     }
 
     fn months_due(&self, asked: Option<Asked>) -> Plan {
-        let weeks =
-            self.heads.all().filter_map(|head| if let Period::Week(week) = head.period { Some((week.month(), head)) } else { None });
+        let weeks = self.heads.all().filter_map(|head| {
+            if let Period::Week(week) = head.period { Some((week.month(), head)) } else { None }
+        });
         let mut months: BTreeMap<Month, Vec<&Head>> = BTreeMap::new();
         weeks.for_each(|(month, head)| months.entry(month).or_default().push(head));
         let unready = self.unready(Tier::Week);
         let mut plan = Plan::default();
         for (month, children) in months {
             let days = month.span_of_weeks();
-            // From the monthly job of the month that follows on, and never before its last week is over.
-            let time = self.is_over(days.last) && self.month_run.is_none_or(|run| run > month.last());
+            // From the monthly job of the month that follows on, and never before its last week is
+            // over.
+            let time =
+                self.is_over(days.last) && self.month_run.is_none_or(|run| run > month.last());
             if time || self.wanted(asked, days) {
-                let missing = unready.iter().find(|period| matches!(period, Period::Week(week) if week.month() == month));
+                let missing = unready
+                    .iter()
+                    .find(|period| matches!(period, Period::Week(week) if week.month() == month));
                 self.due_from("month", Period::Month(month), &children, missing, &mut plan);
             }
         }
@@ -449,41 +511,67 @@ impl Known {
     }
 
     fn years_due(&self, asked: Option<Asked>) -> Plan {
-        let months =
-            self.heads.all().filter_map(|head| if let Period::Month(month) = head.period { Some((month.year(), head)) } else { None });
+        let months = self.heads.all().filter_map(|head| {
+            if let Period::Month(month) = head.period { Some((month.year(), head)) } else { None }
+        });
         let mut years: BTreeMap<i16, Vec<&Head>> = BTreeMap::new();
         months.for_each(|(year, head)| years.entry(year).or_default().push(head));
         let unready = self.unready(Tier::Month);
         let mut plan = Plan::default();
         for (year, children) in years {
             let days = Period::Year(year).days();
-            let time = self.is_over(days.last) && self.month_run.is_none_or(|run| run.year() > year);
+            let time =
+                self.is_over(days.last) && self.month_run.is_none_or(|run| run.year() > year);
             if time || self.wanted(asked, days) {
-                let missing = unready.iter().find(|period| matches!(period, Period::Month(month) if month.year() == year));
+                let missing = unready
+                    .iter()
+                    .find(|period| matches!(period, Period::Month(month) if month.year() == year));
                 self.due_from("year", Period::Year(year), &children, missing, &mut plan);
             }
         }
         plan
     }
 
-    fn due_from(&self, tier: &str, period: Period, children: &[&Head], missing: Option<&Period>, plan: &mut Plan) {
+    fn due_from(
+        &self,
+        tier: &str,
+        period: Period,
+        children: &[&Head],
+        missing: Option<&Period>,
+        plan: &mut Plan,
+    ) {
         match missing {
             Some(missing) => plan.waiting.push(Waiting { period, for_what: missing.to_string() }),
             None => {
                 let names = children.iter().map(|head| head.period).collect();
-                plan.due.extend(self.due(period, hash_of(tier, children), names, None, self.shape(period.days(), children)));
+                plan.due.extend(self.due(
+                    period,
+                    hash_of(tier, children),
+                    names,
+                    None,
+                    self.shape(period.days(), children),
+                ));
             }
         }
     }
 
-    /// Everything whose time has not come, or that will be due anyway, is none of these: nodes that should be there by now
-    /// and are not, or are not what they should be.
+    /// Everything whose time has not come, or that will be due anyway, is none of these: nodes that
+    /// should be there by now and are not, or are not what they should be.
     pub fn overdue(&self) -> Vec<(Period, String)> {
         let mut found = Vec::new();
         for &tier in Tier::ALL {
             let plan = self.plan(tier, None);
-            found.extend(plan.due.into_iter().filter(|due| due.why != Why::Provisional).map(|due| (due.period, due.why.word().to_owned())));
-            found.extend(plan.waiting.into_iter().map(|waiting| (waiting.period, format!("waits for {}", waiting.for_what))));
+            found.extend(
+                plan.due
+                    .into_iter()
+                    .filter(|due| due.why != Why::Provisional)
+                    .map(|due| (due.period, due.why.word().to_owned())),
+            );
+            found.extend(
+                plan.waiting
+                    .into_iter()
+                    .map(|waiting| (waiting.period, format!("waits for {}", waiting.for_what))),
+            );
         }
         found
     }
@@ -498,11 +586,15 @@ struct Shape {
 }
 
 fn told(key: &SessionKey) -> String {
-    let session = key.session.as_ref().map_or(String::new(), |session| format!(" {}", crate::plain::one_line(session)));
+    let session = key
+        .session
+        .as_ref()
+        .map_or(String::new(), |session| format!(" {}", crate::plain::one_line(session)));
     format!("the session {}{session} of {}", crate::plain::one_line(&key.conversation), key.day)
 }
 
-/// What these summaries say, and of how many records: a record more counts, even if it changed no word.
+/// What these summaries say, and of how many records: a record more counts, even if it changed no
+/// word.
 fn hash_of(tier: &str, children: &[&Head]) -> Hash {
     let mut said = tier.as_bytes().to_vec();
     for head in children {
@@ -580,14 +672,21 @@ mod tests {
         }
 
         fn clock(&mut self, local: &str) {
-            let times = Timetable::read(&[(Job::Week, "15 22 * * SUN"), (Job::Month, "30 22 1 * *")]).unwrap();
+            let times =
+                Timetable::read(&[(Job::Week, "15 22 * * SUN"), (Job::Month, "30 22 1 * *")])
+                    .unwrap();
             let now = self.moment(local);
             let last = |job| times.last_due(job, now.at(), &self.known.zone).map(|due| due.date);
-            (self.known.week_run, self.known.month_run, self.known.now) = (last(Job::Week), last(Job::Month), now);
+            (self.known.week_run, self.known.month_run, self.known.now) =
+                (last(Job::Week), last(Job::Month), now);
         }
 
         fn press(&mut self, due: &Due) {
-            let words = if self.same_words { due.period.to_string() } else { format!("{} {}", due.period, due.source) };
+            let words = if self.same_words {
+                due.period.to_string()
+            } else {
+                format!("{} {}", due.period, due.source)
+            };
             self.known.heads.put(Head {
                 period: due.period,
                 version: due.version,
@@ -620,7 +719,12 @@ mod tests {
         }
 
         fn waiting(&self, tier: Tier) -> Vec<String> {
-            self.known.plan(tier, None).waiting.iter().map(|waiting| format!("{} for {}", waiting.period, waiting.for_what)).collect()
+            self.known
+                .plan(tier, None)
+                .waiting
+                .iter()
+                .map(|waiting| format!("{} for {}", waiting.period, waiting.for_what))
+                .collect()
         }
 
         /// Somebody says one thing at noon of each of these days.
@@ -644,7 +748,10 @@ mod tests {
         assert_eq!(story.waiting(Tier::Week), ["2025-W11 for the session phone of 2025-03-12"]);
         assert_eq!(story.waiting(Tier::Month), ["2025-03 for 2025-W11"]);
         assert_eq!(story.waiting(Tier::Year), ["2025 for 2025-03"]);
-        assert_eq!(story.run("2026-03-07T03:00"), ["2025-03-12_session_02", "2025-03-12", "2025-W11", "2025-03", "2025"]);
+        assert_eq!(
+            story.run("2026-03-07T03:00"),
+            ["2025-03-12_session_02", "2025-03-12", "2025-W11", "2025-03", "2025"]
+        );
         assert_eq!(story.known.heads.get(Period::Year(2025)).map(|head| head.version), Some(2));
         assert_eq!(story.run("2026-03-08T03:00"), NOTHING);
     }
@@ -656,7 +763,10 @@ mod tests {
         story.same_words = true;
         story.run("2026-02-05T03:00");
         story.say("2026-01-06T13:00", "work");
-        assert_eq!(story.run("2026-02-06T03:00"), ["2026-01-06_session_01", "2026-01-06", "2026-W02", "2026-01"]);
+        assert_eq!(
+            story.run("2026-02-06T03:00"),
+            ["2026-01-06_session_01", "2026-01-06", "2026-W02", "2026-01"]
+        );
         let heads: Vec<Head> = story.known.heads.all().cloned().collect();
         assert_eq!(coverage::examine(&story.known, &heads), []);
     }
@@ -664,7 +774,8 @@ mod tests {
     // P12
     #[test]
     fn the_week_so_far_is_pressed_on_sunday_evening_and_again_only_if_something_came() {
-        // What is said after the weekly job, and what the runs of that evening and of the next nights press.
+        // What is said after the weekly job, and what the runs of that evening and of the next
+        // nights press.
         type Runs<'a> = [&'a [&'a str]; 3];
         let cases: [(&[&str], Runs<'_>); 3] = [
             (&[], [&[], &[], &[]]),
@@ -672,9 +783,14 @@ mod tests {
             (&["2026-02-15T12:30"], [&["2026-02-15_session_02"], &["2026-02-15", "2026-W07"], &[]]),
         ];
         for (said, [evening, night, next]) in cases {
-            let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 15) });
+            let mut story =
+                Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 15) });
             story.run("2026-02-15T03:00");
-            assert_eq!(story.run("2026-02-15T22:14"), ["2026-02-15_session_01"], "not before its time");
+            assert_eq!(
+                story.run("2026-02-15T22:14"),
+                ["2026-02-15_session_01"],
+                "not before its time"
+            );
             assert_eq!(story.run("2026-02-15T22:15"), ["2026-W07"]);
             said.iter().for_each(|at| story.say(at, "late"));
             assert_eq!(story.run("2026-02-15T23:50"), evening);
@@ -690,15 +806,20 @@ mod tests {
     // P12
     #[test]
     fn a_missed_sunday_is_caught_up() {
-        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 18) });
+        let mut story =
+            Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 18) });
         assert!(story.run("2026-02-19T10:00").contains(&"2026-W07".to_owned()));
-        assert!(story.known.heads.get("2026-W08".parse().unwrap()).is_none(), "a week that goes on waits for its Sunday");
+        assert!(
+            story.known.heads.get("2026-W08".parse().unwrap()).is_none(),
+            "a week that goes on waits for its Sunday"
+        );
     }
 
     // P3 P12
     #[test]
     fn a_month_waits_for_its_last_week_and_for_its_hour() {
-        let mut story = Story::said_daily(Days { first: date(2026, 1, 1), last: date(2026, 4, 30) });
+        let mut story =
+            Story::said_daily(Days { first: date(2026, 1, 1), last: date(2026, 4, 30) });
         for (now, months) in [
             ("2026-01-31T23:59", &[][..]),
             // Its last week ends on Sunday, the 1st.
@@ -714,7 +835,8 @@ mod tests {
             ("2026-04-30T23:00", &[]),
         ] {
             let pressed = story.run(now);
-            let pressed: Vec<&str> = pressed.iter().filter(|name| name.len() == 7).map(String::as_str).collect();
+            let pressed: Vec<&str> =
+                pressed.iter().filter(|name| name.len() == 7).map(String::as_str).collect();
             assert_eq!(pressed, months, "{now}");
         }
         // A week that is not pressed holds its month back, not the others.
@@ -726,12 +848,18 @@ mod tests {
     // P2 P3
     #[test]
     fn the_days_around_new_year_lie_in_one_week_one_month_and_one_year() {
-        let mut story = Story::said_daily(Days { first: date(2026, 12, 28), last: date(2027, 1, 3) });
+        let mut story =
+            Story::said_daily(Days { first: date(2026, 12, 28), last: date(2027, 1, 3) });
         let pressed = story.run("2027-02-02T03:00");
         assert_eq!(pressed[14..], ["2026-W53", "2026-12", "2026"]);
-        let count = |name: &str| story.known.heads.get(name.parse().unwrap()).map(|head| head.messages);
-        assert_eq!((count("2026-W53"), count("2026-12"), count("2026")), (Some(7), Some(7), Some(7)));
-        let mut early = Story::said_daily(Days { first: date(2026, 12, 28), last: date(2027, 1, 3) });
+        let count =
+            |name: &str| story.known.heads.get(name.parse().unwrap()).map(|head| head.messages);
+        assert_eq!(
+            (count("2026-W53"), count("2026-12"), count("2026")),
+            (Some(7), Some(7), Some(7))
+        );
+        let mut early =
+            Story::said_daily(Days { first: date(2026, 12, 28), last: date(2027, 1, 3) });
         assert_eq!(early.run("2027-01-04T00:00")[14..], ["2026-W53", "2026-12", "2026"]);
     }
 
@@ -740,8 +868,16 @@ mod tests {
         let mut story = Story::new();
         story.say("2026-02-12T23:50", "work");
         story.say("2026-02-13T00:10", "work");
-        assert_eq!(story.run("2026-02-13T00:20"), ["2026-02-12_session_01", "2026-02-12"], "the second goes on");
-        assert_eq!(story.run("2026-02-13T00:40"), ["2026-02-13_session_01"], "it was quiet for half an hour");
+        assert_eq!(
+            story.run("2026-02-13T00:20"),
+            ["2026-02-12_session_01", "2026-02-12"],
+            "the second goes on"
+        );
+        assert_eq!(
+            story.run("2026-02-13T00:40"),
+            ["2026-02-13_session_01"],
+            "it was quiet for half an hour"
+        );
     }
 
     #[test]
@@ -752,7 +888,11 @@ mod tests {
         assert_eq!(story.known.plan(Tier::Session, None), Plan::default());
         let asked = |tier| Some(Asked { tier, days: None });
         for tier in [Tier::Session, Tier::Day, Tier::Week, Tier::Month, Tier::Year] {
-            assert_eq!(story.known.plan(tier, asked(Tier::Session)).due.len(), usize::from(tier == Tier::Session), "{tier}");
+            assert_eq!(
+                story.known.plan(tier, asked(Tier::Session)).due.len(),
+                usize::from(tier == Tier::Session),
+                "{tier}"
+            );
             let due = story.known.plan(tier, asked(tier)).due;
             assert_eq!(due.len(), 1, "{tier}");
             due.iter().for_each(|due| story.press(due));
@@ -762,7 +902,8 @@ mod tests {
     // P5
     #[test]
     fn a_refused_draft_is_not_asked_for_again_until_its_sources_change() {
-        let mut story = Story::said_daily(Days { first: date(2026, 2, 10), last: date(2026, 2, 10) });
+        let mut story =
+            Story::said_daily(Days { first: date(2026, 2, 10), last: date(2026, 2, 10) });
         story.known.has_model = true;
         story.run("2026-02-11T03:00");
         story.say("2026-02-10T20:00", "late");
@@ -779,7 +920,10 @@ mod tests {
         head.source = Hash::of(b"before");
         story.known.heads.put(head);
         let plan = story.known.plan(Tier::Day, None);
-        assert_eq!(plan.due.iter().map(|due| (due.period, due.refused)).collect::<Vec<_>>(), [(day, true)]);
+        assert_eq!(
+            plan.due.iter().map(|due| (due.period, due.refused)).collect::<Vec<_>>(),
+            [(day, true)]
+        );
         story.run("2026-02-12T04:00");
         story.say("2026-02-10T21:00", "later");
         let pressed = story.run("2026-02-12T05:00");
@@ -790,13 +934,19 @@ mod tests {
     // K7
     #[test]
     fn what_is_provisional_is_made_better_newest_first_after_what_is_new() {
-        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 12) });
+        let mut story =
+            Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 12) });
         story.run("2026-02-13T03:00");
         story.known.has_model = true;
         story.say("2026-02-10T20:00", "late");
         story.clock("2026-02-13T04:00");
-        let due: Vec<(String, &str)> =
-            story.known.plan(Tier::Session, None).due.iter().map(|due| (due.period.to_string(), due.why.word())).collect();
+        let due: Vec<(String, &str)> = story
+            .known
+            .plan(Tier::Session, None)
+            .due
+            .iter()
+            .map(|due| (due.period.to_string(), due.why.word()))
+            .collect();
         let expected = [
             ("2026-02-10_session_02", "new"),
             ("2026-02-12_session_01", "provisional"),
@@ -815,11 +965,17 @@ mod tests {
         let mut story = Story::new();
         story.say("2026-02-10T10:00", "b");
         story.say("2026-02-10T11:00", "c");
-        assert_eq!(story.run("2026-02-10T12:00"), ["2026-02-10_session_01", "2026-02-10_session_02"]);
+        assert_eq!(
+            story.run("2026-02-10T12:00"),
+            ["2026-02-10_session_01", "2026-02-10_session_02"]
+        );
         // One that began earlier comes to be known later; and one grows.
         story.say("2026-02-10T09:00", "a");
         story.say("2026-02-10T11:30", "c");
-        assert_eq!(story.run("2026-02-11T03:00"), ["2026-02-10_session_03", "2026-02-10_session_02", "2026-02-10"]);
+        assert_eq!(
+            story.run("2026-02-11T03:00"),
+            ["2026-02-10_session_03", "2026-02-10_session_02", "2026-02-10"]
+        );
         // The records of the last one are gone; its number stays taken.
         story.records.retain(|record| record.conversation != "a");
         story.say("2026-02-10T08:00", "d");
@@ -828,7 +984,8 @@ mod tests {
 
     #[test]
     fn a_week_waits_for_a_day_that_has_a_log_and_is_not_what_it_should_be() {
-        let mut story = Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 10) });
+        let mut story =
+            Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 10) });
         story.known.logs.insert(date(2026, 2, 10), Some(Hash::of(b"log")));
         story.known.logs.insert(date(2026, 2, 14), Some(Hash::of(b"only a log")));
         story.run("2026-02-16T03:00");

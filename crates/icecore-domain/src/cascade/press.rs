@@ -1,9 +1,10 @@
 //! Pressing without a model: a summary made of the sources' own sentences (K7).
 //!
-//! Sentences are ranked by LexRank over TF-IDF vectors, weighed by what they carry (decisions, commitments, figures,
-//! names) and where they stand, and taken so that none says again what a taken one said. The room is never overdrawn,
-//! nothing is invented, and the same sources give the same bytes on every machine: sums run in a fixed order, ties go
-//! to what was said first, and no function is used whose last bit a platform may choose.
+//! Sentences are ranked by LexRank over TF-IDF vectors, weighed by what they carry (decisions,
+//! commitments, figures, names) and where they stand, and taken so that none says again what a
+//! taken one said. The room is never overdrawn, nothing is invented, and the same sources give the
+//! same bytes on every machine: sums run in a fixed order, ties go to what was said first, and no
+//! function is used whose last bit a platform may choose.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -87,7 +88,11 @@ pub fn press(sources: &[Source<'_>], room: Room) -> Pressed {
     narrow(&mut said, room);
     let order = rank(&mut said);
     let lines = take_lines(&said, &order, room);
-    Pressed { headline: headline(&said, &order, room.headline_bytes), left_out: considered - lines.len(), lines }
+    Pressed {
+        headline: headline(&said, &order, room.headline_bytes),
+        left_out: considered - lines.len(),
+        lines,
+    }
 }
 
 /// What a sentence is marked as by its own words; `Told` if by nothing.
@@ -99,22 +104,28 @@ pub fn mark(sentence: &str) -> Mark {
     read_mark(&text, &words, &cues(&words), bare.open)
 }
 
-/// Whether a line says of itself that it is a decision or a hard fact to be kept: `Decision:`, `Decided:`, `[decision]`,
-/// `[P0]`, `[P1]`, `[P1 decision]`, in any case, after list marks, bold or not.
+/// Whether a line says of itself that it is a decision or a hard fact to be kept: `Decision:`,
+/// `Decided:`, `[decision]`, `[P0]`, `[P1]`, `[P1 decision]`, in any case, after list marks, bold
+/// or not.
 pub fn is_marked(line: &str) -> bool {
     let text = bare(line).text.trim_start_matches(['*', '_', ' ']);
     match label(text) {
-        Some((Label::Brackets, words)) => match words.iter().map(String::as_str).collect::<Vec<&str>>().as_slice() {
-            ["p0" | "p1", ..] => true,
-            ["p2" | "p3" | "p4", kind, ..] | [kind, ..] => is_decision_label(kind),
-            [] => false,
-        },
-        Some((Label::Colon, words)) => matches!(words.as_slice(), [word] if is_decision_label(word)),
+        Some((Label::Brackets, words)) => {
+            match words.iter().map(String::as_str).collect::<Vec<&str>>().as_slice() {
+                ["p0" | "p1", ..] => true,
+                ["p2" | "p3" | "p4", kind, ..] | [kind, ..] => is_decision_label(kind),
+                [] => false,
+            }
+        }
+        Some((Label::Colon, words)) => {
+            matches!(words.as_slice(), [word] if is_decision_label(word))
+        }
         None => false,
     }
 }
 
-/// The sentences of a text, made plain. List items, headings and table rows stand alone; code blocks are passed over.
+/// The sentences of a text, made plain. List items, headings and table rows stand alone; code
+/// blocks are passed over.
 pub fn sentences(text: &str) -> Vec<String> {
     units(text).kept.into_iter().map(|unit| unit.text).collect()
 }
@@ -158,7 +169,9 @@ fn bare(line: &str) -> Bare<'_> {
         let text = found.text;
         let hashes = text.bytes().take_while(|&b| b == b'#').count();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let after_blank = |rest: Option<&'_ str>| rest.filter(|rest| rest.starts_with(char::is_whitespace)).map(str::len);
+        let after_blank = |rest: Option<&'_ str>| {
+            rest.filter(|rest| rest.starts_with(char::is_whitespace)).map(str::len)
+        };
         let rest = if let Some(rest) = text.strip_prefix('>') {
             rest.len()
         } else if (1..=6).contains(&hashes)
@@ -166,7 +179,9 @@ fn bare(line: &str) -> Bare<'_> {
         {
             found.shape = Shape::Heading;
             rest
-        } else if let Some(rest) = after_blank(text.strip_prefix(['-', '*', '+', '•', '‣', '◦', '·', '–'])) {
+        } else if let Some(rest) =
+            after_blank(text.strip_prefix(['-', '*', '+', '•', '‣', '◦', '·', '–']))
+        {
             found.shape = Shape::Item;
             rest
         } else if (1..=3).contains(&digits)
@@ -178,7 +193,9 @@ fn bare(line: &str) -> Bare<'_> {
         } else if let Some(rest) = after_blank(text.strip_prefix("[ ]")) {
             (found.shape, found.open) = (Shape::Item, true);
             rest
-        } else if let Some(rest) = after_blank(["[x]", "[X]"].iter().find_map(|tick| text.strip_prefix(tick))) {
+        } else if let Some(rest) =
+            after_blank(["[x]", "[X]"].iter().find_map(|tick| text.strip_prefix(tick)))
+        {
             found.shape = Shape::Item;
             rest
         } else {
@@ -195,21 +212,27 @@ fn bare(line: &str) -> Bare<'_> {
     found
 }
 
-/// An item of so many characters stays whole even if it has several sentences: the first of them is mostly its label.
+/// An item of so many characters stays whole even if it has several sentences: the first of them is
+/// mostly its label.
 const WHOLE_ITEM_CHARS: usize = 200;
-/// A line must be so long for the next one to be its continuation: shorter ones were ended on purpose.
+/// A line must be so long for the next one to be its continuation: shorter ones were ended on
+/// purpose.
 const WRAPPED_BYTES: usize = 50;
 
 fn units(text: &str) -> Units {
     let mut units = Units::default();
     let mut block: Option<Unit> = None;
-    let (mut long, mut code, mut symbols): (Option<String>, Option<&str>, Option<&str>) = (None, None, None);
+    let (mut long, mut code, mut symbols): (Option<String>, Option<&str>, Option<&str>) =
+        (None, None, None);
 
     let mut flush = |block: Option<Unit>| {
         let Some(block) = block else { return };
         let whole = match block.shape {
             Shape::Prose => is_marked(&block.text) && !exceeds(&block.text, SENTENCE_CHARS),
-            Shape::Item => !exceeds(&block.text, if is_marked(&block.text) { SENTENCE_CHARS } else { WHOLE_ITEM_CHARS }),
+            Shape::Item => !exceeds(
+                &block.text,
+                if is_marked(&block.text) { SENTENCE_CHARS } else { WHOLE_ITEM_CHARS },
+            ),
             Shape::Heading | Shape::Row | Shape::Code => true,
         };
         let parts = if whole { vec![block.text.as_str()] } else { split(&block.text) };
@@ -228,7 +251,8 @@ fn units(text: &str) -> Units {
     let lines: Vec<&str> = text.split(['\n', '\u{2028}', '\u{2029}']).collect();
     let mut comment_ends = text.matches("-->").count();
     let (mut fenced_until, mut commented) = (0, false);
-    // From which width on a fence of backticks or of tildes is closed by nothing below: looked for once, not at every opening.
+    // From which width on a fence of backticks or of tildes is closed by nothing below: looked for
+    // once, not at every opening.
     let mut never_closed = [usize::MAX; 2];
     for (at, &line) in lines.iter().enumerate() {
         let trimmed = line.trim();
@@ -248,7 +272,9 @@ fn units(text: &str) -> Units {
         if let Some((sign, width)) = fence_edge(trimmed) {
             flush(block.take());
             let closes = |line: &&str| {
-                fence_edge(line.trim()).is_some_and(|(with, wide)| with == sign && wide >= width && wide == line.trim().len())
+                fence_edge(line.trim()).is_some_and(|(with, wide)| {
+                    with == sign && wide >= width && wide == line.trim().len()
+                })
             };
             let never = &mut never_closed[usize::from(sign == '~')];
             if width < *never {
@@ -262,7 +288,9 @@ fn units(text: &str) -> Units {
         }
         let bare = bare(line);
         if !has_word(bare.text) {
-            if symbols.is_none() && trimmed.chars().any(|c| !c.is_ascii() && !c.is_whitespace() && !c.is_control()) {
+            if symbols.is_none()
+                && trimmed.chars().any(|c| !c.is_ascii() && !c.is_whitespace() && !c.is_control())
+            {
                 symbols = Some(trimmed);
             }
             flush(block.take());
@@ -270,7 +298,9 @@ fn units(text: &str) -> Units {
         }
         let text = plain(bare.text);
         match &mut block {
-            Some(above) if bare.shape == Shape::Prose && goes_on(&above.text, &text, above.shape, line) => {
+            Some(above)
+                if bare.shape == Shape::Prose && goes_on(&above.text, &text, above.shape, line) =>
+            {
                 above.text.push(' ');
                 above.text.push_str(&text);
             }
@@ -287,7 +317,9 @@ fn units(text: &str) -> Units {
         if let Some(text) = long {
             units.too_long -= 1;
             units.kept.push(Unit { text, shape: Shape::Prose, open: false });
-        } else if let Some((line, shape)) = code.map(|line| (line, Shape::Code)).or(symbols.map(|line| (line, Shape::Prose))) {
+        } else if let Some((line, shape)) =
+            code.map(|line| (line, Shape::Code)).or(symbols.map(|line| (line, Shape::Prose)))
+        {
             units.kept.push(Unit { text: cut_chars(&plain(line)), shape, open: false });
         }
     }
@@ -303,14 +335,18 @@ fn fence_edge(line: &str) -> Option<(char, usize)> {
 
 /// Whether a plain line only goes on with the one above, which was wrapped.
 fn goes_on(above: &str, text: &str, shape: Shape, line: &str) -> bool {
-    if !matches!(shape, Shape::Prose | Shape::Item) || above.ends_with(['.', '!', '?', ':', ';', '…', '。']) {
+    if !matches!(shape, Shape::Prose | Shape::Item)
+        || above.ends_with(['.', '!', '?', ':', ';', '…', '。'])
+    {
         return false;
     }
     let indented = shape == Shape::Item && line.starts_with([' ', '\t']);
     let small = text.starts_with(char::is_lowercase);
     let hangs = || {
         above.ends_with(',')
-            || above.rsplit(' ').next().is_some_and(|word| NATURES.get(word).is_some_and(|natures| natures & nature::STOP != 0))
+            || above.rsplit(' ').next().is_some_and(|word| {
+                NATURES.get(word).is_some_and(|natures| natures & nature::STOP != 0)
+            })
     };
     indented || (above.len() >= WRAPPED_BYTES && (small || hangs()))
 }
@@ -326,7 +362,9 @@ fn exceeds(text: &str, chars: usize) -> bool {
 /// One line without bold marks, its white space collapsed.
 fn plain(text: &str) -> String {
     let mut flat = String::with_capacity(text.len());
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+    for word in
+        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty())
+    {
         if !flat.is_empty() {
             flat.push(' ');
         }
@@ -337,19 +375,24 @@ fn plain(text: &str) -> String {
             flat = without_pairs(&flat, sign);
         }
     }
-    if flat.strip_prefix("**").is_some_and(|rest| rest.starts_with(|c: char| c == '[' || c.is_alphanumeric())) {
+    if flat
+        .strip_prefix("**")
+        .is_some_and(|rest| rest.starts_with(|c: char| c == '[' || c.is_alphanumeric()))
+    {
         flat.drain(..2);
     }
     flat
 }
 
-/// Takes out the sign where it opens before a word and closes after one, so that `src/**/*.rs` and `__init__.py` stay.
+/// Takes out the sign where it opens before a word and closes after one, so that `src/**/*.rs` and
+/// `__init__.py` stay.
 fn without_pairs(text: &str, sign: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(sign) {
         let (before, after) = (&rest[..at], &rest[at + sign.len()..]);
-        let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && !"/*_\\`".contains(c));
+        let edge =
+            |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && !"/*_\\`".contains(c));
         let opens = edge(before.chars().next_back().or(out.chars().next_back()))
             && after.chars().next().is_some_and(|c| !c.is_whitespace() && !"/*_\\`".contains(c));
         let closes = |close: &usize| {
@@ -381,7 +424,9 @@ fn without_pairs(text: &str, sign: &str) -> String {
 fn split(text: &str) -> Vec<&str> {
     let wide = |c: char| matches!(c, '。' | '！' | '？' | '｡');
     let ends = |c: char| wide(c) || matches!(c, '.' | '!' | '?' | '…' | '।' | '؟' | '۔');
-    let closes = |c: char| matches!(c, '"' | '\'' | '”' | '’' | '“' | ')' | ']' | '}' | '»' | '」' | '』' | '*' | '_');
+    let closes = |c: char| {
+        matches!(c, '"' | '\'' | '”' | '’' | '“' | ')' | ']' | '}' | '»' | '」' | '』' | '*' | '_')
+    };
     let (mut found, mut start) = (Vec::new(), 0);
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
@@ -393,7 +438,9 @@ fn split(text: &str) -> Vec<&str> {
             end = next + c.len_utf8();
         }
         let after = &text[end..];
-        if (wide(c) || after.starts_with(' ')) && is_end(&text[start..at], &text[at..end], after.trim_start()) {
+        if (wide(c) || after.starts_with(' '))
+            && is_end(&text[start..at], &text[at..end], after.trim_start())
+        {
             found.push(text[start..end].trim());
             start = end;
         }
@@ -419,14 +466,20 @@ fn is_end(before: &str, mark: &str, after: &str) -> bool {
     if mark != "." {
         return true;
     }
-    let word = before.rsplit(' ').next().unwrap_or_default().trim_start_matches(['(', '[', '"', '\'', '“', '„', '«', '*']);
+    let word = before
+        .rsplit(' ')
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches(['(', '[', '"', '\'', '“', '„', '«', '*']);
     if word.bytes().all(|b| b.is_ascii_digit()) {
         // `1. Do this` is a list mark, `3. März` and `2. quarter` are ordinals.
-        return word.len() < before.trim_start().len() && !(word.len() <= 2 && (next.is_lowercase() || names_month(after)));
+        return word.len() < before.trim_start().len()
+            && !(word.len() <= 2 && (next.is_lowercase() || names_month(after)));
     }
     let lower = word.to_lowercase();
     if ABBREVIATIONS.contains(&lower.as_str())
-        || (next.is_ascii_digit() && ["no", "nr", "fig", "abs", "art", "vol", "p", "s"].contains(&&*lower))
+        || (next.is_ascii_digit()
+            && ["no", "nr", "fig", "abs", "art", "vol", "p", "s"].contains(&&*lower))
     {
         return false;
     }
@@ -441,25 +494,38 @@ fn is_end(before: &str, mark: &str, after: &str) -> bool {
 }
 
 const ABBREVIATIONS: &[&str] = &[
-    "approx", "bzgl", "bzw", "ca", "cf", "d.h", "dr", "e.g", "eg", "evtl", "ggf", "hr", "i.d.r", "i.e", "ie", "inkl", "mr", "mrs", "ms",
-    "o.ä", "prof", "resp", "sog", "st", "str", "u.a", "vgl", "viz", "vs", "z.b", "z.t", "zb", "zzgl",
+    "approx", "bzgl", "bzw", "ca", "cf", "d.h", "dr", "e.g", "eg", "evtl", "ggf", "hr", "i.d.r",
+    "i.e", "ie", "inkl", "mr", "mrs", "ms", "o.ä", "prof", "resp", "sog", "st", "str", "u.a",
+    "vgl", "viz", "vs", "z.b", "z.t", "zb", "zzgl",
 ];
-const ABBREVIATIONS_THAT_MAY_END: &[&str] = &["al", "co", "corp", "etc", "inc", "jr", "ltd", "max", "min", "sr", "usw", "bspw", "tel"];
+const ABBREVIATIONS_THAT_MAY_END: &[&str] =
+    &["al", "co", "corp", "etc", "inc", "jr", "ltd", "max", "min", "sr", "usw", "bspw", "tel"];
 
 fn names_month(text: &str) -> bool {
-    const MONTHS: &[&str] =
-        &["jan", "feb", "mär", "mar", "apr", "mai", "may", "jun", "jul", "aug", "sep", "okt", "oct", "nov", "dez", "dec", "quartal"];
-    let word: String = text.chars().take_while(|c| c.is_alphabetic()).flat_map(char::to_lowercase).collect();
-    text.starts_with(char::is_uppercase) && word.len() <= 10 && MONTHS.iter().any(|month| word.starts_with(month))
+    const MONTHS: &[&str] = &[
+        "jan", "feb", "mär", "mar", "apr", "mai", "may", "jun", "jul", "aug", "sep", "okt", "oct",
+        "nov", "dez", "dec", "quartal",
+    ];
+    let word: String =
+        text.chars().take_while(|c| c.is_alphabetic()).flat_map(char::to_lowercase).collect();
+    text.starts_with(char::is_uppercase)
+        && word.len() <= 10
+        && MONTHS.iter().any(|month| word.starts_with(month))
 }
 
-/// The text cut at a word border, with `...`, so that it has at most so many bytes; nothing if not one word fits.
+/// The text cut at a word border, with `...`, so that it has at most so many bytes; nothing if not
+/// one word fits.
 fn cut(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
     let room = bytes.saturating_sub(3);
-    let mut end = text.grapheme_indices(true).map(|(at, _)| at).take_while(|&at| at <= room).last().unwrap_or(0);
+    let mut end = text
+        .grapheme_indices(true)
+        .map(|(at, _)| at)
+        .take_while(|&at| at <= room)
+        .last()
+        .unwrap_or(0);
     if !text[end..].starts_with(' ')
         && !text[end..].starts_with(is_unspaced)
         && let Some(blank) = text[..end].rfind(' ')
@@ -496,12 +562,14 @@ fn label(text: &str) -> Option<(Label, Vec<String>)> {
         Some(rest) => (Label::Brackets, rest.split_once(']')?.0),
         None => (Label::Colon, text.split_once(':')?.0.trim_end_matches(['*', '_', ' '])),
     };
-    let words = label.split([' ', ':', ',', '/']).filter(|word| !word.is_empty()).map(str::to_lowercase);
+    let words =
+        label.split([' ', ':', ',', '/']).filter(|word| !word.is_empty()).map(str::to_lowercase);
     (label.len() <= 30).then(|| (kind, words.collect()))
 }
 
 fn is_decision_label(word: &str) -> bool {
-    ["decision", "decided", "entscheidung", "entschieden", "beschluss", "beschlossen"].contains(&word)
+    ["decision", "decided", "entscheidung", "entschieden", "beschluss", "beschlossen"]
+        .contains(&word)
 }
 
 /// What a sentence says of itself in the label before it.
@@ -509,18 +577,24 @@ fn labelled(text: &str) -> Option<Mark> {
     let (kind, words) = label(text)?;
     let is_priority = |word: &String| word.len() == 2 && word.starts_with('p');
     let words = match kind {
-        Label::Brackets => words.get(usize::from(words.first().is_some_and(is_priority))..).unwrap_or_default(),
+        Label::Brackets => {
+            words.get(usize::from(words.first().is_some_and(is_priority))..).unwrap_or_default()
+        }
         Label::Colon => words.as_slice(),
     };
     match words.join(" ").as_str() {
         label if is_decision_label(label) => Some(Mark::Decision),
         "final decision" | "decisions" => Some(Mark::Decision),
-        "todo" | "to do" | "commitment" | "action" | "action item" | "action items" | "next" | "next step" | "next steps" | "open"
-        | "open question" | "open questions" | "open point" | "open points" | "blocked" | "blocker" | "pending" | "waiting"
-        | "follow up" | "follow-up" | "offen" | "offene frage" | "offene fragen" | "offene punkte" | "blockiert" | "nächster schritt"
-        | "nächste schritte" | "aufgabe" => Some(Mark::Commitment),
+        "todo" | "to do" | "commitment" | "action" | "action item" | "action items" | "next"
+        | "next step" | "next steps" | "open" | "open question" | "open questions"
+        | "open point" | "open points" | "blocked" | "blocker" | "pending" | "waiting"
+        | "follow up" | "follow-up" | "offen" | "offene frage" | "offene fragen"
+        | "offene punkte" | "blockiert" | "nächster schritt" | "nächste schritte" | "aufgabe" => {
+            Some(Mark::Commitment)
+        }
         "constraint" | "rule" | "regel" | "vorgabe" => Some(Mark::Constraint),
-        "event" | "incident" | "release" | "released" | "shipped" | "fixed" | "milestone" | "störung" => Some(Mark::Event),
+        "event" | "incident" | "release" | "released" | "shipped" | "fixed" | "milestone"
+        | "störung" => Some(Mark::Event),
         _ => None,
     }
 }
@@ -601,7 +675,8 @@ mod nature {
     pub const UNSURE: u8 = 128;
 }
 
-/// Words that carry no matter, English and German. `not` and its kin are none of them: they turn a sentence round.
+/// Words that carry no matter, English and German. `not` and its kin are none of them: they turn a
+/// sentence round.
 const STOP_WORDS: &str = "a about after again all also am an and any are as at be because been before being both but by can could \
     did do does doing down during each few for from further had has have having he her here hers herself him himself his how i if \
     in into is it its itself just like me more most my myself of off on once or other our ours out over own really same she should \
@@ -667,7 +742,8 @@ impl Word<'_> {
 }
 
 fn words(lower: &str) -> Vec<Word<'_>> {
-    let word = |(at, text)| Word { at, text, natures: NATURES.get(text).copied().unwrap_or_default() };
+    let word =
+        |(at, text)| Word { at, text, natures: NATURES.get(text).copied().unwrap_or_default() };
     lower.unicode_word_indices().map(word).collect()
 }
 
@@ -675,10 +751,18 @@ fn cues(words: &[Word<'_>]) -> Cues {
     let mut cues = Cues::default();
     for (at, word) in words.iter().enumerate() {
         let following = &words[at + 1..];
-        let before = |back: usize| at.checked_sub(back).and_then(|at| words.get(at)).map_or("", |word| word.text);
-        let phrases = if word.is(nature::BEGINS_PHRASE) && before(1) != "never" { PHRASES.get(word.text) } else { None };
+        let before = |back: usize| {
+            at.checked_sub(back).and_then(|at| words.get(at)).map_or("", |word| word.text)
+        };
+        let phrases = if word.is(nature::BEGINS_PHRASE) && before(1) != "never" {
+            PHRASES.get(word.text)
+        } else {
+            None
+        };
         for (rest, cue) in phrases.into_iter().flatten() {
-            if following.len() >= rest.len() && following.iter().zip(rest).all(|(word, text)| word.text == *text) {
+            if following.len() >= rest.len()
+                && following.iter().zip(rest).all(|(word, text)| word.text == *text)
+            {
                 match cue {
                     Cue::Marks(mark) => _ = cues.marks.insert(*mark),
                     Cue::Filler => cues.filler = true,
@@ -688,17 +772,24 @@ fn cues(words: &[Word<'_>]) -> Cues {
         let undertakes = match word.text {
             "will" => before(1) != "you",
             "i'll" | "we'll" | "he'll" | "she'll" | "they'll" => true,
-            "to" => ["going", "need", "needs", "have", "has"].contains(&before(1)) && before(2) != "you",
+            "to" => {
+                ["going", "need", "needs", "have", "has"].contains(&before(1)) && before(2) != "you"
+            }
             _ => false,
         };
         if undertakes && following.first().is_some_and(|word| word.is(nature::DEED)) {
             cues.marks.insert(Mark::Commitment);
         }
-        if word.text == "due" && following.first().is_some_and(|day| day.text.starts_with(|c: char| c.is_ascii_digit())) {
+        if word.text == "due"
+            && following
+                .first()
+                .is_some_and(|day| day.text.starts_with(|c: char| c.is_ascii_digit()))
+        {
             cues.marks.insert(Mark::Commitment);
         }
         // `I have always loved it` binds nobody; `Never deploy on Fridays` does.
-        let imperative = at == 0 || ["must", "should", "shall", "please", "p0", "p1"].contains(&before(1));
+        let imperative =
+            at == 0 || ["must", "should", "shall", "please", "p0", "p1"].contains(&before(1));
         if imperative && ["never", "always", "nie", "immer"].contains(&word.text) {
             cues.marks.insert(Mark::Constraint);
         }
@@ -722,14 +813,18 @@ fn read_mark(text: &str, words: &[Word<'_>], cues: &Cues, open: bool) -> Mark {
 }
 
 fn is_question(text: &str) -> bool {
-    text.trim_end_matches(|c: char| !c.is_alphanumeric() && !"?？؟".contains(c)).ends_with(['?', '？', '؟'])
+    text.trim_end_matches(|c: char| !c.is_alphanumeric() && !"?？؟".contains(c))
+        .ends_with(['?', '？', '؟'])
 }
 
 fn lowered(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
-    text.chars().flat_map(char::to_lowercase).map(|c| if c == '\u{2019}' { '\'' } else { c }).collect()
+    text.chars()
+        .flat_map(char::to_lowercase)
+        .map(|c| if c == '\u{2019}' { '\'' } else { c })
+        .collect()
 }
 
 /// Greetings, thanks and assent, with at most one name in them.
@@ -737,14 +832,17 @@ fn is_courtesy(text: &str, words: &[Word<'_>], filler: bool) -> bool {
     if words.is_empty() || words.len() > 10 || text.contains(|c: char| c.is_numeric()) {
         return false;
     }
-    let empty_phrase = filler && words.len() <= 6 && !["here", "here's", "hier"].contains(&words[0].text);
+    let empty_phrase =
+        filler && words.len() <= 6 && !["here", "here's", "hier"].contains(&words[0].text);
     let mut others = words.iter().filter(|word| !word.is(nature::COURTESY | nature::STOP));
     match (others.next(), others.next()) {
         _ if empty_phrase => true,
         (None, _) => true,
         (Some(name), None) => {
             words[0].is(nature::OPENS)
-                && text.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(char::is_uppercase) && lowered(word) == name.text)
+                && text
+                    .split(|c: char| !c.is_alphanumeric())
+                    .any(|word| word.starts_with(char::is_uppercase) && lowered(word) == name.text)
         }
         _ => false,
     }
@@ -761,7 +859,8 @@ struct Said {
     courtesy: bool,
     /// What it carries and where it stands, as a factor.
     boost: f64,
-    /// Its terms in their order, each with its TF-IDF weight; of length one once [`gather`] is done.
+    /// Its terms in their order, each with its TF-IDF weight; of length one once [`gather`] is
+    /// done.
     terms: Vec<(u32, f64)>,
     /// Those of its terms that are figures.
     figures: Vec<u32>,
@@ -811,7 +910,8 @@ fn is_unspaced(c: char) -> bool {
         || matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
-/// So many letters of a word are its stem: enough for `deploys`, `deployed` and `deployment` to meet.
+/// So many letters of a word are its stem: enough for `deploys`, `deployed` and `deployment` to
+/// meet.
 const STEM_CHARS: usize = 7;
 
 fn stem(word: &str) -> &str {
@@ -819,7 +919,11 @@ fn stem(word: &str) -> &str {
     if word.chars().any(char::is_numeric) {
         return word;
     }
-    let word = if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") { &word[..word.len() - 1] } else { word };
+    let word = if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") {
+        &word[..word.len() - 1]
+    } else {
+        word
+    };
     word.char_indices().nth(STEM_CHARS).map_or(word, |(end, _)| &word[..end])
 }
 
@@ -831,7 +935,8 @@ fn gather(sources: &[Source<'_>]) -> Gathered {
     for (source, spoken) in sources.iter().enumerate() {
         let units = units(spoken.text);
         too_long += units.too_long;
-        let recency = if sources.len() > 1 { source as f64 / (sources.len() - 1) as f64 } else { 0.0 };
+        let recency =
+            if sources.len() > 1 { source as f64 / (sources.len() - 1) as f64 } else { 0.0 };
         let mut place = 0;
         for unit in units.kept {
             let lower = lowered(&unit.text);
@@ -842,7 +947,18 @@ fn gather(sources: &[Source<'_>]) -> Gathered {
             let courtesy = kind == Mark::Told && is_courtesy(&unit.text, &words, cues.filler);
             let mut terms = terms(&words, &mut vocabulary);
             let boost = weight_of(spoken)
-                * boost(&unit, &Standing { kind, marked, filler: cues.filler, words: &words, terms: terms.len(), place, recency });
+                * boost(
+                    &unit,
+                    &Standing {
+                        kind,
+                        marked,
+                        filler: cues.filler,
+                        words: &words,
+                        terms: terms.len(),
+                        place,
+                        recency,
+                    },
+                );
             place += usize::from(!courtesy);
 
             let key = if words.is_empty() { lower.clone() } else { sameness(&words) };
@@ -860,7 +976,8 @@ fn gather(sources: &[Source<'_>]) -> Gathered {
             }
             known.insert(key, said.len());
             terms.sort_unstable();
-            let mut figures: Vec<u32> = terms.iter().filter(|(_, figure)| *figure).map(|&(term, _)| term).collect();
+            let mut figures: Vec<u32> =
+                terms.iter().filter(|(_, figure)| *figure).map(|&(term, _)| term).collect();
             figures.dedup();
             let mut counted: Vec<(u32, f64)> = Vec::with_capacity(terms.len());
             for (term, _) in terms {
@@ -872,14 +989,26 @@ fn gather(sources: &[Source<'_>]) -> Gathered {
             for &(term, _) in &counted {
                 vocabulary.spread[term as usize] += 1;
             }
-            said.push(Said { text: unit.text, source, kind, marked, courtesy, boost, terms: counted, figures, telling: 0.0, score: 0.0 });
+            said.push(Said {
+                text: unit.text,
+                source,
+                kind,
+                marked,
+                courtesy,
+                boost,
+                terms: counted,
+                figures,
+                telling: 0.0,
+                score: 0.0,
+            });
         }
     }
     let total = said.len() as f64;
     for sentence in &mut said {
         let mut square = 0.0;
         for (term, weight) in &mut sentence.terms {
-            *weight = (1.0 + log2(*weight)) * log2(1.0 + total / f64::from(vocabulary.spread[*term as usize]));
+            *weight = (1.0 + log2(*weight))
+                * log2(1.0 + total / f64::from(vocabulary.spread[*term as usize]));
             sentence.telling += *weight;
             square += *weight * *weight;
         }
@@ -906,7 +1035,9 @@ fn terms(words: &[Word<'_>], vocabulary: &mut Vocabulary) -> Vec<(u32, bool)> {
     let mut found = Vec::with_capacity(words.len());
     let unspaced = |at: usize| words.get(at).filter(|word| word.text.starts_with(is_unspaced));
     let joined = |left: usize| match (unspaced(left), unspaced(left + 1)) {
-        (Some(left), Some(right)) if left.at + left.text.len() == right.at => Some([left.text, right.text].concat()),
+        (Some(left), Some(right)) if left.at + left.text.len() == right.at => {
+            Some([left.text, right.text].concat())
+        }
         _ => None,
     };
     for (at, word) in words.iter().enumerate() {
@@ -923,9 +1054,14 @@ fn terms(words: &[Word<'_>], vocabulary: &mut Vocabulary) -> Vec<(u32, bool)> {
 }
 
 fn weight_of(source: &Source<'_>) -> f64 {
-    let weight = if source.weight.is_finite() { f64::from(source.weight).clamp(0.0, 1000.0) } else { 1.0 };
+    let weight =
+        if source.weight.is_finite() { f64::from(source.weight).clamp(0.0, 1000.0) } else { 1.0 };
     // What a tool prints is long and alike, and what it came to is said again by whoever called it.
-    if source.speaker.is_some_and(|speaker| speaker.eq_ignore_ascii_case("tool")) { weight * 0.25 } else { weight }
+    if source.speaker.is_some_and(|speaker| speaker.eq_ignore_ascii_case("tool")) {
+        weight * 0.25
+    } else {
+        weight
+    }
 }
 
 /// What is known of a sentence before it is compared with others.
@@ -1002,11 +1138,15 @@ fn boost(unit: &Unit, standing: &Standing<'_>) -> f64 {
     let first = standing.words.first().map_or("", |word| word.text);
     let natures = standing.words.iter().fold(0, |natures, word| natures | word.natures);
     // `This` and `it` point to a sentence that may not be taken, `yes` to a question.
-    let points_back = ["this", "that", "that's", "it", "it's", "these", "they", "das", "dies", "es"].contains(&first);
+    let points_back =
+        ["this", "that", "that's", "it", "it's", "these", "they", "das", "dies", "es"]
+            .contains(&first);
     if points_back || standing.words.first().is_some_and(|word| word.is(nature::OPENS)) {
         boost *= 0.8;
     }
-    if ["example", "instead", "or", "beispiel"].contains(&first) || (first == "for" && (has("example") || has("instance"))) {
+    if ["example", "instead", "or", "beispiel"].contains(&first)
+        || (first == "for" && (has("example") || has("instance")))
+    {
         boost *= 0.5;
     }
     if natures & nature::UNSURE != 0 {
@@ -1022,7 +1162,8 @@ fn boost(unit: &Unit, standing: &Standing<'_>) -> f64 {
 }
 
 fn is_bracketed(text: &str) -> bool {
-    let within = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    let within =
+        |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
     within('[', ']').or(within('(', ')')).is_some_and(|inner| !inner.contains(['[', '(']))
 }
 
@@ -1049,7 +1190,13 @@ fn narrow(said: &mut Vec<Said>, room: Room) {
         return;
     }
     let mut best: Vec<usize> = (0..said.len()).collect();
-    best.sort_by(|&a, &b| said[b].marked.cmp(&said[a].marked).then(said[b].score.total_cmp(&said[a].score)).then(a.cmp(&b)));
+    best.sort_by(|&a, &b| {
+        said[b]
+            .marked
+            .cmp(&said[a].marked)
+            .then(said[b].score.total_cmp(&said[a].score))
+            .then(a.cmp(&b))
+    });
     let keep: HashSet<usize> = best.into_iter().take(crowd).collect();
     let mut at = 0;
     said.retain(|_| {
@@ -1060,8 +1207,10 @@ fn narrow(said: &mut Vec<Said>, room: Room) {
 
 fn cosine(a: &Said, b: &Said) -> f64 {
     let (mut left, mut right, mut sum) = (a.terms.as_slice(), b.terms.as_slice(), 0.0);
-    while let (Some((&(term, weight), further_left)), Some((&(other, other_weight), further_right))) =
-        (left.split_first(), right.split_first())
+    while let (
+        Some((&(term, weight), further_left)),
+        Some((&(other, other_weight), further_right)),
+    ) = (left.split_first(), right.split_first())
     {
         match term.cmp(&other) {
             std::cmp::Ordering::Less => left = further_left,
@@ -1110,7 +1259,13 @@ fn centrality(likeness: &Likeness) -> Vec<f64> {
     // By neighbours instead of whole rows: most pairs share nothing.
     let neighbours: Vec<Vec<(usize, f64)>> = (0..count)
         .map(|at| {
-            let near: Vec<(usize, f64)> = likeness.row(at).iter().copied().enumerate().filter(|(_, alike)| *alike >= NEIGHBOURS).collect();
+            let near: Vec<(usize, f64)> = likeness
+                .row(at)
+                .iter()
+                .copied()
+                .enumerate()
+                .filter(|(_, alike)| *alike >= NEIGHBOURS)
+                .collect();
             let total: f64 = near.iter().map(|(_, alike)| alike).sum();
             near.into_iter().map(|(other, alike)| (other, alike / total)).collect()
         })
@@ -1152,25 +1307,32 @@ const REPEATS_WITH_OTHER_FIGURES: f64 = 0.9;
 const TOLD_WITHIN_TERMS: usize = 3;
 
 fn says_nothing_new(sentence: &Said, taken: &Said, alike: f64) -> bool {
-    let same_figures = sentence.figures.iter().all(|figure| taken.figures.binary_search(figure).is_ok());
+    let same_figures =
+        sentence.figures.iter().all(|figure| taken.figures.binary_search(figure).is_ok());
     if sentence.marked && taken.marked {
         return alike >= REPEATS_WITH_OTHER_FIGURES && same_figures;
     }
     let within = || {
         sentence.terms.len() >= TOLD_WITHIN_TERMS
-            && sentence.terms.iter().all(|(term, _)| taken.terms.binary_search_by_key(term, |(term, _)| *term).is_ok())
+            && sentence
+                .terms
+                .iter()
+                .all(|(term, _)| taken.terms.binary_search_by_key(term, |(term, _)| *term).is_ok())
     };
-    (same_figures && (alike >= REPEATS || (alike > 0.0 && within()))) || (alike >= REPEATS_WITH_OTHER_FIGURES && !sentence.marked)
+    (same_figures && (alike >= REPEATS || (alike > 0.0 && within())))
+        || (alike >= REPEATS_WITH_OTHER_FIGURES && !sentence.marked)
 }
 
-/// The order in which the sentences are worth taking: marked ones first, then by score less likeness to those before.
-/// What says nothing new is not in it.
+/// The order in which the sentences are worth taking: marked ones first, then by score less
+/// likeness to those before. What says nothing new is not in it.
 fn rank(said: &mut [Said]) -> Vec<usize> {
     let likeness = Likeness::of(said);
     let central = centrality(&likeness);
-    let most_telling = said.iter().map(|sentence| sentence.telling).fold(f64::MIN_POSITIVE, f64::max);
+    let most_telling =
+        said.iter().map(|sentence| sentence.telling).fold(f64::MIN_POSITIVE, f64::max);
     for (sentence, central) in said.iter_mut().zip(central) {
-        sentence.score = sentence.boost * (0.6 + 0.4 * central) * (0.4 + 0.6 * sentence.telling / most_telling);
+        sentence.score =
+            sentence.boost * (0.6 + 0.4 * central) * (0.4 + 0.6 * sentence.telling / most_telling);
     }
     let mut order: Vec<usize> = Vec::new();
     let mut nearest = vec![0.0_f64; said.len()];
@@ -1179,11 +1341,17 @@ fn rank(said: &mut [Said]) -> Vec<usize> {
         let worth = |at: usize| (said[at].marked, said[at].score * (1.0 - TIRED * nearest[at]));
         let best = left.iter().copied().reduce(|best, at| {
             let ((marked, value), (best_marked, best_value)) = (worth(at), worth(best));
-            if marked.cmp(&best_marked).then(value.total_cmp(&best_value)).is_gt() { at } else { best }
+            if marked.cmp(&best_marked).then(value.total_cmp(&best_value)).is_gt() {
+                at
+            } else {
+                best
+            }
         });
         let Some(best) = best else { return order };
         order.push(best);
-        left.retain(|&at| at != best && !says_nothing_new(&said[at], &said[best], likeness.row(best)[at]));
+        left.retain(|&at| {
+            at != best && !says_nothing_new(&said[at], &said[best], likeness.row(best)[at])
+        });
         for &at in &left {
             nearest[at] = nearest[at].max(likeness.row(best)[at].min(1.0));
         }
@@ -1193,7 +1361,8 @@ fn rank(said: &mut [Said]) -> Vec<usize> {
 fn take_lines(said: &[Said], order: &[usize], room: Room) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut left = room.body_bytes;
-    let shortened = |at: usize| cut(&said[at].text, room.body_bytes.saturating_sub(LINE_MARK_BYTES));
+    let shortened =
+        |at: usize| cut(&said[at].text, room.body_bytes.saturating_sub(LINE_MARK_BYTES));
     for &at in order {
         let Said { text, source, kind, marked, .. } = &said[at];
         if lines.len() >= room.lines {
@@ -1203,7 +1372,8 @@ fn take_lines(said: &[Said], order: &[usize], room: Room) -> Vec<Line> {
             left -= text.len() + LINE_MARK_BYTES;
             lines.push(Line { text: text.clone(), source: *source, kind: *kind });
         } else if *marked && lines.is_empty() {
-            // Too long for the whole body: shortened rather than passed over for others, if enough of it remains.
+            // Too long for the whole body: shortened rather than passed over for others, if enough
+            // of it remains.
             let text = shortened(at);
             if text.len() >= room.body_bytes / 2 && !text.is_empty() {
                 lines.push(Line { text, source: *source, kind: *kind });
@@ -1234,15 +1404,22 @@ const HEADLINE_SCORE: f64 = 0.45;
 
 fn headline(said: &[Said], order: &[usize], bytes: usize) -> String {
     let Some(&best) = order.first() else { return String::new() };
-    let (mut taken, mut used, mut sentences): (Vec<(usize, String)>, usize, usize) = (Vec::new(), 0, 0);
+    let (mut taken, mut used, mut sentences): (Vec<(usize, String)>, usize, usize) =
+        (Vec::new(), 0, 0);
     for &at in order.iter().take(HEADLINE_CANDIDATES) {
-        let parts: Vec<&str> =
-            split(&said[at].text).into_iter().take(HEADLINE_SENTENCES_EACH.min(HEADLINE_SENTENCES - sentences)).collect();
+        let parts: Vec<&str> = split(&said[at].text)
+            .into_iter()
+            .take(HEADLINE_SENTENCES_EACH.min(HEADLINE_SENTENCES - sentences))
+            .collect();
         let text = parts.join(" ");
         let (blank, stop) = (usize::from(!taken.is_empty()), usize::from(lacks_stop(&text)));
         let telling = said[at].marked || said[at].score >= HEADLINE_SCORE * said[best].score;
         // A single sentence needs no full stop; one that is followed by another does.
-        if taken.len() < HEADLINE_LINES && !parts.is_empty() && telling && used + blank + text.len() + stop * blank <= bytes {
+        if taken.len() < HEADLINE_LINES
+            && !parts.is_empty()
+            && telling
+            && used + blank + text.len() + stop * blank <= bytes
+        {
             used += blank + text.len() + stop;
             sentences += parts.len();
             taken.push((at, text));
@@ -1292,16 +1469,31 @@ mod tests {
                 &["See https://example.org/a.b?c=1.2 and src/main.rs now.", "Done."],
             ),
             ("Version 1.2.3 costs 4.50 EUR. Fine", &["Version 1.2.3 costs 4.50 EUR.", "Fine"]),
-            ("Mr. Ito met Dr. J. Weber, e.g. on Monday. They agreed.", &["Mr. Ito met Dr. J. Weber, e.g. on Monday.", "They agreed."]),
+            (
+                "Mr. Ito met Dr. J. Weber, e.g. on Monday. They agreed.",
+                &["Mr. Ito met Dr. J. Weber, e.g. on Monday.", "They agreed."],
+            ),
             ("Am 3. März kommt z.B. Ana. Gut so.", &["Am 3. März kommt z.B. Ana.", "Gut so."]),
             ("We sold 42. Then we left.", &["We sold 42.", "Then we left."]),
-            ("Apples, pears etc. are in. Tea, etc. Then milk.", &["Apples, pears etc. are in.", "Tea, etc.", "Then milk."]),
-            ("\"Stop!\" she said. (He did.) Then \"Go.\" It went.", &["\"Stop!\" she said.", "(He did.)", "Then \"Go.\"", "It went."]),
+            (
+                "Apples, pears etc. are in. Tea, etc. Then milk.",
+                &["Apples, pears etc. are in.", "Tea, etc.", "Then milk."],
+            ),
+            (
+                "\"Stop!\" she said. (He did.) Then \"Go.\" It went.",
+                &["\"Stop!\" she said.", "(He did.)", "Then \"Go.\"", "It went."],
+            ),
             ("Well... not yet. Wait... Now.", &["Well... not yet.", "Wait...", "Now."]),
             ("今日は雨です。明日は晴れ！本当？", &["今日は雨です。", "明日は晴れ！", "本当？"]),
-            ("# Plan ##\n- one. two\n* [ ] three\n3) four\n> five", &["Plan", "one. two", "three", "four", "five"]),
+            (
+                "# Plan ##\n- one. two\n* [ ] three\n3) four\n> five",
+                &["Plan", "one. two", "three", "four", "five"],
+            ),
             ("3. März: Treffen", &["3. März: Treffen"]),
-            ("**Bold:** text and __more__ of src/**/*.rs, __init__.py", &["Bold: text and more of src/**/*.rs, __init__.py"]),
+            (
+                "**Bold:** text and __more__ of src/**/*.rs, __init__.py",
+                &["Bold: text and more of src/**/*.rs, __init__.py"],
+            ),
             ("**Never closed\n**/*.rs stays", &["Never closed", "**/*.rs stays"]),
             ("| a | 1 |\n|---|---|\n| b | 2 |", &["a | 1", "b | 2"]),
             ("before\n```rust\nlet x = 1;\n```\nafter", &["before", "after"]),
@@ -1314,7 +1506,10 @@ mod tests {
             ),
             ("short\nlines stay", &["short", "lines stay"]),
             ("- an item\n  that goes on\n- another", &["an item that goes on", "another"]),
-            ("key [secret:github:1a2b3c4d]. Rotate it.", &["key [secret:github:1a2b3c4d].", "Rotate it."]),
+            (
+                "key [secret:github:1a2b3c4d]. Rotate it.",
+                &["key [secret:github:1a2b3c4d].", "Rotate it."],
+            ),
             ("  much \t white\u{a0}\u{7}space \r\n", &["much white space"]),
             ("🎉🎉", &["🎉🎉"]),
             ("...\n---", &[]),
@@ -1331,9 +1526,15 @@ mod tests {
         assert_eq!(pressed(&[&format!("Said something.\n{dump}")], ROOM).left_out, 1);
         let alone = sentences(&dump);
         assert_eq!(alone.len(), 1);
-        assert!(alone[0].ends_with("word...") && alone[0].chars().count() <= SENTENCE_CHARS, "{alone:?}");
+        assert!(
+            alone[0].ends_with("word...") && alone[0].chars().count() <= SENTENCE_CHARS,
+            "{alone:?}"
+        );
         let marked = sentences(&format!("Said.\nDecision: {dump}"));
-        assert!(marked[1].starts_with("Decision: word") && marked[1].ends_with("word..."), "{marked:?}");
+        assert!(
+            marked[1].starts_with("Decision: word") && marked[1].ends_with("word..."),
+            "{marked:?}"
+        );
     }
 
     #[test]
@@ -1383,7 +1584,17 @@ mod tests {
         ] {
             assert!(is_marked(line), "{line:?}");
         }
-        for line in ["We decided x", "[P2] x", "[no decision yet] x", "P1 x", "[P1", "A decision: x", "[x] y", "", "indecision: x"] {
+        for line in [
+            "We decided x",
+            "[P2] x",
+            "[no decision yet] x",
+            "P1 x",
+            "[P1",
+            "A decision: x",
+            "[x] y",
+            "",
+            "indecision: x",
+        ] {
             assert!(!is_marked(line), "{line:?}");
         }
     }
@@ -1407,14 +1618,23 @@ mod tests {
     #[test]
     fn a_day_is_told_without_a_model_by_what_mattered_in_it() {
         let day = pressed(DAY, ROOM);
-        let first: Vec<(Mark, usize)> = day.lines.iter().take(5).map(|line| (line.kind, line.source)).collect();
+        let first: Vec<(Mark, usize)> =
+            day.lines.iter().take(5).map(|line| (line.kind, line.source)).collect();
         for expected in [(Mark::Decision, 7), (Mark::Commitment, 9), (Mark::Event, 4)] {
             assert!(first.contains(&expected), "{expected:?} is not in {:#?}", day.lines);
         }
-        assert!(day.headline.contains("went down at 10:14") && day.headline.contains("we decided to move"), "{}", day.headline);
+        assert!(
+            day.headline.contains("went down at 10:14")
+                && day.headline.contains("we decided to move"),
+            "{}",
+            day.headline
+        );
         let all = day.lines.iter().map(|line| line.text.as_str()).collect::<Vec<&str>>().join("\n");
         for courtesy in ["Good morning", "thanks", "see you", "Sounds good"] {
-            assert!(!all.contains(courtesy) && !day.headline.contains(courtesy), "{courtesy}: {all}");
+            assert!(
+                !all.contains(courtesy) && !day.headline.contains(courtesy),
+                "{courtesy}: {all}"
+            );
         }
     }
 
@@ -1439,29 +1659,44 @@ mod tests {
 
     #[test]
     fn the_headline_tells_in_the_order_it_was_said() {
-        let texts = ["The server crashed at 9:00 because of a full disk.", "We decided to buy a larger disk for 200 euros."];
+        let texts = [
+            "The server crashed at 9:00 because of a full disk.",
+            "We decided to buy a larger disk for 200 euros.",
+        ];
         assert_eq!(pressed(&texts, ROOM).headline, texts.join(" "));
         let narrow = pressed(&texts[..1], Room { headline_bytes: 30, ..ROOM });
         assert_eq!(narrow.headline, "The server crashed at 9:00...");
-        assert_eq!(pressed(&["- Use tea for Mira", "- Use rum for Ole"], ROOM).headline, "Use tea for Mira. Use rum for Ole.");
+        assert_eq!(
+            pressed(&["- Use tea for Mira", "- Use rum for Ole"], ROOM).headline,
+            "Use tea for Mira. Use rum for Ole."
+        );
         let long_item = format!("- [P1] {}", "One more. ".repeat(12));
         assert_eq!(pressed(&[&long_item], ROOM).headline, "[P1] One more. One more.");
     }
 
     #[test]
     fn marked_lines_come_first_and_are_not_displaced() {
-        let mut texts = vec!["The release of version 3 shipped on 12 May with 40 fixes, says Anna."; 1];
-        let told: Vec<String> =
-            (0..40).map(|day| format!("Topic {day} was fixed and released by team number {day} on 1{day} May.")).collect();
+        let mut texts =
+            vec!["The release of version 3 shipped on 12 May with 40 fixes, says Anna."; 1];
+        let told: Vec<String> = (0..40)
+            .map(|day| {
+                format!("Topic {day} was fixed and released by team number {day} on 1{day} May.")
+            })
+            .collect();
         texts.extend(told.iter().map(String::as_str));
         texts.extend(["- [P0] tea is free", "- Decision: no meetings"]);
         let taken = lines(&texts, Room { body_bytes: 120, ..ROOM });
-        assert_eq!(taken[..2].iter().collect::<HashSet<_>>(), HashSet::from([&"[P0] tea is free".into(), &"Decision: no meetings".into()]));
+        assert_eq!(
+            taken[..2].iter().collect::<HashSet<_>>(),
+            HashSet::from([&"[P0] tea is free".into(), &"Decision: no meetings".into()])
+        );
         let tight = lines(&texts, Room { body_bytes: 24, ..ROOM });
         assert_eq!(tight.len(), 1);
         assert!(is_marked(&tight[0]));
         let long = format!("[P1] {}", "very ".repeat(30));
-        assert!(lines(&["ok then", &long], Room { body_bytes: 40, ..ROOM })[0].starts_with("[P1] very"));
+        assert!(
+            lines(&["ok then", &long], Room { body_bytes: 40, ..ROOM })[0].starts_with("[P1] very")
+        );
         // Another figure is another fact.
         assert_eq!(lines(&["[P1] Budget is 500 EUR", "[P1] Budget is 600 EUR"], ROOM).len(), 2);
     }
@@ -1470,8 +1705,20 @@ mod tests {
     fn what_says_nothing_new_is_taken_once() {
         for (texts, expected) in [
             (&["The backup ran for two hours.", "the backup ran for two hours"][..], 1),
-            (&["The nightly backup of the archive ran for two hours.", "Nightly backup of the archive ran two hours."], 1),
-            (&["The nightly backup of the archive finally ran without any trouble.", "The backup of the archive ran."], 1),
+            (
+                &[
+                    "The nightly backup of the archive ran for two hours.",
+                    "Nightly backup of the archive ran two hours.",
+                ],
+                1,
+            ),
+            (
+                &[
+                    "The nightly backup of the archive finally ran without any trouble.",
+                    "The backup of the archive ran.",
+                ],
+                1,
+            ),
             (&["[P1] Use Postgres for the event store", "Use Postgres for the event store"], 1),
             (&["P1 tea is free", "[P1] tea is free"], 1),
             (&["The backup ran for 2 hours.", "The backup ran for 9 hours."], 2),
@@ -1484,9 +1731,17 @@ mod tests {
 
     #[test]
     fn courtesies_alone_make_one_short_line() {
-        for texts in [&["Hi Anna!", "Hello!", "How are you?", "Fine, thanks!"][..], &["ok", "danke", "Guten Morgen, Mira!"], &["Sure."]] {
+        for texts in [
+            &["Hi Anna!", "Hello!", "How are you?", "Fine, thanks!"][..],
+            &["ok", "danke", "Guten Morgen, Mira!"],
+            &["Sure."],
+        ] {
             let found = pressed(texts, ROOM);
-            assert_eq!((found.headline.as_str(), found.lines.len()), (sentences(texts[0])[0].as_str(), 1), "{texts:?}");
+            assert_eq!(
+                (found.headline.as_str(), found.lines.len()),
+                (sentences(texts[0])[0].as_str(), 1),
+                "{texts:?}"
+            );
             assert!(found.left_out > 0 || texts.len() == 1);
         }
         assert_eq!(pressed(&["ok", "danke", "Rabat"], ROOM).headline, "Rabat");
@@ -1498,7 +1753,10 @@ mod tests {
             ("Postgres", "Postgres"),
             ("🎉🎉", "🎉🎉"),
             ("```\nfn main() {}\n```", "fn main() {}"),
-            ("サーバーが停止しました。原因はディスク不足です。", "サーバーが停止しました。 原因はディスク不足です。"),
+            (
+                "サーバーが停止しました。原因はディスク不足です。",
+                "サーバーが停止しました。 原因はディスク不足です。",
+            ),
             ("the of and", "the of and"),
         ] {
             let found = pressed(&[text], ROOM);
@@ -1508,7 +1766,10 @@ mod tests {
         assert_eq!(pressed(&[], ROOM), Pressed::default());
         assert_eq!(pressed(&["", "\n\n", "---"], ROOM), Pressed::default());
         for weight in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
-            assert_eq!(press(&[Source { weight, ..source("One fact stands.") }], ROOM).headline, "One fact stands.");
+            assert_eq!(
+                press(&[Source { weight, ..source("One fact stands.") }], ROOM).headline,
+                "One fact stands."
+            );
         }
     }
 
@@ -1527,14 +1788,20 @@ mod tests {
         let text = format!("{}[secret:github:1a2b3c4d]", "x".repeat(20));
         for bytes in 0..text.len() {
             let shown = cut(&text, bytes);
-            assert!(shown.len() <= bytes && (!shown.contains("[s") || shown.contains("[secret:github:1a2b3c4d]")), "{shown}");
+            assert!(
+                shown.len() <= bytes
+                    && (!shown.contains("[s") || shown.contains("[secret:github:1a2b3c4d]")),
+                "{shown}"
+            );
         }
         assert_eq!(cut(&text, 30), format!("{}...", "x".repeat(20)));
     }
 
     #[test]
     fn ten_thousand_sentences_are_narrowed_and_counted() {
-        let told: Vec<String> = (0..10_000).map(|n| format!("Parcel {n} left hall {} for town {}.", n % 7, n % 311)).collect();
+        let told: Vec<String> = (0..10_000)
+            .map(|n| format!("Parcel {n} left hall {} for town {}.", n % 7, n % 311))
+            .collect();
         let mut texts: Vec<&str> = told.iter().map(String::as_str).collect();
         texts.insert(5_000, "[P1] The depot closes in June.");
         let found = pressed(&texts, ROOM);
@@ -1544,7 +1811,9 @@ mod tests {
 
     /// What is left of a text without blanks and the marks that are taken out.
     fn squashed(text: &str) -> String {
-        text.chars().filter(|c| !c.is_whitespace() && !c.is_control() && !"*_>".contains(*c)).collect()
+        text.chars()
+            .filter(|c| !c.is_whitespace() && !c.is_control() && !"*_>".contains(*c))
+            .collect()
     }
 
     /// Pieces that make texts worth splitting.
@@ -1564,7 +1833,10 @@ mod tests {
             Just("👩‍👩‍👧 ".to_owned()),
             Just("we decided. thanks! ".to_owned()),
         ];
-        prop::collection::vec(prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat()), 0..8)
+        prop::collection::vec(
+            prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat()),
+            0..8,
+        )
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! How long a summary's file stays where people look first, and where it goes then. Nothing is ever deleted (P6).
+//! How long a summary's file stays where people look first, and where it goes then. Nothing is ever
+//! deleted (P6).
 
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -52,8 +53,18 @@ mod tests {
     #[test]
     fn files_are_put_away_by_their_own_quarter_when_their_time_is_over() {
         use Importance::{Important, Ordinary};
-        check("2026-03-31_session_01", Ordinary, date(2026, 4, 30), "primers/daily/2026-03-31_session_01.md");
-        check("2026-03-31_session_01", Ordinary, date(2026, 5, 1), "primers/archive/2026-Q1/2026-03-31_session_01.md");
+        check(
+            "2026-03-31_session_01",
+            Ordinary,
+            date(2026, 4, 30),
+            "primers/daily/2026-03-31_session_01.md",
+        );
+        check(
+            "2026-03-31_session_01",
+            Ordinary,
+            date(2026, 5, 1),
+            "primers/archive/2026-Q1/2026-03-31_session_01.md",
+        );
         check("2026-03-31", Important, date(2026, 5, 1), "primers/daily/2026-03-31.md");
         check("2026-03-31", Important, date(2026, 6, 30), "primers/archive/2026-Q1/2026-03-31.md");
         check("2026-W53", Ordinary, date(2027, 3, 28), "primers/weekly/2026-W53.md");

@@ -1,7 +1,9 @@
-//! What a user will refer back to: code blocks and drafts, recognised in an exchange, named, and kept version by version (C11).
+//! What a user will refer back to: code blocks and drafts, recognised in an exchange, named, and
+//! kept version by version (C11).
 //!
-//! [`find`] reads an exchange, [`settle`] says which of its finds is the next version of what, [`Index`] is the list of all versions,
-//! and [`Reference`] is what somebody means by "the version from turn 3". A version's text is what stood in the block, byte for byte.
+//! [`find`] reads an exchange, [`settle`] says which of its finds is the next version of what,
+//! [`Index`] is the list of all versions, and [`Reference`] is what somebody means by "the version
+//! from turn 3". A version's text is what stood in the block, byte for byte.
 
 mod difference;
 mod fence;
@@ -80,13 +82,15 @@ written_words! {
 pub struct Found {
     /// What it is called, or could be.
     pub name: Option<String>,
-    /// Whether somebody gave it that name, by a title or a file; else the name was taken from what it defines or says.
+    /// Whether somebody gave it that name, by a title or a file; else the name was taken from what
+    /// it defines or says.
     pub named: bool,
     /// What it is.
     pub kind: Kind,
     /// The language, by our name for it.
     pub language: Option<String>,
-    /// What stood there, byte for byte; of a block that is indented with its fence, without that indentation.
+    /// What stood there, byte for byte; of a block that is indented with its fence, without that
+    /// indentation.
     pub text: String,
     /// Who wrote it.
     pub by: Role,
@@ -133,7 +137,11 @@ fn find_in(text: &str, by: Role, request: prose::Request, finds: &mut Finds) {
         found.extend(block_found(text, block, by).map(|one| (block.start, one)));
     }
     let lines = lines(text, &blocks);
-    let mut push = |range: std::ops::Range<usize>, title: Option<String>, kind: Kind, extent: Extent, revises: bool| {
+    let mut push = |range: std::ops::Range<usize>,
+                    title: Option<String>,
+                    kind: Kind,
+                    extent: Extent,
+                    revises: bool| {
         let one = Found {
             name: title.map(|title| slug(&title)),
             named: false,
@@ -180,16 +188,20 @@ fn block_found(text: &str, block: &fence::Block<'_>, by: Role) -> Option<Found> 
         .or_else(|| name::named_within(&content, language.as_deref()));
     let language = language.or_else(|| explicit.as_deref().and_then(name::language_of_file));
     let said = language.as_deref();
-    let (filled, long) =
-        (content.lines().filter(|line| !line.trim().is_empty()).take(3).count(), content.trim().chars().take(40).count() == 40);
+    let (filled, long) = (
+        content.lines().filter(|line| !line.trim().is_empty()).take(3).count(),
+        content.trim().chars().take(40).count() == 40,
+    );
     if filled == 0 {
         return None;
     }
-    let brief = filled < 2 && !long || filled <= 2 && said == Some("shell") || content.trim().len() < 16;
+    let brief =
+        filled < 2 && !long || filled <= 2 && said == Some("shell") || content.trim().len() < 16;
     if brief && explicit.is_none() {
         return None;
     }
-    let is_prose = matches!(said, Some("markdown" | "email")) || matches!(said, None | Some("text")) && prose::is_letter(&content);
+    let is_prose = matches!(said, Some("markdown" | "email"))
+        || matches!(said, None | Some("text")) && prose::is_letter(&content);
     let kind = match is_prose {
         true if document::is_document(&content) => Kind::Document,
         true => Kind::Draft,
@@ -201,7 +213,13 @@ fn block_found(text: &str, block: &fence::Block<'_>, by: Role) -> Option<Found> 
     let mut name = title.map(|title| slug(&title));
     if said == Some("diff") {
         // A patch of a file is not that file.
-        name = name.map(|name| if name.ends_with(".diff") || name.ends_with(".patch") { name } else { name::with_suffix(&name, ".diff") });
+        name = name.map(|name| {
+            if name.ends_with(".diff") || name.ends_with(".patch") {
+                name
+            } else {
+                name::with_suffix(&name, ".diff")
+            }
+        });
     }
     let extent = if !block.closed {
         Extent::Cut
@@ -211,26 +229,50 @@ fn block_found(text: &str, block: &fence::Block<'_>, by: Role) -> Option<Found> 
         Extent::Whole
     };
     let revises = before.is_some_and(prose::says_revised);
-    Some(Found { name, named, kind, language, text: content.into_owned(), by, extent, main, revises })
+    Some(Found {
+        name,
+        named,
+        kind,
+        language,
+        text: content.into_owned(),
+        by,
+        extent,
+        main,
+        revises,
+    })
 }
 
 /// Which versions an exchange adds. The same exchange settled again adds nothing.
 ///
-/// Every decision goes by what was known before this turn, and by what the turn itself has added so far; so a turn that is settled
-/// late, or for the second time after it was stopped halfway, comes to the same.
+/// Every decision goes by what was known before this turn, and by what the turn itself has added so
+/// far; so a turn that is settled late, or for the second time after it was stopped halfway, comes
+/// to the same.
 pub fn settle(found: &[Found], known: &Index, turn: u64, ts: Moment) -> Vec<NewVersion> {
     let mut settling = Settling { known, turn, made: Vec::new() };
-    let drafts = found.iter().filter(|one| one.kind.is_prose() && one.extent != Extent::Perhaps && one.by == Role::Assistant).count();
+    let drafts = found
+        .iter()
+        .filter(|one| {
+            one.kind.is_prose() && one.extent != Extent::Perhaps && one.by == Role::Assistant
+        })
+        .count();
     for one in found {
-        let sketch = if one.kind.is_prose() { Sketch::of_prose(&one.text) } else { Sketch::of_code(&one.text) };
+        let sketch = if one.kind.is_prose() {
+            Sketch::of_prose(&one.text)
+        } else {
+            Sketch::of_code(&one.text)
+        };
         let hash = like::hash(&one.text);
-        let Some((name, extent)) = settling.place(one, &sketch, hash, drafts == 1) else { continue };
+        let Some((name, extent)) = settling.place(one, &sketch, hash, drafts == 1) else {
+            continue;
+        };
         if settling.stands(&name, hash) {
             continue;
         }
         let there = known.versions(&name).find(|entry| entry.turn == turn && entry.hash == hash);
         let is_new = there.is_none();
-        let entry = there.cloned().unwrap_or_else(|| Entry { extent, ..settling.entry(name, one, sketch, hash, ts) });
+        let entry = there
+            .cloned()
+            .unwrap_or_else(|| Entry { extent, ..settling.entry(name, one, sketch, hash, ts) });
         let text = if is_new { one.text.clone() } else { String::new() };
         settling.made.push((NewVersion { entry, text }, is_new));
     }
@@ -253,7 +295,8 @@ struct Settling<'a> {
 impl Settling<'_> {
     /// The version that counts at this point of the turn.
     fn latest(&self, name: &str) -> Option<&Entry> {
-        let made = self.made.iter().rev().map(|(made, _)| &made.entry).find(|entry| entry.name == name);
+        let made =
+            self.made.iter().rev().map(|(made, _)| &made.entry).find(|entry| entry.name == name);
         made.or_else(|| self.before(name))
     }
 
@@ -262,13 +305,16 @@ impl Settling<'_> {
     }
 
     fn all_latest(&self) -> impl Iterator<Item = &Entry> {
-        // Each name once: settled again, all of them are in the index, and everything must come to the same.
+        // Each name once: settled again, all of them are in the index, and everything must come to
+        // the same.
         let made = self.made.iter().map(|(made, _)| &made.entry);
-        let added: BTreeSet<&str> = made.map(|entry| entry.name.as_str()).filter(|name| !self.known.has(name)).collect();
+        let added: BTreeSet<&str> =
+            made.map(|entry| entry.name.as_str()).filter(|name| !self.known.has(name)).collect();
         self.known.names().chain(added).filter_map(|name| self.latest(name))
     }
 
-    /// Whether that text is there already: as the latest version, as the one this turn began with, or from earlier in this turn.
+    /// Whether that text is there already: as the latest version, as the one this turn began with,
+    /// or from earlier in this turn.
     fn stands(&self, name: &str, hash: Hash) -> bool {
         self.latest(name).is_some_and(|entry| entry.hash == hash)
             || self.before(name).is_some_and(|entry| entry.hash == hash)
@@ -276,7 +322,13 @@ impl Settling<'_> {
     }
 
     /// What a find is a version of, and how much of it.
-    fn place(&self, one: &Found, sketch: &Sketch, hash: Hash, only_draft: bool) -> Option<(String, Extent)> {
+    fn place(
+        &self,
+        one: &Found,
+        sketch: &Sketch,
+        hash: Hash,
+        only_draft: bool,
+    ) -> Option<(String, Extent)> {
         let name = self.name(one, sketch, hash, only_draft)?;
         // What was kept as a part, for it is one by its size, must not pass for the whole later.
         Some(match (one.extent, name) {
@@ -288,15 +340,29 @@ impl Settling<'_> {
 
     fn name(&self, one: &Found, sketch: &Sketch, hash: Hash, only_draft: bool) -> Option<Name> {
         if one.extent == Extent::Perhaps {
-            // Only against what was there before: a text without marks must not be known by what stands beside it.
-            let latest = self.known.names().filter_map(|name| self.before(name)).filter(|entry| entry.kind.is_prose());
-            let (likeness, entry) = most(latest.map(|entry| (sketch.likeness(&entry.sketch), entry)))?;
+            // Only against what was there before: a text without marks must not be known by what
+            // stands beside it.
+            let latest = self
+                .known
+                .names()
+                .filter_map(|name| self.before(name))
+                .filter(|entry| entry.kind.is_prose());
+            let (likeness, entry) =
+                most(latest.map(|entry| (sketch.likeness(&entry.sketch), entry)))?;
             return (likeness >= TEXT_LIKENESS).then(|| Name::Of(entry.name.clone()));
         }
         if one.named {
             let name = one.name.as_deref().map(slug)?;
-            let name = if self.latest(&name).is_some() { name } else { self.longer_or_shorter(&name, sketch).unwrap_or(name) };
-            return Some(if one.extent == Extent::Part { Name::PartOf(name) } else { Name::Of(name) });
+            let name = if self.latest(&name).is_some() {
+                name
+            } else {
+                self.longer_or_shorter(&name, sketch).unwrap_or(name)
+            };
+            return Some(if one.extent == Extent::Part {
+                Name::PartOf(name)
+            } else {
+                Name::Of(name)
+            });
         }
         let alike = |entry: &&Entry| {
             entry.kind.is_prose() == one.kind.is_prose()
@@ -305,35 +371,59 @@ impl Settling<'_> {
         };
         let same_main = |entry: &Entry| one.main.is_some() && entry.main == one.main;
         let threshold = if one.kind.is_prose() { DRAFT_LIKENESS } else { CODE_LIKENESS };
-        let best = most(self.all_latest().filter(alike).map(|entry| (sketch.likeness(&entry.sketch), entry)));
+        let best = most(
+            self.all_latest().filter(alike).map(|entry| (sketch.likeness(&entry.sketch), entry)),
+        );
         if one.extent == Extent::Part {
-            let within = most(self.all_latest().filter(alike).map(|entry| (sketch.part_within(&entry.sketch), entry)));
+            let within = most(
+                self.all_latest()
+                    .filter(alike)
+                    .map(|entry| (sketch.part_within(&entry.sketch), entry)),
+            );
             let of = self
                 .all_latest()
                 .filter(alike)
                 .filter(|entry| same_main(entry))
                 .max_by_key(age)
                 .or(within.filter(|(share, _)| *share >= 0.5).map(|(_, entry)| entry));
-            let name = of.map(|entry| entry.name.clone()).or_else(|| one.name.clone()).unwrap_or_else(|| format!("code-{}", word(one)));
+            let name = of
+                .map(|entry| entry.name.clone())
+                .or_else(|| one.name.clone())
+                .unwrap_or_else(|| format!("code-{}", word(one)));
             return Some(Name::PartOf(slug(&name)));
         }
         if let Some((_, entry)) = best.filter(|(likeness, _)| *likeness >= threshold) {
             return Some(Name::Of(entry.name.clone()));
         }
-        if let Some(entry) = self.all_latest().filter(alike).filter(|entry| same_main(entry)).max_by_key(age) {
+        if let Some(entry) =
+            self.all_latest().filter(alike).filter(|entry| same_main(entry)).max_by_key(age)
+        {
             // A few lines of a long thing are shown, not a new version of it.
-            let excerpt = sketch.size() * 2 < entry.sketch.size() && sketch.part_within(&entry.sketch) >= 0.6;
+            let excerpt =
+                sketch.size() * 2 < entry.sketch.size() && sketch.part_within(&entry.sketch) >= 0.6;
             let name = entry.name.clone();
             return Some(if excerpt { Name::PartOf(name) } else { Name::Of(name) });
         }
         if one.kind.is_prose() {
-            let titled = one.name.as_deref().and_then(|name| self.latest(name)).filter(|entry| alike(entry));
-            if let Some(entry) = titled.filter(|entry| one.revises || sketch.likeness(&entry.sketch) >= 0.1) {
+            let titled =
+                one.name.as_deref().and_then(|name| self.latest(name)).filter(|entry| alike(entry));
+            if let Some(entry) =
+                titled.filter(|entry| one.revises || sketch.likeness(&entry.sketch) >= 0.1)
+            {
                 return Some(Name::Of(entry.name.clone()));
             }
-            let in_mind = |entry: &&Entry| entry.kind.is_prose() && entry.turn < self.turn && entry.turn + TURNS_IN_MIND >= self.turn;
+            let in_mind = |entry: &&Entry| {
+                entry.kind.is_prose()
+                    && entry.turn < self.turn
+                    && entry.turn + TURNS_IN_MIND >= self.turn
+            };
             if one.revises && only_draft && one.by == Role::Assistant {
-                let last = self.known.names().filter_map(|name| self.before(name)).filter(in_mind).max_by_key(age);
+                let last = self
+                    .known
+                    .names()
+                    .filter_map(|name| self.before(name))
+                    .filter(in_mind)
+                    .max_by_key(age);
                 if let Some(entry) = last {
                     return Some(Name::Of(entry.name.clone()));
                 }
@@ -344,26 +434,36 @@ impl Settling<'_> {
 
     /// `main.rs` is `src/main.rs` if there is just one, and it is alike.
     fn longer_or_shorter(&self, name: &str, sketch: &Sketch) -> Option<String> {
-        let ends = |long: &str, short: &str| long.strip_suffix(short).is_some_and(|rest| rest.ends_with('-'));
-        let mut found = self.all_latest().filter(|entry| ends(&entry.name, name) || ends(name, &entry.name));
+        let ends = |long: &str, short: &str| {
+            long.strip_suffix(short).is_some_and(|rest| rest.ends_with('-'))
+        };
+        let mut found =
+            self.all_latest().filter(|entry| ends(&entry.name, name) || ends(name, &entry.name));
         let (one, other) = (found.next()?, found.next());
         (other.is_none() && sketch.likeness(&one.sketch) >= 0.3).then(|| one.name.clone())
     }
 
-    /// A name that nothing has yet, or that this very find was given when the turn was settled before.
+    /// A name that nothing has yet, or that this very find was given when the turn was settled
+    /// before.
     fn fresh(&self, one: &Found, hash: Hash) -> String {
         let (base, from) = match &one.name {
             Some(name) => (slug(name), 1),
             None if one.kind == Kind::Code => (format!("code-{}", word(one)), 0),
             None => (one.kind.word().to_owned(), 0),
         };
-        let ours = |entry: &Entry| entry.turn == self.turn && (entry.hash == hash || one.main.is_some() && entry.main == one.main);
+        let ours = |entry: &Entry| {
+            entry.turn == self.turn
+                && (entry.hash == hash || one.main.is_some() && entry.main == one.main)
+        };
         (from..)
             .map(|number: u32| match (from, number) {
                 (1, 1) => base.clone(),
                 (_, number) => name::with_suffix(&base, &format!("-{}", number + 1 - from)),
             })
-            .find(|name| self.latest(name).is_none() && (!self.known.has(name) || self.known.versions(name).any(ours)))
+            .find(|name| {
+                self.latest(name).is_none()
+                    && (!self.known.has(name) || self.known.versions(name).any(ours))
+            })
             .unwrap_or(base)
     }
 

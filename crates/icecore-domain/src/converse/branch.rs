@@ -1,9 +1,10 @@
 //! Branches of a conversation: which earlier turns a turn follows.
 //!
-//! A person edits a message, deletes a turn or switches back to an older version, and the client sends a history that
-//! contradicts the recorded turns. The new turn then starts a branch. Every turn has a path: the turns before it that
-//! its client still shows. Whatever a model is given comes from turns of the path alone. Records are never changed: a
-//! branch is one line in the conversation's folder, and a turn without a line follows the turn before it.
+//! A person edits a message, deletes a turn or switches back to an older version, and the client
+//! sends a history that contradicts the recorded turns. The new turn then starts a branch. Every
+//! turn has a path: the turns before it that its client still shows. Whatever a model is given
+//! comes from turns of the path alone. Records are never changed: a branch is one line in the
+//! conversation's folder, and a turn without a line follows the turn before it.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +54,8 @@ impl Turns {
 
     /// Ranges that are in order, whatever a file says.
     fn in_order(&self) -> bool {
-        self.0.iter().all(|(first, last)| first <= last) && self.0.windows(2).all(|pair| pair[0].1 < pair[1].0)
+        self.0.iter().all(|(first, last)| first <= last)
+            && self.0.windows(2).all(|pair| pair[0].1 < pair[1].0)
     }
 }
 
@@ -75,7 +77,8 @@ impl FromIterator<u64> for Turns {
 struct BranchLine {
     turn: u64,
     follows: Turns,
-    /// A request of the front end itself, such as one for a title; it is never the head of the conversation.
+    /// A request of the front end itself, such as one for a title; it is never the head of the
+    /// conversation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     background: bool,
     #[serde(default)]
@@ -87,9 +90,12 @@ struct BranchLine {
 pub struct Branches(BTreeMap<u64, BranchLine>);
 
 impl Branches {
-    /// Reads `branches.jsonl`. A line that cannot be read is skipped: its turn then follows the turn before it.
+    /// Reads `branches.jsonl`. A line that cannot be read is skipped: its turn then follows the
+    /// turn before it.
     pub fn read(text: &[u8]) -> Self {
-        let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<BranchLine>(line).ok());
+        let lines = text
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<BranchLine>(line).ok());
         Self(lines.filter(|line| line.follows.in_order()).map(|line| (line.turn, line)).collect())
     }
 
@@ -123,8 +129,8 @@ impl Branches {
 
     /// The turn that the conversation stands at, of those up to `last`.
     ///
-    /// A branch that shares no turn with the rest is not the head before something follows it: front ends send requests
-    /// of their own under the id of a chat.
+    /// A branch that shares no turn with the rest is not the head before something follows it:
+    /// front ends send requests of their own under the id of a chat.
     pub fn head(&self, last: u64) -> u64 {
         let mut alone = None;
         for turn in (1..=last).rev() {
@@ -148,8 +154,10 @@ impl Branches {
 
     /// The last turn of every branch up to `last`, newest first.
     pub fn heads(&self, last: u64) -> Vec<u64> {
-        // A branch ends before the next line; what it was continued with by a later line is in that line's path.
-        let mut ends: Vec<u64> = self.0.range(1..=last.max(1)).map(|(turn, _)| turn - 1).chain([last]).collect();
+        // A branch ends before the next line; what it was continued with by a later line is in that
+        // line's path.
+        let mut ends: Vec<u64> =
+            self.0.range(1..=last.max(1)).map(|(turn, _)| turn - 1).chain([last]).collect();
         ends.retain(|turn| *turn > 0);
         ends.dedup();
         ends.reverse();
@@ -188,8 +196,11 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
         let room = (sent - front).min(recorded - front);
         (front, (1..=room).take_while(|at| fit(sent - at, recorded - at) >= least).count())
     };
-    let is_much = |(front, back): (usize, usize)| (sent - front - back).saturating_mul(recorded - front - back) > MAX_COMPARISONS;
-    let (front, back) = Some(ends(Fit::Whole)).filter(|ends| !is_much(*ends)).unwrap_or_else(|| ends(Fit::Partly));
+    let is_much = |(front, back): (usize, usize)| {
+        (sent - front - back).saturating_mul(recorded - front - back) > MAX_COMPARISONS
+    };
+    let (front, back) =
+        Some(ends(Fit::Whole)).filter(|ends| !is_much(*ends)).unwrap_or_else(|| ends(Fit::Partly));
     let mut pairs: Vec<(usize, usize)> = (0..front).map(|at| (at, at)).collect();
     let (rows, columns) = (sent - front - back, recorded - front - back);
     if rows > 0 && columns > 0 && !is_much((front, back)) {
@@ -207,7 +218,8 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
                     0 => 0,
                     weight => weight + best[at(row + 1, column + 1)],
                 };
-                best[at(row, column)] = together.max(best[at(row + 1, column)]).max(best[at(row, column + 1)]);
+                best[at(row, column)] =
+                    together.max(best[at(row + 1, column)]).max(best[at(row, column + 1)]);
             }
         }
         let (mut row, mut column) = (0, 0);
@@ -224,13 +236,17 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
         }
     }
     pairs.extend((1..=back).rev().map(|at| (sent - at, recorded - at)));
-    let score = pairs.iter().map(|(sent, recorded)| if fit(*sent, *recorded) == Fit::Whole { 3 } else { 2 }).sum();
+    let score = pairs
+        .iter()
+        .map(|(sent, recorded)| if fit(*sent, *recorded) == Fit::Whole { 3 } else { 2 })
+        .sum();
     Alignment { pairs, score }
 }
 
 impl Alignment {
-    /// The places of the path that the client still shows: those that fit, and the oldest ones if the client cut its
-    /// history at the front. A place between two that fit was deleted; one after the last was withdrawn.
+    /// The places of the path that the client still shows: those that fit, and the oldest ones if
+    /// the client cut its history at the front. A place between two that fit was deleted; one after
+    /// the last was withdrawn.
     pub fn shown(&self) -> Vec<usize> {
         let Some(&(sent, recorded)) = self.pairs.first() else { return Vec::new() };
         // As many unknown exchanges in front as recorded ones: they were edited, not cut off.
@@ -253,8 +269,12 @@ mod tests {
     }
 
     fn read(lines: &[(u64, &[u64], bool)]) -> Branches {
-        let text: String =
-            lines.iter().map(|(turn, follows, background)| Branches::line(*turn, &turns(follows), *background, moment())).collect();
+        let text: String = lines
+            .iter()
+            .map(|(turn, follows, background)| {
+                Branches::line(*turn, &turns(follows), *background, moment())
+            })
+            .collect();
         Branches::read(text.as_bytes())
     }
 
@@ -262,17 +282,29 @@ mod tests {
     #[test]
     fn a_turn_follows_the_one_before_it_unless_a_line_says_otherwise() {
         let none = Branches::default();
-        assert_eq!((none.before(1), none.before(4), none.active(3)), (turns(&[]), turns(&[1, 2, 3]), turns(&[1, 2, 3])));
+        assert_eq!(
+            (none.before(1), none.before(4), none.active(3)),
+            (turns(&[]), turns(&[1, 2, 3]), turns(&[1, 2, 3]))
+        );
         assert_eq!(none.active(0), turns(&[]));
-        // Turn 3 was edited, the edit went on to 5; then the person switched back and went on with 6 after 3.
+        // Turn 3 was edited, the edit went on to 5; then the person switched back and went on with
+        // 6 after 3.
         let edited = read(&[(4, &[1, 2], false), (6, &[1, 2, 3], false)]);
-        for (turn, path) in [(3, &[1, 2][..]), (4, &[1, 2]), (5, &[1, 2, 4]), (6, &[1, 2, 3]), (7, &[1, 2, 3, 6])] {
+        for (turn, path) in
+            [(3, &[1, 2][..]), (4, &[1, 2]), (5, &[1, 2, 4]), (6, &[1, 2, 3]), (7, &[1, 2, 3, 6])]
+        {
             assert_eq!(edited.before(turn), turns(path), "{turn}");
         }
-        assert_eq!((edited.active(5), edited.active(7)), (turns(&[1, 2, 4, 5]), turns(&[1, 2, 3, 6, 7])));
+        assert_eq!(
+            (edited.active(5), edited.active(7)),
+            (turns(&[1, 2, 4, 5]), turns(&[1, 2, 3, 6, 7]))
+        );
         assert_eq!(edited.heads(7), [7, 5, 3]);
         // A line that is torn or wrong does no harm.
-        assert_eq!(Branches::read(b"{\"turn\":4,\"foll\n{\"turn\":5,\"follows\":[[3,1]]}\n\n"), none);
+        assert_eq!(
+            Branches::read(b"{\"turn\":4,\"foll\n{\"turn\":5,\"follows\":[[3,1]]}\n\n"),
+            none
+        );
     }
 
     // C1, C3
@@ -293,7 +325,8 @@ mod tests {
 
     /// Exchanges as letters: the asked word, then the reply; `.` stands for another reply.
     fn shown(sent: &str, recorded: &str) -> Vec<usize> {
-        let (sent, recorded): (Vec<&str>, Vec<&str>) = (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
+        let (sent, recorded): (Vec<&str>, Vec<&str>) =
+            (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
         let fit = |one: usize, other: usize| match (sent[one], recorded[other]) {
             (one, other) if one == other => Fit::Whole,
             (one, other) if one[..1] == other[..1] => Fit::Partly,

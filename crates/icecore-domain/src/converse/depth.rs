@@ -45,7 +45,8 @@ pub fn depth(user: &str, assistant: &str, sizes: &Sizes) -> Depth {
     let (asked, answered) = (budget::words(user), budget::words(assistant));
     let short = asked < sizes.short_words && answered < sizes.short_words;
     let long = asked > sizes.long_words || answered > sizes.long_words;
-    let telling = || [user, assistant].into_iter().any(|text| has_code(text) || text.lines().any(is_hard));
+    let telling =
+        || [user, assistant].into_iter().any(|text| has_code(text) || text.lines().any(is_hard));
     Depth { diff: !short || telling(), keep_raw_longer: long }
 }
 
@@ -59,9 +60,13 @@ pub fn has_code(text: &str) -> bool {
             return true;
         }
         let indented = (line.starts_with("    ") || line.starts_with('\t')) && !bare.is_empty();
-        let listed = bare.starts_with(['-', '*', '•', '>']) || bare.starts_with(|c: char| c.is_ascii_digit());
+        let listed = bare.starts_with(['-', '*', '•', '>'])
+            || bare.starts_with(|c: char| c.is_ascii_digit());
         if looks_like_code(bare)
-            || (indented && !listed && (blank_before || code_lines > 0) && bare.contains(['(', '=', '{', ';', '<', '$']))
+            || (indented
+                && !listed
+                && (blank_before || code_lines > 0)
+                && bare.contains(['(', '=', '{', ';', '<', '$']))
         {
             code_lines += 1;
             if indented || code_lines > 1 || is_plainly_code(bare) {
@@ -115,7 +120,8 @@ fn looks_like_code(line: &str) -> bool {
         || (first == "use" && line.ends_with(';'));
     let ends = line.ends_with([';', '{', '}']) && line.contains(['(', '=', '{', '}']);
     let shell = line.starts_with("$ ") || line.starts_with(">>> ");
-    let arrow = line.contains(" => ") && line.contains('(') || line.contains("->") && line.contains('(');
+    let arrow =
+        line.contains(" => ") && line.contains('(') || line.contains("->") && line.contains('(');
     is_plainly_code(line) || import || ends || shell || arrow
 }
 
@@ -128,7 +134,11 @@ mod tests {
     }
 
     fn check(user: &str, assistant: &str, diff: bool, keep_raw_longer: bool) {
-        assert_eq!(depth(user, assistant, &Sizes::default()), Depth { diff, keep_raw_longer }, "{user:?} / {assistant:?}");
+        assert_eq!(
+            depth(user, assistant, &Sizes::default()),
+            Depth { diff, keep_raw_longer },
+            "{user:?} / {assistant:?}"
+        );
     }
 
     // C7

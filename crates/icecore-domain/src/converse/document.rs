@@ -1,6 +1,7 @@
 //! Long documents: kept whole, version by version, with what changed between them (C12).
 //!
-//! A document is an artifact of kind [`Kind::Document`](super::artifact::Kind): it is named, versioned and found again by the same rules.
+//! A document is an artifact of kind [`Kind::Document`](super::artifact::Kind): it is named,
+//! versioned and found again by the same rules.
 
 use std::collections::HashMap;
 
@@ -33,9 +34,16 @@ pub fn is_document(text: &str) -> bool {
 
 /// As [`is_document`]; what somebody pastes may be shorter if it has the shape of one.
 pub(super) fn is_document_by(text: &str, lines: &[Line<'_>], pasted: bool) -> bool {
-    let headings = || lines.iter().filter(|line| !line.fenced && artifact::heading(line.text).is_some()).take(PASTED_HEADINGS).count();
+    let headings = || {
+        lines
+            .iter()
+            .filter(|line| !line.fenced && artifact::heading(line.text).is_some())
+            .take(PASTED_HEADINGS)
+            .count()
+    };
     text.len() > PASTED_WORDS
-        && (has_words(lines, DOCUMENT_WORDS + 1) || pasted && headings() == PASTED_HEADINGS && has_words(lines, PASTED_WORDS))
+        && (has_words(lines, DOCUMENT_WORDS + 1)
+            || pasted && headings() == PASTED_HEADINGS && has_words(lines, PASTED_WORDS))
 }
 
 fn has_words(lines: &[Line<'_>], least: usize) -> bool {
@@ -87,10 +95,17 @@ fn sections(text: &str) -> Vec<Section<'_>> {
     let mut sections = vec![Section { level: 0, title: None, words: Vec::new() }];
     let mut at = 0;
     while let Some(line) = lines.get(at) {
-        let below = lines.get(at + 1).filter(|below| !below.fenced).map_or("", |below| below.text.trim_end());
+        let below = lines
+            .get(at + 1)
+            .filter(|below| !below.fenced)
+            .map_or("", |below| below.text.trim_end());
         let stands_alone = at == 0 || lines[at - 1].text.trim().is_empty();
         let underlined = |mark: char| {
-            below.len() >= 3 && below.chars().all(|c| c == mark) && stands_alone && !line.text.trim().is_empty() && line.text.len() <= 120
+            below.len() >= 3
+                && below.chars().all(|c| c == mark)
+                && stands_alone
+                && !line.text.trim().is_empty()
+                && line.text.len() <= 120
         };
         let found = match artifact::heading(line.text).filter(|_| !line.fenced) {
             Some(found) => Some((found, 1)),
@@ -134,7 +149,8 @@ pub fn outline(text: &str) -> Vec<String> {
     outline
 }
 
-/// What changed between two versions of a document, section by section, at most [`MOST_CHANGES`] lines.
+/// What changed between two versions of a document, section by section, at most [`MOST_CHANGES`]
+/// lines.
 pub fn changed(old: &str, new: &str) -> Vec<String> {
     if old == new {
         return Vec::new();
@@ -148,7 +164,11 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
     let mut told = Vec::new();
     for (at, section) in new.iter().enumerate() {
         let Some(&before) = of_new.get(&at) else {
-            told.push(format!("{} added ({})", section.name(), counted(section.words.len(), "word")));
+            told.push(format!(
+                "{} added ({})",
+                section.name(),
+                counted(section.words.len(), "word")
+            ));
             continue;
         };
         let was = &old[before];
@@ -166,7 +186,9 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
     }
     let kept: std::collections::HashSet<usize> = pairs.iter().map(|(old, _)| *old).collect();
     let removed = old.iter().enumerate().filter(|(at, _)| !kept.contains(at));
-    told.extend(removed.map(|(_, section)| format!("{} removed ({})", section.name(), counted(section.words.len(), "word"))));
+    told.extend(removed.map(|(_, section)| {
+        format!("{} removed ({})", section.name(), counted(section.words.len(), "word"))
+    }));
     if told.is_empty() {
         told.push("only blanks, marks or code changed".to_owned());
     }
@@ -202,10 +224,15 @@ fn paired(old: &[Section<'_>], new: &[Section<'_>]) -> Vec<(usize, usize)> {
     left.sort_unstable();
     if left.len() <= MOST_COMPARED && fresh.len() <= MOST_COMPARED {
         let sketch = |section: &Section<'_>| Sketch::of_prose(&section.words.join(" "));
-        let mut left: Vec<(usize, Sketch)> = left.into_iter().map(|at| (at, sketch(&old[at]))).collect();
+        let mut left: Vec<(usize, Sketch)> =
+            left.into_iter().map(|at| (at, sketch(&old[at]))).collect();
         for at in fresh {
             let mine = sketch(&new[at]);
-            let best = left.iter().enumerate().map(|(place, (_, other))| (mine.likeness(other), place)).max_by(|a, b| a.0.total_cmp(&b.0));
+            let best = left
+                .iter()
+                .enumerate()
+                .map(|(place, (_, other))| (mine.likeness(other), place))
+                .max_by(|a, b| a.0.total_cmp(&b.0));
             if let Some((_, place)) = best.filter(|(likeness, _)| *likeness >= SAME_LIKENESS) {
                 pairs.push((left.remove(place).0, at));
             }
@@ -226,8 +253,11 @@ fn words_changed(old: &[&str], new: &[&str]) -> Option<String> {
         }
     }
     let parts = [(changed, "changed"), (added, "added"), (removed, "removed")];
-    let told: Vec<String> =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", counted(*count, "word"))).collect();
+    let told: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", counted(*count, "word")))
+        .collect();
     (!told.is_empty()).then(|| told.join(", "))
 }
 

@@ -1,7 +1,8 @@
 //! Hearing: which conversation a request belongs to, and what of it is new.
 //!
-//! Most clients send everything that was said so far with every request. Only what comes after the last reply is new; a
-//! request that ends with the same words after as many messages as the last one asks for the same turn once more.
+//! Most clients send everything that was said so far with every request. Only what comes after the
+//! last reply is new; a request that ends with the same words after as many messages as the last
+//! one asks for the same turn once more.
 
 use crate::gate;
 use crate::hash::Hash;
@@ -51,14 +52,14 @@ pub struct New {
 }
 
 impl New {
-    /// Whether the request tells what came before. A client that sends only the newest words may say the same thing twice and
-    /// mean it.
+    /// Whether the request tells what came before. A client that sends only the newest words may
+    /// say the same thing twice and mean it.
     pub fn tells_history(&self) -> bool {
         self.before > 0 || self.goes_on
     }
 
-    /// Whether it is the exchange once more in which this was asked after so many messages: tools were used in it meanwhile, or
-    /// its reply is asked for again.
+    /// Whether it is the exchange once more in which this was asked after so many messages: tools
+    /// were used in it meanwhile, or its reply is asked for again.
     pub fn is_again(&self, before: usize, asked: &str) -> bool {
         self.tells_history() && self.before == before && self.asked == asked
     }
@@ -81,10 +82,16 @@ pub fn new(messages: &[Sent<'_>]) -> New {
 
 /// What people say in these messages.
 pub fn asked<'a, 'b: 'a>(messages: impl Iterator<Item = &'a Sent<'b>>) -> String {
-    messages.filter(|sent| sent.asks()).map(|sent| words(sent.text)).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
+    messages
+        .filter(|sent| sent.asks())
+        .map(|sent| words(sent.text))
+        .filter(|text| !text.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n\n")
 }
 
-/// The messages without the beginning of an answer that the client puts into the model's mouth: that is not a reply.
+/// The messages without the beginning of an answer that the client puts into the model's mouth:
+/// that is not a reply.
 fn told<'a, 'b>(messages: &'a [Sent<'b>]) -> &'a [Sent<'b>] {
     &messages[..messages.len() - usize::from(messages.last().is_some_and(Sent::replies))]
 }
@@ -121,15 +128,19 @@ pub fn history(messages: &[Sent<'_>]) -> Vec<SentExchange> {
         if sent.asks() {
             asked.extend(Some(words(sent.text)).filter(|text| !text.is_empty()));
         } else if sent.replies() {
-            found.push(SentExchange { before, asked: std::mem::take(&mut asked).join("\n\n"), replied: words(sent.text) });
+            found.push(SentExchange {
+                before,
+                asked: std::mem::take(&mut asked).join("\n\n"),
+                replied: words(sent.text),
+            });
             before = at;
         }
     }
     found
 }
 
-/// The hash by which words are compared. White space does not count, nor what a model thought aloud: many clients do
-/// not send that back.
+/// The hash by which words are compared. White space does not count, nor what a model thought
+/// aloud: many clients do not send that back.
 pub fn said_hash(text: &str) -> Hash {
     let stripped = gate::strip(text).text;
     let spoken = without_thoughts(&stripped);
@@ -139,34 +150,44 @@ pub fn said_hash(text: &str) -> Hash {
 /// A text without the thoughts in front of it, where they are marked as such.
 fn without_thoughts(text: &str) -> &str {
     let start = text.trim_start();
-    let marks = [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<details type=\"reasoning\"", "</details>")];
+    let marks = [
+        ("<think>", "</think>"),
+        ("<thinking>", "</thinking>"),
+        ("<details type=\"reasoning\"", "</details>"),
+    ];
     let rest = marks.iter().find_map(|(open, close)| start.strip_prefix(open)?.split_once(close));
     rest.map_or(text, |(_, spoken)| spoken)
 }
 
-/// Whether a front end asks on its own behalf: for a title, for tags, for what to search. Open WebUI's prompts begin so.
-/// A document that it puts before a person's question comes with the same words, and is the person's question.
+/// Whether a front end asks on its own behalf: for a title, for tags, for what to search. Open
+/// WebUI's prompts begin so. A document that it puts before a person's question comes with the same
+/// words, and is the person's question.
 pub fn is_background_task(asked: &str) -> bool {
-    asked.starts_with("### Task:") && (asked.contains("<chat_history>") || asked.contains("### Chat History:"))
+    asked.starts_with("### Task:")
+        && (asked.contains("<chat_history>") || asked.contains("### Chat History:"))
 }
 
-/// What a conversation without an id is found by: its first exchanges, and a key of the client's that many conversations
-/// may share. Other conversations may have begun alike.
+/// What a conversation without an id is found by: its first exchanges, and a key of the client's
+/// that many conversations may share. Other conversations may have begun alike.
 pub fn opening(first: &[SentExchange], key: Option<&str>) -> String {
     let mut hash = Hash::of(b"opening");
     if let Some(key) = key {
         hash = hash.then(b"key").then(key.as_bytes());
     }
     for exchange in first {
-        hash = hash.then(said_hash(&exchange.asked).bytes()).then(said_hash(&exchange.replied).bytes());
+        hash = hash
+            .then(said_hash(&exchange.asked).bytes())
+            .then(said_hash(&exchange.replied).bytes());
     }
     hash.to_string()[..16].to_owned()
 }
 
-/// The first exchange of a request whose first turn is not over: the assistant has called a tool in it.
+/// The first exchange of a request whose first turn is not over: the assistant has called a tool in
+/// it.
 pub fn first_call(messages: &[Sent<'_>]) -> Option<SentExchange> {
     let call = told(messages).iter().find(|sent| sent.role == "assistant")?;
-    let first = messages.iter().find(|sent| sent.asks()).map_or_else(String::new, |sent| words(sent.text));
+    let first =
+        messages.iter().find(|sent| sent.asks()).map_or_else(String::new, |sent| words(sent.text));
     Some(SentExchange { before: 0, asked: first, replied: words(call.text) })
 }
 
@@ -179,7 +200,8 @@ pub fn reply_hash(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Messages from `u`ser, `a`ssistant, `s`ystem, and with tools `c`all and `r`esult, each with its words.
+    /// Messages from `u`ser, `a`ssistant, `s`ystem, and with tools `c`all and `r`esult, each with
+    /// its words.
     fn sent<'a>(lines: &[&'a str]) -> Vec<Sent<'a>> {
         let one = |line: &&'a str| {
             let (role, has_tools) = match &line[..1] {
@@ -204,7 +226,13 @@ mod tests {
             (&["u hi", "a hello", "u one", "u two"], 2, 2, "one\n\ntwo", false),
             (&["u hi", "a hello", "s now rhyme", "u go"], 3, 2, "go", false),
             (&["u weather?", "c call", "r 12 degrees"], 0, 0, "weather?", true),
-            (&["u hi", "a hello", "u weather?", "c call", "r 12", "c call", "r 13"], 2, 2, "weather?", true),
+            (
+                &["u hi", "a hello", "u weather?", "c call", "r 12", "c call", "r 13"],
+                2,
+                2,
+                "weather?",
+                true,
+            ),
             // The client begins the answer itself.
             (&["u hi", "a hello", "u list", "a {"], 2, 2, "list", false),
             (&["a hello"], 0, 0, "", false),
@@ -212,14 +240,19 @@ mod tests {
             (&["s only this"], 1, 0, "", false),
         ] {
             let new = new(&sent(lines));
-            assert_eq!((new.from, new.before, new.asked.as_str(), new.goes_on), (from, before, asked, goes_on), "{lines:?}");
+            assert_eq!(
+                (new.from, new.before, new.asked.as_str(), new.goes_on),
+                (from, before, asked, goes_on),
+                "{lines:?}"
+            );
         }
     }
 
     // C1
     #[test]
     fn the_same_turn_is_known_again() {
-        let asks = |before, asked: &str, goes_on| New { from: 0, before, asked: asked.into(), goes_on };
+        let asks =
+            |before, asked: &str, goes_on| New { from: 0, before, asked: asked.into(), goes_on };
         for (new, before, is_again) in [
             (asks(6, "go on", false), 6, true),
             (asks(8, "go on", false), 6, false),
@@ -251,13 +284,20 @@ mod tests {
             let found = history(&all[..new(&all).from]);
             found.into_iter().map(|one| (one.before, one.asked, one.replied)).collect()
         };
-        let one = |before, asked: &str, replied: &str| (before, asked.to_owned(), replied.to_owned());
+        let one =
+            |before, asked: &str, replied: &str| (before, asked.to_owned(), replied.to_owned());
         for (lines, expected) in [
             (&["u hi"][..], vec![]),
             (&["s be kind", "u hi", "a hello", "u go"], vec![one(0, "hi", "hello")]),
-            (&["u a", "u b", "a c", "s now rhyme", "u d", "c call", "r 12", "a e", "u f"], vec![one(0, "a\n\nb", "c"), one(3, "d", "e")]),
+            (
+                &["u a", "u b", "a c", "s now rhyme", "u d", "c call", "r 12", "a e", "u f"],
+                vec![one(0, "a\n\nb", "c"), one(3, "d", "e")],
+            ),
             // A reply that nobody asked for.
-            (&["a welcome", "u hi", "a hello", "u go"], vec![one(0, "", "welcome"), one(1, "hi", "hello")]),
+            (
+                &["a welcome", "u hi", "a hello", "u go"],
+                vec![one(0, "", "welcome"), one(1, "hi", "hello")],
+            ),
             (&["u weather?", "c call", "r 12"], vec![]),
         ] {
             assert_eq!(exchanges(lines), expected, "{lines:?}");
@@ -271,9 +311,16 @@ mod tests {
     #[test]
     fn words_are_compared_without_thoughts_and_white_space() {
         assert_eq!(said_hash("<think>\nhm\n</think>\n\nIt is  12."), said_hash("It is 12.\n"));
-        assert_eq!(said_hash("<details type=\"reasoning\" done=\"true\">hm</details>Yes"), said_hash("Yes"));
+        assert_eq!(
+            said_hash("<details type=\"reasoning\" done=\"true\">hm</details>Yes"),
+            said_hash("Yes")
+        );
         assert_ne!(said_hash("<think>hm"), said_hash("hm"));
-        let exchange = |asked: &str, replied: &str| SentExchange { before: 0, asked: asked.into(), replied: replied.into() };
+        let exchange = |asked: &str, replied: &str| SentExchange {
+            before: 0,
+            asked: asked.into(),
+            replied: replied.into(),
+        };
         let alike = [exchange("hi", "Hello!")];
         assert_eq!(opening(&alike, None), opening(&[exchange("hi ", " Hello!")], None));
         assert_ne!(opening(&alike, None), opening(&[exchange("hi", "Hello.")], None));
@@ -284,7 +331,9 @@ mod tests {
     // C1
     #[test]
     fn tasks_of_front_ends_are_told_from_questions() {
-        assert!(is_background_task("### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>"));
+        assert!(is_background_task(
+            "### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>"
+        ));
         assert!(!is_background_task(
             "### Task:\nRespond to the user query using the provided context.\n<context>x</context>\nhow tall is it?"
         ));

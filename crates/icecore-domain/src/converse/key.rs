@@ -1,7 +1,8 @@
 //! Which known fact an update, a removal or a new statement means (C5).
 //!
-//! To destroy the wrong fact is the worst that can happen here; a second copy is a blemish. So a fact is meant only if
-//! its key, its frame or all of its telling words are named, and only if no other fact could be meant as well.
+//! To destroy the wrong fact is the worst that can happen here; a second copy is a blemish. So a
+//! fact is meant only if its key, its frame or all of its telling words are named, and only if no
+//! other fact could be meant as well.
 
 use std::collections::BTreeSet;
 
@@ -81,11 +82,19 @@ pub fn meant_surely<T: AsRef<str>>(facts: &[T], text: &str, way: Way) -> (Meant,
 /// Whether two statements are about the same key, so that only one of them can stand.
 pub fn same_key(one: &str, other: &str) -> bool {
     let (one, other) = (Reading::of(one), Reading::of(other));
-    let explicit = |reading: &Reading| reading.key.as_ref().is_some_and(|key| key.head == reading::Head::Key);
+    let explicit =
+        |reading: &Reading| reading.key.as_ref().is_some_and(|key| key.head == reading::Head::Key);
     explicit(&one) && explicit(&other) && same_place(&one, &other)
 }
 
-fn how(fact: &str, known: &[Reading], at: usize, text: &str, wanted: &Reading, way: Way) -> Option<Sure> {
+fn how(
+    fact: &str,
+    known: &[Reading],
+    at: usize,
+    text: &str,
+    wanted: &Reading,
+    way: Way,
+) -> Option<Sure> {
     if plain::sameness_key(fact) == plain::sameness_key(text) {
         return Some(Sure::Verbatim);
     }
@@ -102,7 +111,11 @@ fn how(fact: &str, known: &[Reading], at: usize, text: &str, wanted: &Reading, w
 /// Whether both have the same telling words, in the same order where order tells something.
 pub(crate) fn alike(one: &Reading, other: &Reading) -> bool {
     let (mine, theirs) = (one.telling(), other.telling());
-    if mine.is_empty() || mine != theirs || one.numbers() != other.numbers() || one.denies() != other.denies() {
+    if mine.is_empty()
+        || mine != theirs
+        || one.numbers() != other.numbers()
+        || one.denies() != other.denies()
+    {
         return false;
     }
     // What names one thing alone is a word, not a statement.
@@ -110,7 +123,19 @@ pub(crate) fn alike(one: &Reading, other: &Reading) -> bool {
 }
 
 /// Whose statement it is, if nobody else is named.
-const SUBJECTS: &[&str] = &["user", "i", "we", "nutzer", "benutzer", "utilisateur", "usuario", "ich", "wir", "je", "nous"];
+const SUBJECTS: &[&str] = &[
+    "user",
+    "i",
+    "we",
+    "nutzer",
+    "benutzer",
+    "utilisateur",
+    "usuario",
+    "ich",
+    "wir",
+    "je",
+    "nous",
+];
 
 /// Words that give the others around them an order.
 #[rustfmt::skip]
@@ -125,7 +150,12 @@ fn in_order(one: &Reading, other: &Reading) -> bool {
         return true;
     }
     let words = |reading: &Reading| -> Vec<String> {
-        reading.tokens.iter().filter(|token| token.class != Class::Filler).map(|token| token.stem.clone()).collect()
+        reading
+            .tokens
+            .iter()
+            .filter(|token| token.class != Class::Filler)
+            .map(|token| token.stem.clone())
+            .collect()
     };
     words(one) == words(other)
 }
@@ -146,7 +176,8 @@ fn updates(fact: &Reading, wanted: &Reading, way: Way) -> Option<Sure> {
         });
     }
     // Two keys that are written as such and differ are two things, whatever else they share.
-    let keyed = |reading: &Reading| reading.key.as_ref().is_some_and(|key| key.head == reading::Head::Key);
+    let keyed =
+        |reading: &Reading| reading.key.as_ref().is_some_and(|key| key.head == reading::Head::Key);
     if keyed(fact) || keyed(wanted) {
         return None;
     }
@@ -180,12 +211,19 @@ const NAMED_BY_NUMBER: &[&str] = &[
 
 /// The same statement but for one amount.
 fn revalued(fact: &Reading, wanted: &Reading, state: bool) -> Option<Sure> {
-    let words = |reading: &Reading| -> Vec<Token> { reading.tokens.iter().filter(|token| token.class != Class::Filler).cloned().collect() };
+    let words = |reading: &Reading| -> Vec<Token> {
+        reading.tokens.iter().filter(|token| token.class != Class::Filler).cloned().collect()
+    };
     let (one, other) = (words(fact), words(wanted));
-    if one.len() != other.len() || one.len() < 2 || (state && !(fact.has(STATES) && wanted.has(STATES))) {
+    if one.len() != other.len()
+        || one.len() < 2
+        || (state && !(fact.has(STATES) && wanted.has(STATES)))
+    {
         return None;
     }
-    let apart: Vec<usize> = (0..one.len()).filter(|&at| one.get(at).map(|t| &t.stem) != other.get(at).map(|t| &t.stem)).collect();
+    let apart: Vec<usize> = (0..one.len())
+        .filter(|&at| one.get(at).map(|t| &t.stem) != other.get(at).map(|t| &t.stem))
+        .collect();
     let [at] = apart.as_slice() else { return None };
     let (was, is) = (one.get(*at)?, other.get(*at)?);
     if was.class != Class::Number || is.class != Class::Number {
@@ -195,13 +233,16 @@ fn revalued(fact: &Reading, wanted: &Reading, state: bool) -> Option<Sure> {
     let versions = was.word.contains('.') && is.word.contains('.');
     let units = one.get(at + 1).is_some_and(|next| UNITS.contains(&next.word.as_str()));
     let before_all = |reading: &Reading| {
-        let place =
-            reading.tokens.iter().position(|token| token.class == Class::Number && (token.word == was.word || token.word == is.word))?;
+        let place = reading.tokens.iter().position(|token| {
+            token.class == Class::Number && (token.word == was.word || token.word == is.word)
+        })?;
         reading.tokens.get(place.checked_sub(1)?).cloned()
     };
     let before = before_all(fact)?;
     let named = NAMED_BY_NUMBER.contains(&before.word.as_str());
-    let counted = before.class == Class::Filler || COUNTERS.contains(&before.lower.as_str()) || COUNTERS.contains(&before.word.as_str());
+    let counted = before.class == Class::Filler
+        || COUNTERS.contains(&before.lower.as_str())
+        || COUNTERS.contains(&before.word.as_str());
     let last = at + 1 == one.len();
     let ends = last && before.name && !named;
     ((!named && (versions || units)) || counted || ends).then_some(Sure::Clearly)
@@ -223,11 +264,27 @@ const COUNTERS: &[&str] = &[
 
 /// An update that names the old value itself: `prefers spaces over tabs` for `prefers tabs`.
 fn turned(fact: &Reading, wanted: &Reading) -> Option<Sure> {
-    if fact.denies() || wanted.has(&["if", "when", "for", "wenn", "si", "cuando", "sometimes", "morning", "evening"]) {
+    if fact.denies()
+        || wanted.has(&[
+            "if",
+            "when",
+            "for",
+            "wenn",
+            "si",
+            "cuando",
+            "sometimes",
+            "morning",
+            "evening",
+        ])
+    {
         return None;
     }
     let stems = |tokens: &[Token]| -> BTreeSet<String> {
-        tokens.iter().filter(|token| token.class != Class::Filler).map(|token| token.stem.clone()).collect()
+        tokens
+            .iter()
+            .filter(|token| token.class != Class::Filler)
+            .map(|token| token.stem.clone())
+            .collect()
     };
     let lower: Vec<&str> = wanted.tokens.iter().map(|token| token.lower.as_str()).collect();
     let (turn, long) = lower.iter().enumerate().find_map(|(at, word)| match *word {
@@ -242,8 +299,14 @@ fn turned(fact: &Reading, wanted: &Reading) -> Option<Sure> {
     let value = !old.is_empty() && old.is_subset(&told);
     let frame: BTreeSet<&String> = told.difference(&old).collect();
     let first = stems(wanted.tokens.get(..turn)?);
-    let names = fact.tokens.iter().filter(|token| token.name).all(|token| all.contains(&token.stem));
-    (value && !frame.is_empty() && frame.iter().all(|stem| first.contains(*stem)) && names && told.len() >= 2).then_some(Sure::Fairly)
+    let names =
+        fact.tokens.iter().filter(|token| token.name).all(|token| all.contains(&token.stem));
+    (value
+        && !frame.is_empty()
+        && frame.iter().all(|stem| first.contains(*stem))
+        && names
+        && told.len() >= 2)
+        .then_some(Sure::Fairly)
 }
 
 fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option<Sure> {
@@ -257,10 +320,13 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
         }
         return None;
     }
-    let explicit = |reading: &Reading| reading.key.clone().filter(|key| key.head == reading::Head::Key);
+    let explicit =
+        |reading: &Reading| reading.key.clone().filter(|key| key.head == reading::Head::Key);
     let key = explicit(fact);
     if let (Some(one), Some(other)) = (&key, explicit(wanted)) {
-        return (one.meets(&other) && (wanted.value.is_empty() || (!fact.several && within(&wanted.value, &fact.value)))).then(|| {
+        return (one.meets(&other)
+            && (wanted.value.is_empty() || (!fact.several && within(&wanted.value, &fact.value))))
+        .then(|| {
             if one.whole == other.whole {
                 Sure::Exactly
             } else if exact(one, &other) {
@@ -275,10 +341,17 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     {
         // The key alone. One word that others have too may mean any of them.
         let told: Vec<Token> = Reading::of(&format!("{text}:")).tokens;
-        let other = explicit(&Reading::of(&format!("{}:", text.trim().trim_end_matches(['.', ':']))))?;
+        let other =
+            explicit(&Reading::of(&format!("{}:", text.trim().trim_end_matches(['.', ':']))))?;
         if one.meets(&other) {
-            let word = told.iter().find(|token| token.class != Class::Filler).map(|token| token.stem.clone())?;
-            let elsewhere = known.iter().enumerate().any(|(other, reading)| other != at && reading.telling().contains(word.as_str()));
+            let word = told
+                .iter()
+                .find(|token| token.class != Class::Filler)
+                .map(|token| token.stem.clone())?;
+            let elsewhere = known
+                .iter()
+                .enumerate()
+                .any(|(other, reading)| other != at && reading.telling().contains(word.as_str()));
             let enough = one.words.len() >= 2 || (!elsewhere && word.chars().count() >= 4);
             return enough.then_some(if one.whole == other.whole {
                 Sure::Exactly
@@ -296,13 +369,17 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     // Most of its words, and of what is missing nothing that tells it from another.
     let (mine, theirs) = (fact.telling(), wanted.telling());
     let missing: Vec<&str> = mine.difference(&theirs).copied().collect();
-    let plain = fact
-        .tokens
-        .iter()
-        .filter(|token| missing.contains(&token.stem.as_str()))
-        .all(|token| token.class == Class::Telling && !token.name && !LIMITING.contains(&token.lower.as_str()));
-    let count = |stems: &BTreeSet<&str>| stems.iter().filter(|stem| !["for", "with", "by", "to"].contains(stem)).count();
-    let most = theirs.is_subset(&mine) && count(&theirs) >= 2 && count(&theirs) * 3 >= count(&mine) * 2;
+    let plain =
+        fact.tokens.iter().filter(|token| missing.contains(&token.stem.as_str())).all(|token| {
+            token.class == Class::Telling
+                && !token.name
+                && !LIMITING.contains(&token.lower.as_str())
+        });
+    let count = |stems: &BTreeSet<&str>| {
+        stems.iter().filter(|stem| !["for", "with", "by", "to"].contains(stem)).count()
+    };
+    let most =
+        theirs.is_subset(&mine) && count(&theirs) >= 2 && count(&theirs) * 3 >= count(&mine) * 2;
     // Only a closing remark may be missing: `green` and `and coffee` say something else.
     let (last, led) = trailing(fact, &theirs);
     (most
@@ -319,12 +396,18 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
 /// Whether what is missing of the fact stands at its end, and after a preposition.
 fn trailing(fact: &Reading, named: &BTreeSet<&str>) -> (bool, bool) {
     let known = |token: &Token| token.class == Class::Filler || named.contains(token.stem.as_str());
-    let Some(first) = fact.tokens.iter().position(|token| !known(token)) else { return (true, true) };
+    let Some(first) = fact.tokens.iter().position(|token| !known(token)) else {
+        return (true, true);
+    };
     let rest = fact.tokens.get(first..).unwrap_or_default();
     let last = !rest.iter().any(|token| token.class != Class::Filler && known(token));
-    const LEADS: &[&str] = &["for", "in", "on", "at", "with", "by", "für", "mit", "im", "bei", "pour", "dans", "avec", "para", "con", "en"];
+    const LEADS: &[&str] = &[
+        "for", "in", "on", "at", "with", "by", "für", "mit", "im", "bei", "pour", "dans", "avec",
+        "para", "con", "en",
+    ];
     let before = first.checked_sub(1).and_then(|at| fact.tokens.get(at));
-    let leads = |token: Option<&Token>| token.is_some_and(|token| LEADS.contains(&token.lower.as_str()));
+    let leads =
+        |token: Option<&Token>| token.is_some_and(|token| LEADS.contains(&token.lower.as_str()));
     (last, leads(rest.first()) || leads(before))
 }
 
@@ -341,25 +424,41 @@ fn subsequence(short: &Reading, long: &Reading) -> bool {
         return true;
     }
     let mut rest = long.tokens.iter();
-    short.tokens.iter().filter(|token| token.class != Class::Filler).all(|token| rest.any(|other| other.stem == token.stem))
+    short
+        .tokens
+        .iter()
+        .filter(|token| token.class != Class::Filler)
+        .all(|token| rest.any(|other| other.stem == token.stem))
 }
 
 /// Whether a value is named by these words: all of them are in it, with its numbers and negations.
 fn within(wanted: &[Token], value: &[Token]) -> bool {
     let stems = |tokens: &[Token]| -> BTreeSet<String> {
-        tokens.iter().filter(|token| token.class != Class::Filler).map(|token| token.stem.clone()).collect()
+        tokens
+            .iter()
+            .filter(|token| token.class != Class::Filler)
+            .map(|token| token.stem.clone())
+            .collect()
     };
     let strict = |tokens: &[Token]| -> Vec<String> {
-        tokens.iter().filter(|token| !matches!(token.class, Class::Filler | Class::Telling)).map(|token| token.stem.clone()).collect()
+        tokens
+            .iter()
+            .filter(|token| !matches!(token.class, Class::Filler | Class::Telling))
+            .map(|token| token.stem.clone())
+            .collect()
     };
     let (wanted_stems, value_stems) = (stems(wanted), stems(value));
-    wanted_stems.is_subset(&value_stems) && strict(wanted) == strict(value) && wanted_stems.len() * 2 >= value_stems.len()
+    wanted_stems.is_subset(&value_stems)
+        && strict(wanted) == strict(value)
+        && wanted_stems.len() * 2 >= value_stems.len()
 }
 
 /// The text without the words that say it is over, if it has such.
 fn without_longer(text: &str) -> Option<String> {
     let lower = format!(" {} ", text.to_lowercase());
-    for phrase in [" no longer ", " nicht mehr ", " ya no ", " not anymore ", " any longer ", " anymore "] {
+    for phrase in
+        [" no longer ", " nicht mehr ", " ya no ", " not anymore ", " any longer ", " anymore "]
+    {
         if lower.contains(phrase) {
             return Some(
                 lower

@@ -1,4 +1,5 @@
-//! Conversations (C1–C14): what is new in what a client sends, what was established, what was said turn by turn.
+//! Conversations (C1–C14): what is new in what a client sends, what was established, what was said
+//! turn by turn.
 
 pub mod artifact;
 pub mod branch;

@@ -1,8 +1,8 @@
-//! How a statement is read when it is held against another: its words without what says nothing, numbers and negations
-//! made one form, and what stands before the value.
+//! How a statement is read when it is held against another: its words without what says nothing,
+//! numbers and negations made one form, and what stands before the value.
 //!
-//! Whoever reads here may destroy what is found, so words are made alike only where they are the same word: case, accents,
-//! plural, British and American spelling. `host` and `hosting` stay two.
+//! Whoever reads here may destroy what is found, so words are made alike only where they are the
+//! same word: case, accents, plural, British and American spelling. `host` and `hosting` stay two.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,8 @@ pub(crate) struct Token {
     /// As it was written, in lower case.
     pub(crate) lower: String,
     pub(crate) class: Class,
-    /// Whether it is written as a name is: with a capital inside a sentence, in capitals, with digits.
+    /// Whether it is written as a name is: with a capital inside a sentence, in capitals, with
+    /// digits.
     pub(crate) name: bool,
     /// Whether it is somebody's: `user's`.
     pub(crate) owner: bool,
@@ -140,7 +141,11 @@ pub(crate) fn folded(word: &str) -> String {
     if lower.is_ascii() {
         return lower;
     }
-    lower.nfkd().filter(|&c| !is_combining_mark(c)).flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] }).collect()
+    lower
+        .nfkd()
+        .filter(|&c| !is_combining_mark(c))
+        .flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] })
+        .collect()
 }
 
 fn singular(word: &str) -> String {
@@ -169,7 +174,9 @@ fn spelt(word: &str) -> String {
     match word.strip_suffix("isation") {
         Some(rest) if long => format!("{rest}ization"),
         _ => match word.strip_suffix("ise") {
-            Some(rest) if long && !word.ends_with("wise") && !word.ends_with("prise") => format!("{rest}ize"),
+            Some(rest) if long && !word.ends_with("wise") && !word.ends_with("prise") => {
+                format!("{rest}ize")
+            }
             _ => word.to_owned(),
         },
     }
@@ -177,7 +184,10 @@ fn spelt(word: &str) -> String {
 
 /// A number as it is compared: `1,000` is `1000`, `v3.12` is `3.12`, `15th` is `15`.
 fn number(lower: &str) -> Option<(String, Option<&'static str>)> {
-    let bare = lower.strip_prefix('v').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(lower);
+    let bare = lower
+        .strip_prefix('v')
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or(lower);
     let (bare, unit) = [("€", "eur"), ("$", "usd"), ("£", "gbp"), ("%", "percent")]
         .iter()
         .find(|(sign, _)| bare.contains(sign))
@@ -188,11 +198,17 @@ fn number(lower: &str) -> Option<(String, Option<&'static str>)> {
     if !bare.contains(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    let ordinal = ["st", "nd", "rd", "th"].iter().find_map(|ending| bare.strip_suffix(ending)).unwrap_or(&bare);
+    let ordinal = ["st", "nd", "rd", "th"]
+        .iter()
+        .find_map(|ending| bare.strip_suffix(ending))
+        .unwrap_or(&bare);
     // A comma between three digits each groups them; any other stands for a point.
     let groups: Vec<&str> = ordinal.split([',', '_', '\'']).collect();
-    let grouped =
-        groups.len() > 1 && groups.iter().skip(1).all(|group| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit()));
+    let grouped = groups.len() > 1
+        && groups
+            .iter()
+            .skip(1)
+            .all(|group| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit()));
     let plain = if grouped { groups.concat() } else { ordinal.replace(',', ".") };
     Some((plain.trim_start_matches('+').to_owned(), unit))
 }
@@ -207,16 +223,44 @@ fn tokens_from(text: &str, mut begins: bool) -> Vec<Token> {
     let mut found: Vec<Token> = Vec::new();
     let blank = |c: char| {
         c.is_whitespace()
-            || matches!(c, '—' | '–' | ';' | '|' | '(' | ')' | '[' | ']' | '"' | '“' | '”' | '„' | '«' | '»' | '`' | '/' | '=' | '*')
+            || matches!(
+                c,
+                '—' | '–'
+                    | ';'
+                    | '|'
+                    | '('
+                    | ')'
+                    | '['
+                    | ']'
+                    | '"'
+                    | '“'
+                    | '”'
+                    | '„'
+                    | '«'
+                    | '»'
+                    | '`'
+                    | '/'
+                    | '='
+                    | '*'
+            )
     };
     for raw in text.split(blank) {
         if found.len() >= MOST_WORDS {
             break;
         }
         let trimmed = raw
-            .trim_start_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '€' | '$' | '£' | '-' | '#'))
-            .trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#' | '€' | '$' | '£' | '%'));
-        let trimmed = if trimmed.contains(|c: char| c.is_alphanumeric() || matches!(c, '€' | '$' | '£')) { trimmed } else { "" };
+            .trim_start_matches(|c: char| {
+                !c.is_alphanumeric() && !matches!(c, '.' | '€' | '$' | '£' | '-' | '#')
+            })
+            .trim_end_matches(|c: char| {
+                !c.is_alphanumeric() && !matches!(c, '+' | '#' | '€' | '$' | '£' | '%')
+            });
+        let trimmed =
+            if trimmed.contains(|c: char| c.is_alphanumeric() || matches!(c, '€' | '$' | '£')) {
+                trimmed
+            } else {
+                ""
+            };
         let ends = raw.ends_with(['.', ':', '!', '?']);
         if trimmed.is_empty() {
             begins |= ends;
@@ -271,13 +315,15 @@ fn take(raw: &str, begins: bool, found: &mut Vec<Token>) {
     if rest.ends_with("not") {
         push("not".into(), "not".into(), "not", Class::Not, false, found);
     }
-    // `python_version` and `python-version` are two words; `e-mail` comes together again where words are joined.
+    // `python_version` and `python-version` are two words; `e-mail` comes together again where
+    // words are joined.
     let parts: Vec<&str> = first.split(['_', '-']).filter(|part| !part.is_empty()).collect();
     let capital = raw.starts_with(char::is_uppercase);
     let letters = raw.chars().filter(|c| c.is_alphabetic()).count();
     let shouted = letters >= 2 && raw.chars().filter(|c| c.is_alphabetic()).all(char::is_uppercase);
     let inner = raw.chars().skip(1).any(char::is_uppercase);
-    let name = (capital && !begins) || shouted || inner || first.contains(|c: char| c.is_ascii_digit());
+    let name =
+        (capital && !begins) || shouted || inner || first.contains(|c: char| c.is_ascii_digit());
     if parts.len() > 1 && parts.len() <= 6 {
         for part in parts {
             one(part, name, shouted, owner, found);
@@ -289,11 +335,21 @@ fn take(raw: &str, begins: bool, found: &mut Vec<Token>) {
 
 fn one(lower: &str, name: bool, shouted: bool, owner: bool, found: &mut Vec<Token>) {
     let bare = folded(lower);
-    if bare.is_empty() || (lower == "can" && found.last().is_some_and(|last| last.class == Class::Not && last.lower == "not")) {
+    if bare.is_empty()
+        || (lower == "can"
+            && found.last().is_some_and(|last| last.class == Class::Not && last.lower == "not"))
+    {
         return;
     }
     let mut push = |word: String, stem: String, class| {
-        found.push(Token { word, stem, lower: lower.to_owned(), class, name: name && class == Class::Telling, owner });
+        found.push(Token {
+            word,
+            stem,
+            lower: lower.to_owned(),
+            class,
+            name: name && class == Class::Telling,
+            owner,
+        });
     };
     if let Some((value, _)) = number(lower) {
         return push(value.clone(), value, Class::Number);
@@ -309,7 +365,8 @@ fn one(lower: &str, name: bool, shouted: bool, owner: bool, found: &mut Vec<Toke
         let day = format!("weekday {day}");
         return push(day.clone(), day, Class::Day);
     }
-    let relative = ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&lower);
+    let relative =
+        ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&lower);
     let month = days::is_month(lower) && (lower != "may" || name) && lower != "mar";
     if month || relative || ROMANCE_DAYS.contains(&bare.as_str()) {
         let day: String = if month { bare.chars().take(3).collect() } else { bare };
@@ -442,7 +499,10 @@ const QUALIFIERS: &[&str] = &[
 impl Reading {
     pub(crate) fn of(text: &str) -> Self {
         let lower = text.to_lowercase();
-        let joined = [" and ", " or ", " und ", " oder ", " et ", " ou ", " y ", " o ", ", ", " & ", " + ", "; ", " / "];
+        let joined = [
+            " and ", " or ", " und ", " oder ", " et ", " ou ", " y ", " o ", ", ", " & ", " + ",
+            "; ", " / ",
+        ];
         Self { several: joined.iter().any(|joint| lower.contains(joint)), ..Self::parted(text) }
     }
 
@@ -457,7 +517,12 @@ impl Reading {
             if let Some(reading) = reading {
                 return reading;
             }
-            return Self { tokens: tokens(&format!("{before} {after}")), key: None, value: Vec::new(), several: false };
+            return Self {
+                tokens: tokens(&format!("{before} {after}")),
+                key: None,
+                value: Vec::new(),
+                several: false,
+            };
         }
         Self::sentence(text)
     }
@@ -482,17 +547,26 @@ impl Reading {
 
     fn sentence(text: &str) -> Self {
         let all = tokens(text);
-        let (key, value) = frame(text).map_or((None, Vec::new()), |(key, value)| (Some(key), value));
+        let (key, value) =
+            frame(text).map_or((None, Vec::new()), |(key, value)| (Some(key), value));
         Self { tokens: all, key, value, several: false }
     }
 
     /// What says something, each word once.
     pub(crate) fn telling(&self) -> BTreeSet<&str> {
-        self.tokens.iter().filter(|token| token.is_telling()).map(|token| token.stem.as_str()).collect()
+        self.tokens
+            .iter()
+            .filter(|token| token.is_telling())
+            .map(|token| token.stem.as_str())
+            .collect()
     }
 
     pub(crate) fn numbers(&self) -> Vec<&str> {
-        self.tokens.iter().filter(|token| matches!(token.class, Class::Number | Class::Day)).map(|token| token.word.as_str()).collect()
+        self.tokens
+            .iter()
+            .filter(|token| matches!(token.class, Class::Number | Class::Day))
+            .map(|token| token.word.as_str())
+            .collect()
     }
 
     pub(crate) fn denies(&self) -> bool {
@@ -515,8 +589,8 @@ fn label(text: &str) -> Option<(&str, &str)> {
     let before = text[..at].trim();
     let long = before.split_whitespace().count() > MOST_KEY_WORDS;
     // "Meet at the station. Bring: ..." is no key.
-    let sentences =
-        before.contains(['.', '!', '?', ',', ';']) && before.split_whitespace().any(|word| word.ends_with(['.', '!', '?', ',', ';']));
+    let sentences = before.contains(['.', '!', '?', ',', ';'])
+        && before.split_whitespace().any(|word| word.ends_with(['.', '!', '?', ',', ';']));
     (!before.is_empty() && !long && !sentences).then(|| (before, text[at + length..].trim()))
 }
 
@@ -525,15 +599,25 @@ pub(crate) fn continued(fact: &str, more: &str) -> Option<String> {
     let ((key, _), (_, value)) = (label(fact.trim())?, label(more.trim())?);
     let last = folded(key.split_whitespace().next_back()?);
     let many = singular(&last) != last;
-    (many && !value.is_empty()).then(|| format!("{}, {value}", fact.trim().trim_end_matches(['.', ',', ';'])))
+    (many && !value.is_empty())
+        .then(|| format!("{}, {value}", fact.trim().trim_end_matches(['.', ',', ';'])))
 }
 
 /// Subject, verb and value of a sentence whose verb gives one value at a time.
 fn frame(text: &str) -> Option<(Key, Vec<Token>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let lower: Vec<String> =
-        words.iter().map(|word| word.to_lowercase().replace('’', "'").trim_matches(|c: char| !c.is_alphanumeric()).to_owned()).collect();
-    let skips = |word: &str| ["now", "jetzt", "nun", "currently", "maintenant", "ahora", "derzeit"].contains(&word);
+    let lower: Vec<String> = words
+        .iter()
+        .map(|word| {
+            word.to_lowercase()
+                .replace('’', "'")
+                .trim_matches(|c: char| !c.is_alphanumeric())
+                .to_owned()
+        })
+        .collect();
+    let skips = |word: &str| {
+        ["now", "jetzt", "nun", "currently", "maintenant", "ahora", "derzeit"].contains(&word)
+    };
     for at in 1..words.len().min(MOST_KEY_WORDS + 2) {
         for (phrase, verb) in VERBS {
             let mut next = at;
@@ -574,7 +658,9 @@ fn worth(value: &[Token]) -> Worth {
     let mut telling = value.iter().filter(|token| token.is_telling());
     match telling.next() {
         Some(token) if token.class == Class::Number => {
-            if telling.next().is_some_and(|next| next.class == Class::Day) || token.word.matches('-').count() == 2 {
+            if telling.next().is_some_and(|next| next.class == Class::Day)
+                || token.word.matches('-').count() == 2
+            {
                 Worth::Day
             } else {
                 Worth::Amount
@@ -591,9 +677,14 @@ impl Key {
     fn of(head: Head, words: &[Token], explicit: bool) -> Self {
         let whole: Vec<&str> = words.iter().map(|token| token.lower.as_str()).collect();
         let dropped = |token: &Token| {
-            let person = ["user", "users", "nutzer", "benutzer", "utilisateur", "usuario"].contains(&token.lower.as_str());
+            let person = ["user", "users", "nutzer", "benutzer", "utilisateur", "usuario"]
+                .contains(&token.lower.as_str());
             let in_keys = ["for", "fur", "pour", "para"].contains(&token.word.as_str());
-            if person && explicit && !token.owner && words.first().is_some_and(|first| first.lower == token.lower) {
+            if person
+                && explicit
+                && !token.owner
+                && words.first().is_some_and(|first| first.lower == token.lower)
+            {
                 // `User table` may be a table of users; `User timezone` is the person's.
                 return words.last().is_some_and(|last| PERSONAL.contains(&last.word.as_str()));
             }
@@ -601,31 +692,48 @@ impl Key {
         };
         let kept: Vec<&Token> = words.iter().filter(|token| !dropped(token)).collect();
         let of = words.iter().position(|token| {
-            ["of", "for", "de", "du", "des", "del", "der", "von", "für", "pour", "para", "d"].contains(&token.lower.as_str())
+            ["of", "for", "de", "du", "des", "del", "der", "von", "für", "pour", "para", "d"]
+                .contains(&token.lower.as_str())
         });
         let last = |tokens: &[Token]| {
-            tokens.iter().rev().find(|token| token.is_telling()).is_some_and(|token| ATTRIBUTES.contains(&token.word.as_str()))
+            tokens
+                .iter()
+                .rev()
+                .find(|token| token.is_telling())
+                .is_some_and(|token| ATTRIBUTES.contains(&token.word.as_str()))
         };
         let attribute = last(words) || of.is_some_and(|at| last(&words[..at]));
         const DEFINITE: &[&str] = &[
-            "the", "our", "my", "your", "their", "der", "die", "das", "unser", "unsere", "mein", "meine", "le", "la", "les", "l", "notre",
-            "mon", "ma", "el", "los", "las", "nuestro", "nuestra", "mi",
+            "the", "our", "my", "your", "their", "der", "die", "das", "unser", "unsere", "mein",
+            "meine", "le", "la", "les", "l", "notre", "mon", "ma", "el", "los", "las", "nuestro",
+            "nuestra", "mi",
         ];
-        let definite = words.iter().any(|token| token.owner || DEFINITE.contains(&token.lower.as_str()));
-        Self { head, words: kept.iter().map(|token| token.word.clone()).collect(), whole: whole.join(" "), definite, attribute }
+        let definite =
+            words.iter().any(|token| token.owner || DEFINITE.contains(&token.lower.as_str()));
+        Self {
+            head,
+            words: kept.iter().map(|token| token.word.clone()).collect(),
+            whole: whole.join(" "),
+            definite,
+            attribute,
+        }
     }
 
     /// Whether two keys have the same words.
     pub(crate) fn meets(&self, other: &Self) -> bool {
-        const DIRECTED: &[&str] =
-            &["from", "to", "before", "after", "over", "than", "per", "against", "nach", "vor", "entre", "between", "into"];
+        const DIRECTED: &[&str] = &[
+            "from", "to", "before", "after", "over", "than", "per", "against", "nach", "vor",
+            "entre", "between", "into",
+        ];
         if self.words.is_empty() || other.words.is_empty() {
             return self.words.is_empty() && other.words.is_empty();
         }
         if self.words == other.words || self.words.concat() == other.words.concat() {
             return true;
         }
-        if self.words.len() != other.words.len() || self.words.iter().any(|word| DIRECTED.contains(&word.as_str())) {
+        if self.words.len() != other.words.len()
+            || self.words.iter().any(|word| DIRECTED.contains(&word.as_str()))
+        {
             return false;
         }
         let sorted = |key: &Self| {
@@ -633,17 +741,23 @@ impl Key {
             words.sort();
             words
         };
-        sorted(self).iter().zip(sorted(other).iter()).all(|(one, other)| one == other || misspelt(one, other))
+        sorted(self)
+            .iter()
+            .zip(sorted(other).iter())
+            .all(|(one, other)| one == other || misspelt(one, other))
     }
 }
 
-/// Whether one is the other with a letter too many, too few or two changed about. Another letter in its place makes
-/// another word (`internal`, `interval`), as does a short one (`contact`, `contract`).
+/// Whether one is the other with a letter too many, too few or two changed about. Another letter in
+/// its place makes another word (`internal`, `interval`), as does a short one (`contact`,
+/// `contract`).
 pub(crate) fn misspelt(one: &str, other: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let ends = a.first() == b.first() && a.last() == b.last();
     let long = a.len().min(b.len()) >= 9 && a.iter().chain(&b).all(|c| c.is_alphabetic());
-    long && ends && strsim::osa_distance(one, other) == 1 && (a.len() != b.len() || strsim::levenshtein(one, other) == 2)
+    long && ends
+        && strsim::osa_distance(one, other) == 1
+        && (a.len() != b.len() || strsim::levenshtein(one, other) == 2)
 }
 
 /// How two keyed statements stand: whether the second gives what the first gives a value.
@@ -652,17 +766,24 @@ pub(crate) fn same_place(fact: &Reading, update: &Reading) -> bool {
     if !one.meets(other) {
         return false;
     }
-    let more = [fact, update].iter().any(|reading| reading.has(&["also", "auch", "aussi", "también", "another", "sometimes"]));
+    let more = [fact, update]
+        .iter()
+        .any(|reading| reading.has(&["also", "auch", "aussi", "también", "another", "sometimes"]));
     let qualified = || {
-        more || [fact, update]
-            .iter()
-            .any(|reading| reading.value.iter().any(|token| QUALIFIERS.contains(&token.lower.as_str()) || token.class == Class::Not))
+        more || [fact, update].iter().any(|reading| {
+            reading.value.iter().any(|token| {
+                QUALIFIERS.contains(&token.lower.as_str()) || token.class == Class::Not
+            })
+        })
     };
     let (was, is) = (worth(&fact.value), worth(&update.value));
     let measured = |worth| matches!(worth, Worth::Amount | Worth::Day);
     match (&one.head, &other.head) {
         (Head::Key, Head::Key) => true,
-        (Head::Verb(verb), Head::Verb(told)) => (verb == told || (*told == "move" && *verb == "live" && is == Worth::Name)) && !qualified(),
+        (Head::Verb(verb), Head::Verb(told)) => {
+            (verb == told || (*told == "move" && *verb == "live" && is == Worth::Name))
+                && !qualified()
+        }
         (Head::Key, Head::Verb("move")) => other.attribute && was == is && was != Worth::Other,
         (Head::Is, Head::Verb("move")) => was == is && measured(was) && !qualified(),
         (Head::Verb(_), _) | (_, Head::Verb(_)) => false,
@@ -670,8 +791,10 @@ pub(crate) fn same_place(fact: &Reading, update: &Reading) -> bool {
         // One of the two is a sentence.
         _ => {
             let attribute = one.attribute || other.attribute;
-            let definite = (one.definite || one.head == Head::Key) && (other.definite || other.head == Head::Key);
-            let changed = update.has(&["now", "jetzt", "nun", "maintenant", "désormais", "ahora", "changed"]);
+            let definite = (one.definite || one.head == Head::Key)
+                && (other.definite || other.head == Head::Key);
+            let changed =
+                update.has(&["now", "jetzt", "nun", "maintenant", "désormais", "ahora", "changed"]);
             let alike = was == is && (measured(was) || (was == Worth::Name && changed));
             // An amount or a day does not give way to a mere word.
             let keeps = !measured(was) || measured(is);

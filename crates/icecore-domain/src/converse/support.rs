@@ -1,8 +1,8 @@
 //! Whether an exchange says what an entry of a diff says (C8).
 //!
-//! The summariser is a stranger. What it claims stands only if the exchange has its numbers, its names and most of its
-//! telling words, and does not say the opposite. Measured by words, not by meaning: an entry in another language than the
-//! exchange is refused.
+//! The summariser is a stranger. What it claims stands only if the exchange has its numbers, its
+//! names and most of its telling words, and does not say the opposite. Measured by words, not by
+//! meaning: an entry in another language than the exchange is refused.
 
 use std::collections::BTreeSet;
 
@@ -39,8 +39,18 @@ const AVERSE: &[&str] = &[
     "prohibido", "free", "vegetarian", "vegan", "allergic", "but", "except", "unless", "no-go", "nur",
 ];
 /// What says that something was settled.
-const SETTLED: &[&str] =
-    &["decided", "decision", "chose", "agreed", "settled", "confirmed", "entschieden", "beschlossen", "décidé", "decidió"];
+const SETTLED: &[&str] = &[
+    "decided",
+    "decision",
+    "chose",
+    "agreed",
+    "settled",
+    "confirmed",
+    "entschieden",
+    "beschlossen",
+    "décidé",
+    "decidió",
+];
 
 /// Words that take something back or end it, beside those that say that something changed.
 #[rustfmt::skip]
@@ -79,7 +89,8 @@ const GENERIC: &[&str] = &[
 const RULE_NAMES: &[&str] = &[
     "rule", "ban", "constraint", "restriction", "instruction", "requirement", "regel", "verbot", "vorgabe", "einschränkung", "anweisung",
 ];
-/// What is done to a rule that is taken back, or to what a rule demands. Denied, it confirms the rule.
+/// What is done to a rule that is taken back, or to what a rule demands. Denied, it confirms the
+/// rule.
 #[rustfmt::skip]
 const REVOKES: &[&str] = &[
     "forget", "drop", "dropped", "remove", "removed", "delete", "cancel", "cancelled", "canceled", "scrap", "scrapped", "ignore", "skip",
@@ -102,12 +113,35 @@ const UNBANS: &[&str] = &[
     "need to avoid", "have to avoid", "need not avoid", "nicht mehr verboten", "nicht verboten", "nicht mehr untersagt", "nicht mehr vermeiden",
 ];
 /// Words that allow, said of a thing: `recursion is fine`.
-const GRANTS: &[&str] = &["allowed", "okay", "ok", "fine", "permitted", "acceptable", "erlaubt", "in ordnung", "zulässig"];
+const GRANTS: &[&str] = &[
+    "allowed",
+    "okay",
+    "ok",
+    "fine",
+    "permitted",
+    "acceptable",
+    "erlaubt",
+    "in ordnung",
+    "zulässig",
+];
 /// Words that allow, said to somebody: `you may use recursion`.
-const MODALS: &[&str] =
-    &["may", "can", "are free to", "feel free to", "allow", "darfst", "dürfen", "darf", "kannst", "können", "dürft", "könnt"];
+const MODALS: &[&str] = &[
+    "may",
+    "can",
+    "are free to",
+    "feel free to",
+    "allow",
+    "darfst",
+    "dürfen",
+    "darf",
+    "kannst",
+    "können",
+    "dürft",
+    "könnt",
+];
 /// To whom they are said, or that they are said of a thing to be done.
-const ADDRESSED: &[&str] = &["you", "we", "free", "be", "i", "du", "ihr", "sie", "wir", "man", "werden"];
+const ADDRESSED: &[&str] =
+    &["you", "we", "free", "be", "i", "du", "ihr", "sie", "wir", "man", "werden"];
 /// How a question begins, with or without its mark.
 #[rustfmt::skip]
 const QUESTIONS: &[&str] = &[
@@ -115,9 +149,11 @@ const QUESTIONS: &[&str] = &[
     "who", "which", "kannst", "können", "darf", "darfst", "dürfen", "soll", "sollen", "ist", "sind", "was", "warum", "wie", "wo", "wer",
 ];
 /// What makes a statement depend on something.
-const CONDITIONS: &[&str] = &["if", "whether", "unless", "when", "only", "wenn", "falls", "ob", "nur"];
+const CONDITIONS: &[&str] =
+    &["if", "whether", "unless", "when", "only", "wenn", "falls", "ob", "nur"];
 /// What puts one thing in the place of another, which follows.
-const IN_PLACE_OF: &[&str] = &["instead of", "rather than", "in place of", "statt", "anstatt", "anstelle von"];
+const IN_PLACE_OF: &[&str] =
+    &["instead of", "rather than", "in place of", "statt", "anstatt", "anstelle von"];
 
 /// A rule as the person's words are held against it.
 struct Rule {
@@ -129,15 +165,20 @@ struct Rule {
 
 impl Rule {
     fn of(text: &str) -> Self {
-        const TURNS: &[&str] = &["only", "nur", "but", "instead", "rather", "over", "free", "statt"];
+        const TURNS: &[&str] =
+            &["only", "nur", "but", "instead", "rather", "over", "free", "statt"];
         let mut own: Vec<Token> = reading::tokens(text);
         let forbids = own.iter().any(|token| {
             let word = token.lower.as_str();
             token.class == Class::Not || (AVERSE.contains(&word) && !TURNS.contains(&word))
         });
-        own.retain(|token| matches!(token.class, Class::Telling | Class::Number | Class::Day) && !REPORTER.contains(&token.lower.as_str()));
+        own.retain(|token| {
+            matches!(token.class, Class::Telling | Class::Number | Class::Day)
+                && !REPORTER.contains(&token.lower.as_str())
+        });
         let distinct: Vec<Token> = own.iter().filter(|token| !is_generic(token)).cloned().collect();
-        // What one of two words cannot tell, the other may: `Always answer in German` is about answers, too.
+        // What one of two words cannot tell, the other may: `Always answer in German` is about
+        // answers, too.
         Self { own: if distinct.is_empty() { own } else { distinct }, forbids }
     }
 
@@ -146,55 +187,86 @@ impl Rule {
         self.own.iter().any(|own| own.stem == token.stem || clause.has(own))
     }
 
-    /// Whether a clause is about this rule: it has at least half of its words, or all if these are one or two.
+    /// Whether a clause is about this rule: it has at least half of its words, or all if these are
+    /// one or two.
     fn is_in(&self, clause: &Clause) -> bool {
         let there = self.own.iter().filter(|token| clause.has_any(token)).count();
-        there > 0 && if self.own.len() <= 2 { there == self.own.len() } else { there * 2 >= self.own.len() }
+        there > 0
+            && if self.own.len() <= 2 {
+                there == self.own.len()
+            } else {
+                there * 2 >= self.own.len()
+            }
     }
 
-    /// Whether a clause that is about this rule takes it back. `now`, `can` or `again` beside a word of the rule say nothing: the
-    /// clause must be about nothing else. What a rule forbids is stopped, removed and replaced in obedience to it.
+    /// Whether a clause that is about this rule takes it back. `now`, `can` or `again` beside a
+    /// word of the rule say nothing: the clause must be about nothing else. What a rule forbids is
+    /// stopped, removed and replaced in obedience to it.
     fn is_withdrawn_by(&self, part: &str, clause: &Clause) -> bool {
         let words = flat(part);
         if clause.asks || starts(&words, QUESTIONS).is_some() || has(&words, CONDITIONS) {
             return false;
         }
-        let is_revoked =
-            REVOKES.iter().filter_map(|word| find(&words, word)).any(|at| !has(&words[..at], DENIALS) && !has(&words, &["nicht", "nie"]));
-        if has(&words, RULE_NAMES) || words.split(' ').any(|word| word.ends_with("regel") || word.ends_with("verbot")) {
+        let is_revoked = REVOKES
+            .iter()
+            .filter_map(|word| find(&words, word))
+            .any(|at| !has(&words[..at], DENIALS) && !has(&words, &["nicht", "nie"]));
+        if has(&words, RULE_NAMES)
+            || words.split(' ').any(|word| word.ends_with("regel") || word.ends_with("verbot"))
+        {
             return is_revoked || has(&words, EXPIRES);
         }
         let (foreign_before, foreign) = self.foreign_words(part);
         if self.forbids {
             let is_granted = !clause.denies && has(&words, GRANTS) && !foreign_before;
             let may = !clause.denies && has(&words, MODALS) && has(&words, ADDRESSED) && !foreign;
-            let is_forgotten = is_revoked && has(&words, &["i said", "my mind", "was ich gesagt", "meine meinung"]);
+            let is_forgotten = is_revoked
+                && has(&words, &["i said", "my mind", "was ich gesagt", "meine meinung"]);
             return is_granted || may || is_forgotten || has(&words, UNBANS);
         }
-        let begins_denied = starts(&words, &["do not", "please do not", "bitte keine", "bitte kein", "keine", "kein"]).is_some();
-        let is_replaced = IN_PLACE_OF.iter().filter_map(|phrase| find(&words, phrase)).any(|at| self.is_in(&Clause::of([&words[at..]])));
-        is_replaced || (!foreign_before && (is_revoked || has(&words, EXPIRES))) || (begins_denied && !foreign && !has(&words, REVOKES))
+        let begins_denied = starts(
+            &words,
+            &["do not", "please do not", "bitte keine", "bitte kein", "keine", "kein"],
+        )
+        .is_some();
+        let is_replaced = IN_PLACE_OF
+            .iter()
+            .filter_map(|phrase| find(&words, phrase))
+            .any(|at| self.is_in(&Clause::of([&words[at..]])));
+        is_replaced
+            || (!foreign_before && (is_revoked || has(&words, EXPIRES)))
+            || (begins_denied && !foreign && !has(&words, REVOKES))
     }
 
-    /// Whether a clause speaks of something else before the last word that matters here, and at all.
+    /// Whether a clause speaks of something else before the last word that matters here, and at
+    /// all.
     fn foreign_words(&self, part: &str) -> (bool, bool) {
         let phrases = [ALLOWS, GRANTS, MODALS, REVOKES, EXPIRES].concat();
         // What obeys a rule that forbids is no word of withdrawal.
         let marks: BTreeSet<&str> = phrases.iter().flat_map(|phrase| phrase.split(' ')).collect();
-        let is_mark = |word: &str| marks.contains(word) && !(self.forbids && REVOKES.contains(&word));
+        let is_mark =
+            |word: &str| marks.contains(word) && !(self.forbids && REVOKES.contains(&word));
         let tokens = reading::tokens(part);
         let is_foreign = |token: &Token| {
             let word = token.lower.as_str();
             let is_said = REPORTER.contains(&word) && !AVERSE.contains(&word);
-            token.class == Class::Telling && !self.is_own(token) && !is_said && !is_generic(token) && !is_mark(word)
+            token.class == Class::Telling
+                && !self.is_own(token)
+                && !is_said
+                && !is_generic(token)
+                && !is_mark(word)
         };
-        let ends_at = tokens.iter().rposition(|token| self.is_own(token) || GRANTS.contains(&token.lower.as_str())).unwrap_or(0);
+        let ends_at = tokens
+            .iter()
+            .rposition(|token| self.is_own(token) || GRANTS.contains(&token.lower.as_str()))
+            .unwrap_or(0);
         (tokens[..ends_at].iter().any(is_foreign), tokens.iter().any(is_foreign))
     }
 }
 
 /// Words that deny what follows them.
-const DENIALS: &[&str] = &["not", "never", "no", "nobody", "cannot", "nicht", "nie", "niemals", "kein", "keine"];
+const DENIALS: &[&str] =
+    &["not", "never", "no", "nobody", "cannot", "nicht", "nie", "niemals", "kein", "keine"];
 
 fn is_generic(token: &Token) -> bool {
     GENERIC.contains(&token.lower.as_str())
@@ -217,12 +289,15 @@ fn unsupported_withdrawal(rule: &str, asked: &str) -> Option<String> {
     Some(format!("the person does not {what}"))
 }
 
-/// Why a rule may not be given other words, or nothing if the person's own words take it back or state the new ones: a clause
-/// that is no question has the words of the new rule, and says that it holds from now on or always.
+/// Why a rule may not be given other words, or nothing if the person's own words take it back or
+/// state the new ones: a clause that is no question has the words of the new rule, and says that it
+/// holds from now on or always.
 pub fn unsupported_replacement(rule: &str, new: &str, asked: &str) -> Option<String> {
     let why = unsupported_withdrawal(rule, asked)?;
     // Another value on the list of a rule takes nothing from it.
-    let more = new.strip_prefix(rule.trim().trim_end_matches(['.', ',', ';'])).and_then(|more| more.strip_prefix(", "));
+    let more = new
+        .strip_prefix(rule.trim().trim_end_matches(['.', ',', ';']))
+        .and_then(|more| more.strip_prefix(", "));
     if let Some(more) = more.filter(|_| reading::continued(rule, new).is_some()) {
         return unsupported(more, &[asked]);
     }
@@ -230,12 +305,26 @@ pub fn unsupported_replacement(rule: &str, new: &str, asked: &str) -> Option<Str
         return Some(why);
     }
     let stated = Rule { own: telling_of(new), forbids: false };
-    const FROM_NOW: &[&str] =
-        &["from now on", "always", "never", "instead of", "in future", "ab sofort", "ab jetzt", "immer", "nie", "niemals", "künftig"];
+    const FROM_NOW: &[&str] = &[
+        "from now on",
+        "always",
+        "never",
+        "instead of",
+        "in future",
+        "ab sofort",
+        "ab jetzt",
+        "immer",
+        "nie",
+        "niemals",
+        "künftig",
+    ];
     let sentences = sentences(asked);
     let is_stated = sentences.iter().flat_map(|sentence| parts(sentence)).any(|part| {
         let (clause, words) = (Clause::of([part]), flat(part));
-        let says_all = stated.own.iter().all(|token| !(token.name || token.class != Class::Telling) || clause.has_any(token));
+        let says_all = stated
+            .own
+            .iter()
+            .all(|token| !(token.name || token.class != Class::Telling) || clause.has_any(token));
         let asks = clause.asks || starts(&words, QUESTIONS).is_some() || has(&words, CONDITIONS);
         !asks && says_all && stated.is_in(&clause) && has(&words, FROM_NOW)
     });
@@ -253,15 +342,22 @@ fn telling_of(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Why the exchange does not say that a fact holds no longer, or nothing if it does: a clause that is no question must
-/// speak of the fact and say that something changed or ended, or deny what the fact affirms. A rule is the person's own:
-/// only what the person said counts against it.
-pub fn unsupported_removal(fact: &str, is_rule: bool, asked: &str, replied: &str) -> Option<String> {
+/// Why the exchange does not say that a fact holds no longer, or nothing if it does: a clause that
+/// is no question must speak of the fact and say that something changed or ended, or deny what the
+/// fact affirms. A rule is the person's own: only what the person said counts against it.
+pub fn unsupported_removal(
+    fact: &str,
+    is_rule: bool,
+    asked: &str,
+    replied: &str,
+) -> Option<String> {
     if is_rule {
         return unsupported_withdrawal(fact, asked);
     }
     let own = telling_of(fact);
-    let denies = reading::tokens(fact).iter().any(|token| token.class == Class::Not || AVERSE.contains(&token.lower.as_str()));
+    let denies = reading::tokens(fact)
+        .iter()
+        .any(|token| token.class == Class::Not || AVERSE.contains(&token.lower.as_str()));
     let takes_back = |part: &str, clause: &Clause| {
         let words = flat(part);
         if says_changed(&words) || has(&words, ENDS) {
@@ -282,14 +378,20 @@ pub fn unsupported_removal(fact: &str, is_rule: bool, asked: &str, replied: &str
             return None;
         }
     }
-    Some(format!("the exchange does not {}", if is_named { "say that it no longer holds" } else { "speak of it" }))
+    Some(format!(
+        "the exchange does not {}",
+        if is_named { "say that it no longer holds" } else { "speak of it" }
+    ))
 }
 
 /// A text in pieces that can be read whole; the point of `2. April` ends none.
 fn sentences(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in lines(text) {
-        let is_ordinal = |last: &&mut String| last.strip_suffix(". ").is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()));
+        let is_ordinal = |last: &&mut String| {
+            last.strip_suffix(". ")
+                .is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()))
+        };
         match found.last_mut().filter(is_ordinal) {
             Some(last) => last.push_str(line),
             None => found.push(line.to_owned()),
@@ -301,14 +403,18 @@ fn sentences(text: &str) -> Vec<String> {
 /// The parts of a sentence that say something of their own.
 fn parts(line: &str) -> Vec<&str> {
     let marks = line.split([',', ':', '(', ')', '–', '—']);
-    let joined = marks.flat_map(|part| part.split(" but ")).flat_map(|part| part.split(" aber ")).flat_map(|part| part.split(" sondern "));
+    let joined = marks
+        .flat_map(|part| part.split(" but "))
+        .flat_map(|part| part.split(" aber "))
+        .flat_map(|part| part.split(" sondern "));
     joined.filter(|part| !part.trim().is_empty()).collect()
 }
 
 /// Why the exchange does not say this, or nothing if it does.
 pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     let tokens = reading::tokens(entry);
-    let telling = |token: &&Token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str());
+    let telling =
+        |token: &&Token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str());
     if !tokens.iter().any(|token| token.class != Class::Filler) {
         return Some("it says nothing".into());
     }
@@ -319,7 +425,9 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
         let known = match token.class {
             Class::Number => all.has_number(&token.word),
             Class::Day => all.stems.contains(&token.stem) || all.has_date_of(&token.word),
-            Class::Telling if token.name && !REPORTER.contains(&token.lower.as_str()) => all.has(token),
+            Class::Telling if token.name && !REPORTER.contains(&token.lower.as_str()) => {
+                all.has(token)
+            }
             _ => true,
         };
         if !known && !missing.contains(&token.lower) {
@@ -336,15 +444,23 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     let wanted: Vec<&Token> = tokens.iter().filter(telling).collect();
     let together = |at: usize| -> bool {
         let joined = |one: Option<&&Token>, other: Option<&&Token>| matches!((one, other), (Some(one), Some(other)) if all.words.contains(&format!("{}{}", one.word, other.word)));
-        joined(wanted.get(at), wanted.get(at + 1)) || at.checked_sub(1).is_some_and(|before| joined(wanted.get(before), wanted.get(at)))
+        joined(wanted.get(at), wanted.get(at + 1))
+            || at.checked_sub(1).is_some_and(|before| joined(wanted.get(before), wanted.get(at)))
     };
-    let there = wanted.iter().enumerate().filter(|(at, token)| all.has(token) || together(*at)).count();
+    let there =
+        wanted.iter().enumerate().filter(|(at, token)| all.has(token) || together(*at)).count();
     if there * 100 < wanted.len() * SUPPORTED_PERCENT && !labelled(entry, &all) {
-        return Some(format!("only {there} of its {} telling words are in the exchange", wanted.len()));
+        return Some(format!(
+            "only {there} of its {} telling words are in the exchange",
+            wanted.len()
+        ));
     }
     // A preference or a decision with no words of its own is the reporter's alone.
-    if wanted.is_empty() && !tokens.iter().any(|token| matches!(token.class, Class::Number | Class::Day)) {
-        let own: Vec<&Token> = tokens.iter().filter(|token| token.class == Class::Telling).collect();
+    if wanted.is_empty()
+        && !tokens.iter().any(|token| matches!(token.class, Class::Number | Class::Day))
+    {
+        let own: Vec<&Token> =
+            tokens.iter().filter(|token| token.class == Class::Telling).collect();
         if !own.is_empty() && !own.iter().any(|token| all.has(token)) {
             return Some("none of its words are in the exchange".into());
         }
@@ -352,13 +468,17 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     polarity(&tokens, &wanted, &said)
 }
 
-/// Whether only the label is the summariser's: `Database: Postgres` where somebody spoke of Postgres. A number under
-/// another label would be another claim.
+/// Whether only the label is the summariser's: `Database: Postgres` where somebody spoke of
+/// Postgres. A number under another label would be another claim.
 fn labelled(entry: &str, all: &Clause) -> bool {
     let reading = Reading::of(entry);
-    let label = reading.key.as_ref().is_some_and(|key| key.head == Head::Key && key.words.len() <= 2);
-    let value: Vec<&Token> = reading.value.iter().filter(|token| token.class != Class::Filler).collect();
-    label && !value.is_empty() && value.iter().all(|token| token.class == Class::Telling && all.has(token))
+    let label =
+        reading.key.as_ref().is_some_and(|key| key.head == Head::Key && key.words.len() <= 2);
+    let value: Vec<&Token> =
+        reading.value.iter().filter(|token| token.class != Class::Filler).collect();
+    label
+        && !value.is_empty()
+        && value.iter().all(|token| token.class == Class::Telling && all.has(token))
 }
 
 /// Whether the clauses that speak of the same things say the opposite, or only ask.
@@ -383,14 +503,16 @@ fn polarity(tokens: &[Token], wanted: &[&Token], said: &[Clause]) -> Option<Stri
 
 /// A name that begins the entry; its capital alone tells nothing there.
 fn first_name<'a>(entry: &str, tokens: &'a [Token]) -> Option<&'a Token> {
-    let first = tokens.first().filter(|token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str()))?;
+    let first = tokens.first().filter(|token| {
+        token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str())
+    })?;
     let raw = entry.split_whitespace().next()?;
     if raw.ends_with(':') || !raw.starts_with(char::is_uppercase) {
         return None;
     }
     const ACTS: &[&str] = &[
-        "is", "was", "has", "will", "must", "can", "lives", "works", "likes", "prefers", "wants", "owns", "said", "ist", "hat", "wohnt",
-        "arbeitet", "est", "habite", "es", "vive", "tiene",
+        "is", "was", "has", "will", "must", "can", "lives", "works", "likes", "prefers", "wants",
+        "owns", "said", "ist", "hat", "wohnt", "arbeitet", "est", "habite", "es", "vive", "tiene",
     ];
     let next = tokens.get(1)?;
     (first.owner || ACTS.contains(&next.lower.as_str())).then_some(first)
@@ -409,8 +531,14 @@ struct Clause {
 
 impl Clause {
     fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut clause =
-            Self { stems: BTreeSet::new(), words: BTreeSet::new(), joined: " ".into(), denies: false, averse: false, asks: false };
+        let mut clause = Self {
+            stems: BTreeSet::new(),
+            words: BTreeSet::new(),
+            joined: " ".into(),
+            denies: false,
+            averse: false,
+            asks: false,
+        };
         for text in texts {
             clause.asks |= text.trim_end().ends_with('?');
             for token in reading::tokens(text) {
@@ -430,14 +558,22 @@ impl Clause {
             return true;
         }
         let long = token.stem.chars().count();
-        // "recursion" and "recursive", "deploys" and "deployment": the same beginning is the same word.
+        // "recursion" and "recursive", "deploys" and "deployment": the same beginning is the same
+        // word.
         let kin = long >= 5
             && !token.name
             && self.stems.iter().any(|stem| {
-                let shared = stem.chars().zip(token.stem.chars()).take_while(|(one, other)| one == other).count();
-                shared >= 5 && shared * 10 >= long.min(stem.chars().count()) * 8 && shared * 10 >= long * 6
+                let shared = stem
+                    .chars()
+                    .zip(token.stem.chars())
+                    .take_while(|(one, other)| one == other)
+                    .count();
+                shared >= 5
+                    && shared * 10 >= long.min(stem.chars().count()) * 8
+                    && shared * 10 >= long * 6
             });
-        kin || (long >= 5 && self.joined.contains(&token.word)) || self.stems.iter().any(|stem| reading::misspelt(stem, &token.stem))
+        kin || (long >= 5 && self.joined.contains(&token.word))
+            || self.stems.iter().any(|stem| reading::misspelt(stem, &token.stem))
     }
 
     fn has_any(&self, token: &Token) -> bool {
@@ -454,7 +590,9 @@ impl Clause {
         };
         // "3 May" is said by "2026-05-03".
         let day = |word: &String| {
-            word.parse::<jiff::civil::Date>().is_ok_and(|date| date.day().to_string() == number || date.year().to_string() == number)
+            word.parse::<jiff::civil::Date>().is_ok_and(|date| {
+                date.day().to_string() == number || date.year().to_string() == number
+            })
         };
         if self.words.iter().any(|word| same(word) || day(word)) {
             return true;
@@ -463,19 +601,32 @@ impl Clause {
         let thousands = |text: &str| text.strip_suffix('k').map(|bare| format!("{bare}000"));
         let grouped = |text: &str| {
             let groups: Vec<&str> = text.split('.').collect();
-            let whole =
-                groups.len() > 1 && groups.iter().skip(1).all(|group| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit()));
+            let whole = groups.len() > 1
+                && groups.iter().skip(1).all(|group| {
+                    group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit())
+                });
             whole.then(|| groups.concat())
         };
-        let forms = |text: &str| [thousands(text), grouped(text)].into_iter().flatten().collect::<Vec<_>>();
+        let forms =
+            |text: &str| [thousands(text), grouped(text)].into_iter().flatten().collect::<Vec<_>>();
         let mine = forms(number);
-        if self.words.iter().any(|word| mine.contains(word) || forms(word).iter().any(|form| form == number || mine.contains(form))) {
+        if self.words.iter().any(|word| {
+            mine.contains(word)
+                || forms(word).iter().any(|form| form == number || mine.contains(form))
+        }) {
             return true;
         }
         match number.parse::<jiff::civil::Date>() {
             Ok(day) => {
-                let month = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-                let month = usize::try_from(day.month() - 1).ok().and_then(|at| month.get(at)).copied().unwrap_or_default();
+                let month = [
+                    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov",
+                    "dec",
+                ];
+                let month = usize::try_from(day.month() - 1)
+                    .ok()
+                    .and_then(|at| month.get(at))
+                    .copied()
+                    .unwrap_or_default();
                 self.words.contains(&day.day().to_string()) && self.words.contains(month)
             }
             Err(_) => false,
@@ -484,7 +635,8 @@ impl Clause {
 
     /// Whether a month is named by a date in digits.
     fn has_date_of(&self, month: &str) -> bool {
-        let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+        let months =
+            ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
         let Some(at) = months.iter().position(|known| *known == month) else { return false };
         self.words
             .iter()
@@ -495,7 +647,10 @@ impl Clause {
 
 /// A text in pieces that can be read whole.
 fn lines(text: &str) -> Vec<&str> {
-    text.split_inclusive(['\n', '!', '?', ';']).flat_map(|line| line.split_inclusive(". ")).filter(|line| !line.trim().is_empty()).collect()
+    text.split_inclusive(['\n', '!', '?', ';'])
+        .flat_map(|line| line.split_inclusive(". "))
+        .filter(|line| !line.trim().is_empty())
+        .collect()
 }
 
 fn clauses(text: &str) -> Vec<Clause> {
@@ -604,8 +759,14 @@ mod tests {
         let wrong: Vec<String> = rows
             .iter()
             .filter_map(|(fact, asked, replied)| {
-                let why = unsupported_removal(fact, crate::converse::truth::is_hard(fact), asked, replied);
-                (why.is_none() != supported).then(|| format!("{fact} / {asked} / {replied}: {why:?}"))
+                let why = unsupported_removal(
+                    fact,
+                    crate::converse::truth::is_hard(fact),
+                    asked,
+                    replied,
+                );
+                (why.is_none() != supported)
+                    .then(|| format!("{fact} / {asked} / {replied}: {why:?}"))
             })
             .collect();
         assert!(wrong.is_empty(), "should be supported: {supported}\n{}", wrong.join("\n"));

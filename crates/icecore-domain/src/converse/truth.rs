@@ -1,8 +1,10 @@
-//! The base truth of a conversation: the facts that hold in it, and how a diff changes them (C1, C5, C9, C10, C14).
+//! The base truth of a conversation: the facts that hold in it, and how a diff changes them (C1,
+//! C5, C9, C10, C14).
 //!
-//! It is a view over the ledger, never a file of its own: a fact is an active statement whose scope is the conversation. A
-//! diff is somebody's proposal. It is read with patience, applied remove, update, add, and whatever was not done as it was
-//! asked is told. A hard exception goes only if it is named.
+//! It is a view over the ledger, never a file of its own: a fact is an active statement whose scope
+//! is the conversation. A diff is somebody's proposal. It is read with patience, applied remove,
+//! update, add, and whatever was not done as it was asked is told. A hard exception goes only if it
+//! is named.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -57,8 +59,8 @@ impl AsRef<str> for Fact {
     }
 }
 
-/// The facts of a conversation: hard exceptions first, then in the order in which they were first established. What
-/// replaces another keeps its place.
+/// The facts of a conversation: hard exceptions first, then in the order in which they were first
+/// established. What replaces another keeps its place.
 pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
     let mut places: HashMap<EventId, usize> = HashMap::new();
     let mut found: Vec<(usize, Fact)> = Vec::new();
@@ -68,12 +70,19 @@ pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
         if !own || !event.is_statement() || event.content == crate::forget::FORGOTTEN {
             continue;
         }
-        let place = event.supersedes.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at);
+        let place =
+            event.supersedes.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at);
         places.insert(event.id, place);
         // A stranger's words are shown nowhere before somebody confirmed them.
         if entry.standing.is_active() && !entry.is_quarantined() {
             let hard = event.tags.iter().any(|tag| tag == HARD) || is_hard(&event.content);
-            let fact = Fact { id: event.id, text: event.content.clone(), hard, since: event.ts, turn: event.field(TURN) };
+            let fact = Fact {
+                id: event.id,
+                text: event.content.clone(),
+                hard,
+                since: event.ts,
+                turn: event.field(TURN),
+            };
             found.push((place, fact));
         }
     }
@@ -84,11 +93,13 @@ pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
 /// The field with the turns whose facts were merged into one.
 pub const MERGED: &str = "merged_turns";
 
-/// The facts of a conversation as these turns have them: what other turns added, changed or removed does not count.
+/// The facts of a conversation as these turns have them: what other turns added, changed or removed
+/// does not count.
 pub fn facts_of(ledger: &Ledger, conversation: &str, path: &Turns) -> Vec<Fact> {
     let is_shown = |event: &Event| {
         let merged: Vec<u64> = event.field(MERGED).unwrap_or_default();
-        event.field(TURN).is_none_or(|turn| path.contains(turn)) && merged.into_iter().all(|turn| path.contains(turn))
+        event.field(TURN).is_none_or(|turn| path.contains(turn))
+            && merged.into_iter().all(|turn| path.contains(turn))
     };
     let shown = ledger.entries().iter().map(|entry| &entry.event).filter(|event| is_shown(event));
     facts(&Ledger::of(shown.cloned()), conversation)
@@ -137,8 +148,8 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Reads what a model answered: unknown fields do not matter, `null` is an empty list, a single text a list of one, and
-    /// what is no text is left out and told.
+    /// Reads what a model answered: unknown fields do not matter, `null` is an empty list, a single
+    /// text a list of one, and what is no text is left out and told.
     pub fn read(value: &Value) -> Self {
         let mut diff = Self::default();
         let mut notes = Vec::new();
@@ -146,7 +157,9 @@ impl Diff {
             match value.get(name) {
                 None | Some(Value::Null) => Vec::new(),
                 Some(Value::String(text)) => vec![text.clone()],
-                Some(Value::Array(all)) => all.iter().filter_map(|one| entry(name, one, &mut notes)).collect(),
+                Some(Value::Array(all)) => {
+                    all.iter().filter_map(|one| entry(name, one, &mut notes)).collect()
+                }
                 Some(_) => {
                     notes.push(format!("`{name}` is no list and was left out"));
                     Vec::new()
@@ -176,7 +189,10 @@ fn entry(name: &str, value: &Value, notes: &mut Vec<String>) -> Option<String> {
         }
         other => {
             // Some models write {"fact": "..."}; what it means is plain.
-            if let Some(text) = ["fact", "text", "value", "content"].iter().find_map(|field| other.get(field)?.as_str()) {
+            if let Some(text) = ["fact", "text", "value", "content"]
+                .iter()
+                .find_map(|field| other.get(field)?.as_str())
+            {
                 notes.push(format!("an object in `{name}` was read as its text"));
                 return Some(text.to_owned());
             }
@@ -229,16 +245,20 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Without what later turns have overtaken: a turn that is remembered late does not overrule what was said since.
+    /// Without what later turns have overtaken: a turn that is remembered late does not overrule
+    /// what was said since.
     pub fn as_of(mut self, facts: &[Fact], turn: u64) -> Self {
         let later = |change: &Change| match change {
             Change::Add { .. } => None,
-            Change::Remove { id } | Change::Replace { id, .. } => {
-                facts.iter().find(|fact| fact.id == *id && fact.turn.is_some_and(|said| said > turn))
-            }
+            Change::Remove { id } | Change::Replace { id, .. } => facts
+                .iter()
+                .find(|fact| fact.id == *id && fact.turn.is_some_and(|said| said > turn)),
         };
         for fact in self.changes.iter().filter_map(later) {
-            self.notes.push(format!("a later turn has it otherwise, so this stays: {}", budget::shortened(&fact.text, 120)));
+            self.notes.push(format!(
+                "a later turn has it otherwise, so this stays: {}",
+                budget::shortened(&fact.text, 120)
+            ));
         }
         self.changes.retain(|change| later(change).is_none());
         self
@@ -246,8 +266,8 @@ impl Applied {
 }
 
 impl Applied {
-    /// Takes out the removals that the exchange does not support and the other words for a hard exception that the person's own
-    /// words do not support, and says which and why.
+    /// Takes out the removals that the exchange does not support and the other words for a hard
+    /// exception that the person's own words do not support, and says which and why.
     pub fn refuse_removals(&mut self, facts: &[Fact], asked: &str, replied: &str) -> Vec<String> {
         let mut refused = Vec::new();
         let shown = |text: &str| budget::shortened(&plain::one_line(text), 120);
@@ -259,9 +279,10 @@ impl Applied {
                     support::unsupported_replacement(&fact.text, text, asked),
                     format!("replace \"{}\" by \"{}\"", shown(&fact.text), shown(text)),
                 ),
-                Change::Remove { .. } => {
-                    (support::unsupported_removal(&fact.text, fact.hard, asked, replied), format!("remove \"{}\"", shown(&fact.text)))
-                }
+                Change::Remove { .. } => (
+                    support::unsupported_removal(&fact.text, fact.hard, asked, replied),
+                    format!("remove \"{}\"", shown(&fact.text)),
+                ),
                 _ => return true,
             };
             refused.extend(why.as_ref().map(|why| format!("{what}: {why}")));
@@ -288,7 +309,13 @@ struct Work {
 
 /// Applies a diff: remove, then update, then add.
 pub fn apply(facts: &[Fact], diff: &Diff) -> Applied {
-    let slot = |fact: &Fact| Slot { id: Some(fact.id), was: fact.text.clone(), text: fact.text.clone(), hard: fact.hard, gone: false };
+    let slot = |fact: &Fact| Slot {
+        id: Some(fact.id),
+        was: fact.text.clone(),
+        text: fact.text.clone(),
+        hard: fact.hard,
+        gone: false,
+    };
     let mut work = Work { slots: facts.iter().map(slot).collect(), notes: diff.notes.clone() };
     let mut room = MAX_ENTRIES;
     let removals = bounded("remove", &diff.remove, &mut room, &mut work.notes);
@@ -307,11 +334,19 @@ pub fn apply(facts: &[Fact], diff: &Diff) -> Applied {
 }
 
 /// The entries that are looked at, clean and short.
-fn bounded(list: &str, entries: &[String], room: &mut usize, notes: &mut Vec<String>) -> Vec<String> {
+fn bounded(
+    list: &str,
+    entries: &[String],
+    room: &mut usize,
+    notes: &mut Vec<String>,
+) -> Vec<String> {
     let mut kept = Vec::new();
     for (at, raw) in entries.iter().enumerate() {
         if *room == 0 {
-            notes.push(format!("{} entries of `{list}` are more than {MAX_ENTRIES} and were left out", entries.len() - at));
+            notes.push(format!(
+                "{} entries of `{list}` are more than {MAX_ENTRIES} and were left out",
+                entries.len() - at
+            ));
             break;
         }
         *room -= 1;
@@ -323,7 +358,10 @@ fn bounded(list: &str, entries: &[String], room: &mut usize, notes: &mut Vec<Str
             continue;
         }
         if line.len() > MAX_ENTRY_BYTES {
-            notes.push(format!("an entry of `{list}` has {} bytes and was cut to {MAX_ENTRY_BYTES}", line.len()));
+            notes.push(format!(
+                "an entry of `{list}` has {} bytes and was cut to {MAX_ENTRY_BYTES}",
+                line.len()
+            ));
         }
         kept.push(budget::shortened(line, MAX_ENTRY_BYTES));
     }
@@ -333,12 +371,17 @@ fn bounded(list: &str, entries: &[String], room: &mut usize, notes: &mut Vec<Str
 impl Work {
     /// Which of the slots that are gone, or not, a text means.
     fn find(&self, text: &str, way: Way, gone: bool) -> (Meant, Option<Sure>) {
-        let of: Vec<usize> = (0..self.slots.len()).filter(|at| self.slots.get(*at).is_some_and(|slot| slot.gone == gone)).collect();
-        let texts: Vec<&str> = of.iter().filter_map(|at| self.slots.get(*at)).map(|slot| slot.text.as_str()).collect();
+        let of: Vec<usize> = (0..self.slots.len())
+            .filter(|at| self.slots.get(*at).is_some_and(|slot| slot.gone == gone))
+            .collect();
+        let texts: Vec<&str> =
+            of.iter().filter_map(|at| self.slots.get(*at)).map(|slot| slot.text.as_str()).collect();
         let own = |at: usize| of.get(at).copied().unwrap_or(usize::MAX);
         match meant_surely(&texts, text, way) {
             (Meant::One(at), sure) => (Meant::One(own(at)), sure),
-            (Meant::Ambiguous(all), sure) => (Meant::Ambiguous(all.into_iter().map(own).collect()), sure),
+            (Meant::Ambiguous(all), sure) => {
+                (Meant::Ambiguous(all.into_iter().map(own).collect()), sure)
+            }
             none => none,
         }
     }
@@ -352,13 +395,17 @@ impl Work {
             (Meant::One(at), sure) => {
                 let Some(slot) = self.slots.get_mut(at) else { return };
                 if slot.hard && sure < Some(Sure::Clearly) {
-                    self.note("a hard exception is kept unless it is named, so nothing was removed", text);
+                    self.note(
+                        "a hard exception is kept unless it is named, so nothing was removed",
+                        text,
+                    );
                 } else {
                     slot.gone = true;
                 }
             }
             (Meant::None, _) => self.note("no fact is meant, so nothing was removed", text),
-            (Meant::Ambiguous(all), _) => self.note(&format!("{} facts could be meant, so nothing was removed", all.len()), text),
+            (Meant::Ambiguous(all), _) => self
+                .note(&format!("{} facts could be meant, so nothing was removed", all.len()), text),
         }
     }
 
@@ -394,7 +441,10 @@ impl Work {
             return self.note("known already", &text);
         }
         if slot.hard && sure < Some(Sure::Clearly) {
-            self.note("a hard exception is kept unless it is named, so this stands beside it", &text);
+            self.note(
+                "a hard exception is kept unless it is named, so this stands beside it",
+                &text,
+            );
             return self.push(text);
         }
         slot.hard = is_hard(&text);
@@ -426,7 +476,9 @@ impl Work {
             (Meant::One(at), sure) => {
                 // To add to a list is not to replace it.
                 let list = self.slots.get(at).and_then(|slot| continued(&slot.text, &text));
-                if let Some(list) = list.filter(|list| sure >= Some(Sure::Key) && list.len() <= MAX_ENTRY_BYTES) {
+                if let Some(list) =
+                    list.filter(|list| sure >= Some(Sure::Key) && list.len() <= MAX_ENTRY_BYTES)
+                {
                     self.note("added to the list of that key", &text);
                     return self.replace(at, Some(Sure::Exactly), list);
                 }
@@ -456,12 +508,17 @@ impl Work {
         for slot in self.slots {
             match slot.id {
                 Some(id) if slot.gone => removed.push(Change::Remove { id }),
-                Some(id) if slot.text != slot.was => replaced.push(Change::Replace { id, text: slot.text, hard: slot.hard }),
+                Some(id) if slot.text != slot.was => {
+                    replaced.push(Change::Replace { id, text: slot.text, hard: slot.hard })
+                }
                 None if !slot.gone => added.push(Change::Add { text: slot.text, hard: slot.hard }),
                 _ => {}
             }
         }
-        Applied { changes: removed.into_iter().chain(replaced).chain(added).collect(), notes: self.notes }
+        Applied {
+            changes: removed.into_iter().chain(replaced).chain(added).collect(),
+            notes: self.notes,
+        }
     }
 }
 
@@ -480,7 +537,10 @@ pub fn says(known: &str, new: &str) -> bool {
         let telling = matches!(token.class, Class::Number | Class::Day) || token.name;
         !telling || told.contains(token.stem.as_str())
     });
-    nothing_new && one.denies() == other.denies() && is_hard(known) == is_hard(new) && same(known, new) == Sameness::Same
+    nothing_new
+        && one.denies() == other.denies()
+        && is_hard(known) == is_hard(new)
+        && same(known, new) == Sameness::Same
 }
 
 /// The facts after the changes, hard exceptions first.
@@ -519,12 +579,17 @@ pub struct Whence {
     pub source: String,
 }
 
-/// The events that make the changes true. What a change is upon must stand in the ledger; if it does not, a replacement
-/// becomes a new statement and a removal nothing.
+/// The events that make the changes true. What a change is upon must stand in the ledger; if it
+/// does not, a replacement becomes a new statement and a removal nothing.
 pub fn drafts(applied: &Applied, ledger: &Ledger, whence: &Whence) -> Vec<Draft> {
     let own = |draft: Draft| {
         // The words are the summariser's, as an assistant's are.
-        let draft = Draft { session: whence.session.clone(), source: whence.source.clone(), origin: Origin::Assistant, ..draft };
+        let draft = Draft {
+            session: whence.session.clone(),
+            source: whence.source.clone(),
+            origin: Origin::Assistant,
+            ..draft
+        };
         draft.with_field(TURN, &whence.turn)
     };
     let statement = |text: &str, hard: bool, replaced: Option<EventId>| {
@@ -547,17 +612,22 @@ pub fn drafts(applied: &Applied, ledger: &Ledger, whence: &Whence) -> Vec<Draft>
         .filter_map(|change| match change {
             Change::Remove { id } => {
                 let target = &ledger.get(*id)?.event;
-                let why = budget::shortened(&format!("no longer holds: {}", plain::one_line(&target.content)), MAX_ENTRY_BYTES);
+                let why = budget::shortened(
+                    &format!("no longer holds: {}", plain::one_line(&target.content)),
+                    MAX_ENTRY_BYTES,
+                );
                 Some(own(Draft::upon(target, Act::Retract, whence.ts, why)))
             }
-            Change::Replace { id, text, hard } => Some(statement(text, *hard, ledger.get(*id).map(|entry| entry.event.id))),
+            Change::Replace { id, text, hard } => {
+                Some(statement(text, *hard, ledger.get(*id).map(|entry| entry.event.id)))
+            }
             Change::Add { text, hard } => Some(statement(text, *hard, None)),
         })
         .collect()
 }
 
-/// Judges a shorter list of the facts that a model proposes (C9). Accepted, it is changes and notes on what was dropped;
-/// refused, the reasons.
+/// Judges a shorter list of the facts that a model proposes (C9). Accepted, it is changes and notes
+/// on what was dropped; refused, the reasons.
 pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<String>> {
     let mut notes = Vec::new();
     let mut room = facts.len().max(MAX_ENTRIES).saturating_add(1);
@@ -575,10 +645,16 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
     // For each fact the line that keeps it, and whether as it is.
     let mut homes: Vec<Option<(usize, bool)>> = vec![None; facts.len()];
     for ((fact, reading), place) in facts.iter().zip(&known).zip(&mut homes) {
-        let verbatim = |line: &&String| plain::sameness_key(line) == plain::sameness_key(&fact.text);
-        let same_line =
-            |line: &String| alike(&Reading::of(line), reading) || (!fact.hard && says(&fact.text, line) && says(line, &fact.text));
-        let home = lines.iter().position(|line| verbatim(&line)).or_else(|| lines.iter().position(same_line));
+        let verbatim =
+            |line: &&String| plain::sameness_key(line) == plain::sameness_key(&fact.text);
+        let same_line = |line: &String| {
+            alike(&Reading::of(line), reading)
+                || (!fact.hard && says(&fact.text, line) && says(line, &fact.text))
+        };
+        let home = lines
+            .iter()
+            .position(|line| verbatim(&line))
+            .or_else(|| lines.iter().position(same_line));
         *place = home.map(|home| (home, true));
     }
     for (home, line) in lines.iter().enumerate() {
@@ -586,8 +662,11 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
             continue;
         }
         let reading = Reading::of(line);
-        let sources: Vec<usize> = (0..facts.len()).filter(|at| known.get(*at).is_some_and(|fact| merges(fact, &reading))).collect();
-        let texts: Vec<&str> = sources.iter().filter_map(|at| facts.get(*at)).map(|fact| fact.text.as_str()).collect();
+        let sources: Vec<usize> = (0..facts.len())
+            .filter(|at| known.get(*at).is_some_and(|fact| merges(fact, &reading)))
+            .collect();
+        let texts: Vec<&str> =
+            sources.iter().filter_map(|at| facts.get(*at)).map(|fact| fact.text.as_str()).collect();
         if let Some(why) = new_claim(line, &reading, &texts) {
             reasons.push(format!("`{}`: {why}", budget::shortened(line, 120)));
             continue;
@@ -605,7 +684,10 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
             Some((_, true)) => {}
             _ if fact.hard => reasons.push(format!("the hard exception is not kept: {shown}")),
             Some(_) => {}
-            None if reading.tokens.iter().any(|token| token.name || matches!(token.class, Class::Number | Class::Day | Class::Not)) => {
+            None if reading.tokens.iter().any(|token| {
+                token.name || matches!(token.class, Class::Number | Class::Day | Class::Not)
+            }) =>
+            {
                 reasons.push(format!("dropped with its numbers, names or limits: {shown}"));
             }
             None => {
@@ -650,8 +732,12 @@ fn merged(facts: &[Fact], lines: &[String], homes: &[Option<(usize, bool)>]) -> 
 fn merges(fact: &Reading, line: &Reading) -> bool {
     let (mine, theirs) = (fact.telling(), line.telling());
     let shared = mine.intersection(&theirs).count();
-    let strict = fact.tokens.iter().filter(|token| token.name || matches!(token.class, Class::Number | Class::Day | Class::Not));
-    !mine.is_empty() && shared * 100 >= mine.len() * MERGED_PERCENT && strict.into_iter().all(|token| theirs.contains(token.stem.as_str()))
+    let strict = fact.tokens.iter().filter(|token| {
+        token.name || matches!(token.class, Class::Number | Class::Day | Class::Not)
+    });
+    !mine.is_empty()
+        && shared * 100 >= mine.len() * MERGED_PERCENT
+        && strict.into_iter().all(|token| theirs.contains(token.stem.as_str()))
 }
 
 /// What a line of a consolidation says that its sources do not.
@@ -681,22 +767,27 @@ fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> 
         return Some(format!("no fact says: {}", new.join(", ")));
     }
     // A number belongs to the word beside it.
-    let words: Vec<_> = reading.tokens.iter().filter(|token| token.class != Class::Filler).collect();
+    let words: Vec<_> =
+        reading.tokens.iter().filter(|token| token.class != Class::Filler).collect();
     for (at, token) in words.iter().enumerate().filter(|(_, token)| token.class == Class::Number) {
         let beside: Vec<&str> = [at.checked_sub(1), Some(at + 1)]
             .into_iter()
             .flatten()
             .filter_map(|at| words.get(at))
-            .filter(|token| token.class == Class::Telling && !JOINTS.contains(&token.lower.as_str()))
+            .filter(|token| {
+                token.class == Class::Telling && !JOINTS.contains(&token.lower.as_str())
+            })
             .map(|token| token.stem.as_str())
             .collect();
         let told = |fact: &Reading| {
             let telling = fact.telling();
-            telling.contains(token.stem.as_str()) && (beside.is_empty() || beside.iter().all(|word| telling.contains(word)))
+            telling.contains(token.stem.as_str())
+                && (beside.is_empty() || beside.iter().all(|word| telling.contains(word)))
         };
         let partly = |fact: &Reading| {
             let telling = fact.telling();
-            telling.contains(token.stem.as_str()) && beside.first().is_some_and(|word| telling.contains(word))
+            telling.contains(token.stem.as_str())
+                && beside.first().is_some_and(|word| telling.contains(word))
         };
         if !known.iter().any(|fact| told(fact) || partly(fact)) {
             return Some(format!("{} belongs to something else", token.lower));
@@ -729,8 +820,12 @@ pub fn compare(older: &[Fact], newer: &[Fact]) -> Compared {
     let mut compared = Compared::default();
     let mut rest: Vec<&Fact> = Vec::new();
     for fact in newer {
-        let by_words = |known: &&Fact| plain::sameness_key(&known.text) == plain::sameness_key(&fact.text);
-        let found = left.iter().position(|known| known.id == fact.id).or_else(|| left.iter().position(by_words));
+        let by_words =
+            |known: &&Fact| plain::sameness_key(&known.text) == plain::sameness_key(&fact.text);
+        let found = left
+            .iter()
+            .position(|known| known.id == fact.id)
+            .or_else(|| left.iter().position(by_words));
         match found {
             Some(at) => {
                 let known = left.remove(at);
@@ -756,8 +851,13 @@ pub fn compare(older: &[Fact], newer: &[Fact]) -> Compared {
 
 /// A snapshot as JSON, one line per fact, so that two of them can be held side by side.
 pub fn snapshot(facts: &[Fact], turn: u64, ts: Moment) -> String {
-    let lines: Vec<String> = facts.iter().filter_map(|fact| serde_json::to_string(fact).ok()).map(|line| format!("    {line}")).collect();
-    let facts = if lines.is_empty() { "[]".to_owned() } else { format!("[\n{}\n  ]", lines.join(",\n")) };
+    let lines: Vec<String> = facts
+        .iter()
+        .filter_map(|fact| serde_json::to_string(fact).ok())
+        .map(|line| format!("    {line}"))
+        .collect();
+    let facts =
+        if lines.is_empty() { "[]".to_owned() } else { format!("[\n{}\n  ]", lines.join(",\n")) };
     format!("{{\n  \"turn\": {turn},\n  \"ts\": \"{ts}\",\n  \"facts\": {facts}\n}}\n")
 }
 

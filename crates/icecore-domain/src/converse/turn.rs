@@ -1,7 +1,8 @@
 //! The turn log: what was asked and answered in each turn, in a few words (C1, C2, C8).
 //!
-//! One JSON line per turn, only ever appended to; the last line of a turn counts, so that a turn that was only kept raw is
-//! summarised later by a second line. The raw exchange itself is kept elsewhere and is never lost by what happens here.
+//! One JSON line per turn, only ever appended to; the last line of a turn counts, so that a turn
+//! that was only kept raw is summarised later by a second line. The raw exchange itself is kept
+//! elsewhere and is never lost by what happens here.
 
 use std::collections::BTreeMap;
 
@@ -68,8 +69,20 @@ pub struct TurnLine {
     pub extra: Map<String, Value>,
 }
 
-const FIELDS: &[&str] =
-    &["turn", "ts", "user_summary", "assistant_summary", "state", "why", "depth", "long", "tokens_in", "tokens_out", "model", "refused"];
+const FIELDS: &[&str] = &[
+    "turn",
+    "ts",
+    "user_summary",
+    "assistant_summary",
+    "state",
+    "why",
+    "depth",
+    "long",
+    "tokens_in",
+    "tokens_out",
+    "model",
+    "refused",
+];
 
 impl TurnLine {
     /// A turn with its summaries held to their limits.
@@ -95,13 +108,22 @@ impl TurnLine {
     pub fn raw(turn: u64, ts: Moment, user: &str, assistant: &str, why: impl Into<String>) -> Self {
         Self {
             why: Some(why.into()),
-            ..Self::new(turn, ts, State::Raw, &stand_in(user, USER_WORDS), &stand_in(assistant, ASSISTANT_WORDS))
+            ..Self::new(
+                turn,
+                ts,
+                State::Raw,
+                &stand_in(user, USER_WORDS),
+                &stand_in(assistant, ASSISTANT_WORDS),
+            )
         }
     }
 
     /// A turn of which nothing was kept: its request failed while a later one went through.
     pub fn nothing(turn: u64, ts: Moment) -> Self {
-        Self { why: Some("nothing was kept of it: its request failed".into()), ..Self::new(turn, ts, State::Short, "", "") }
+        Self {
+            why: Some("nothing was kept of it: its request failed".into()),
+            ..Self::new(turn, ts, State::Short, "", "")
+        }
     }
 
     /// Whether it tells nothing.
@@ -136,7 +158,9 @@ impl TurnLine {
             extra: Map<String, Value>,
         }
         // Two fields of a name are no JSON.
-        let foreign = |(name, value): (&String, &Value)| (!FIELDS.contains(&name.as_str())).then(|| (name.clone(), value.clone()));
+        let foreign = |(name, value): (&String, &Value)| {
+            (!FIELDS.contains(&name.as_str())).then(|| (name.clone(), value.clone()))
+        };
         let line = Line {
             turn: self.turn,
             ts: self.ts,
@@ -163,7 +187,8 @@ impl TurnLine {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
         let turn = fields.get("turn").and_then(Value::as_u64).ok_or("it has no turn")?;
         let ts = text("ts").and_then(|ts| Moment::read(&ts)).ok_or("it has no time")?.moment;
-        let state = text("state").unwrap_or_default().parse::<State>().map_err(|why| why.to_string())?;
+        let state =
+            text("state").unwrap_or_default().parse::<State>().map_err(|why| why.to_string())?;
         let count = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or_default();
         let line = Self {
             turn,
@@ -242,14 +267,17 @@ pub fn pending(log: &TurnLog, last_turn: u64) -> Vec<u64> {
     (1..=last_turn).filter(|turn| !told(turn)).take(MOST).collect()
 }
 
-/// The text on one line with at most so many words, cut at the end of a clause if one is near, and marked with `…`.
+/// The text on one line with at most so many words, cut at the end of a clause if one is near, and
+/// marked with `…`.
 pub fn limited(text: &str, most: usize) -> String {
     let cleaned = plain::clean(text).text;
     let all: Vec<&str> = cleaned.split_whitespace().collect();
     let mut kept = all.get(..most.min(all.len())).unwrap_or_default().to_vec();
     let mut cut = kept.len() < all.len();
     // Scripts without blanks, and addresses without end, are words too long to count.
-    while kept.len() > 1 && kept.iter().map(|word| word.len() + 1).sum::<usize>() > MAX_SUMMARY_BYTES {
+    while kept.len() > 1
+        && kept.iter().map(|word| word.len() + 1).sum::<usize>() > MAX_SUMMARY_BYTES
+    {
         kept.pop();
         cut = true;
     }
@@ -297,14 +325,16 @@ pub struct TurnSummary {
     pub notes: Vec<String>,
 }
 
-/// What the summariser's answer must look like, for models that can be held to it. Without `diff`, only the summaries are
-/// asked for.
+/// What the summariser's answer must look like, for models that can be held to it. Without `diff`,
+/// only the summaries are asked for.
 pub fn answer_schema(diff: bool) -> Value {
     let summary = |words: usize, what: &str| json!({"type": "string", "maxLength": MAX_SUMMARY_BYTES, "description": format!("{what}, at most {words} words")});
     let list = |what: &str| json!({"type": "array", "maxItems": ASKED_ENTRIES, "items": {"type": "string", "maxLength": MAX_ENTRY_BYTES}, "description": what});
     let mut properties = Map::new();
-    properties.insert("user_summary".into(), summary(USER_WORDS, "what was asked, with its specifics"));
-    properties.insert("assistant_summary".into(), summary(ASSISTANT_WORDS, "what was decided or made"));
+    properties
+        .insert("user_summary".into(), summary(USER_WORDS, "what was asked, with its specifics"));
+    properties
+        .insert("assistant_summary".into(), summary(ASSISTANT_WORDS, "what was decided or made"));
     let mut required = vec!["user_summary", "assistant_summary"];
     if diff {
         required.push("base_truth_diff");
@@ -325,18 +355,28 @@ pub fn answer_schema(diff: bool) -> Value {
     json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
 }
 
-/// Reads the summariser's answer. Too long a summary is cut; one that is missing is an error that says what is wrong.
+/// Reads the summariser's answer. Too long a summary is cut; one that is missing is an error that
+/// says what is wrong.
 pub fn read_answer(answer: &Value) -> Result<TurnSummary, String> {
-    let Some(fields) = answer.as_object() else { return Err("the answer is no JSON object".into()) };
+    let Some(fields) = answer.as_object() else {
+        return Err("the answer is no JSON object".into());
+    };
     let mut notes = Vec::new();
     let mut summary = |name: &str, most: usize| -> Result<String, String> {
-        let text = fields.get(name).ok_or(format!("`{name}` is missing"))?.as_str().ok_or(format!("`{name}` is no text"))?;
+        let text = fields
+            .get(name)
+            .ok_or(format!("`{name}` is missing"))?
+            .as_str()
+            .ok_or(format!("`{name}` is no text"))?;
         let kept = limited(text, most);
         if !kept.contains(char::is_alphanumeric) {
             return Err(format!("`{name}` says nothing"));
         }
         if kept.ends_with('…') && !text.trim_end().ends_with('…') {
-            notes.push(format!("`{name}` has {} words and was cut to {most}", text.split_whitespace().count()));
+            notes.push(format!(
+                "`{name}` has {} words and was cut to {most}",
+                text.split_whitespace().count()
+            ));
         }
         Ok(kept)
     };
@@ -358,7 +398,13 @@ mod tests {
     // C1
     #[test]
     fn the_last_line_of_a_turn_counts_and_bad_lines_are_told() {
-        let raw = TurnLine::raw(1, moment(), "Sort this list please", "Here it is", "no answer within 8 s");
+        let raw = TurnLine::raw(
+            1,
+            moment(),
+            "Sort this list please",
+            "Here it is",
+            "no answer within 8 s",
+        );
         let told = TurnLine {
             model: Some("m".into()),
             tokens_in: 5,
@@ -366,7 +412,8 @@ mod tests {
             ..TurnLine::new(1, moment(), State::Summarized, "Asked to sort", "Sorted")
         };
         let two = TurnLine::raw(2, moment(), "", "ok", "malformed twice");
-        let text = format!("{}not json\n{}\n{{\"turn\":3}}\n{}", raw.line(), two.line(), told.line());
+        let text =
+            format!("{}not json\n{}\n{{\"turn\":3}}\n{}", raw.line(), two.line(), told.line());
         let log = read(text.as_bytes());
         assert_eq!(log.turns.get(&1), Some(&told));
         assert_eq!(log.turns.get(&2).map(|line| line.user_summary.as_str()), Some("(nothing)"));
@@ -408,13 +455,19 @@ mod tests {
         assert_eq!(read.assistant_summary.split_whitespace().count(), ASSISTANT_WORDS);
         assert_eq!(read.notes.len(), 1);
         assert_eq!(read.diff.add, ["a fact", "5", "another"]);
-        assert_eq!((read.diff.update.len(), read.diff.remove.as_slice()), (0, ["one".to_owned()].as_slice()));
+        assert_eq!(
+            (read.diff.update.len(), read.diff.remove.as_slice()),
+            (0, ["one".to_owned()].as_slice())
+        );
         assert_eq!(read.diff.notes.len(), 4);
         for (wrong, why) in [
             (json!([]), "the answer is no JSON object"),
             (json!({}), "`user_summary` is missing"),
             (json!({"user_summary": 5, "assistant_summary": "x"}), "`user_summary` is no text"),
-            (json!({"user_summary": "x", "assistant_summary": " … "}), "`assistant_summary` says nothing"),
+            (
+                json!({"user_summary": "x", "assistant_summary": " … "}),
+                "`assistant_summary` says nothing",
+            ),
         ] {
             assert_eq!(read_answer(&wrong).unwrap_err(), why);
         }
@@ -428,8 +481,13 @@ mod tests {
                 Some("object") => {
                     assert_eq!(schema.get("additionalProperties"), Some(&json!(false)));
                     let properties = schema.get("properties").and_then(Value::as_object).unwrap();
-                    let mut required: Vec<&str> =
-                        schema.get("required").and_then(Value::as_array).unwrap().iter().filter_map(Value::as_str).collect();
+                    let mut required: Vec<&str> = schema
+                        .get("required")
+                        .and_then(Value::as_array)
+                        .unwrap()
+                        .iter()
+                        .filter_map(Value::as_str)
+                        .collect();
                     let mut names: Vec<&str> = properties.keys().map(String::as_str).collect();
                     required.sort_unstable();
                     names.sort_unstable();

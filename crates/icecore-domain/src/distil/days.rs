@@ -1,7 +1,7 @@
 //! The days that a sentence names, told from the day it was said.
 //!
-//! Promises look ahead, while memory is asked about the past: `friday` is here the next one, `march 15` the first that is
-//! not over. A day before the sentence was said is never named.
+//! Promises look ahead, while memory is asked about the past: `friday` is here the next one, `march
+//! 15` the first that is not over. A day before the sentence was said is never named.
 
 use jiff::ToSpan;
 use jiff::civil::{Date, Weekday};
@@ -23,7 +23,8 @@ const NOT_AHEAD: &[&str] =
     "last", "past", "previous", "every", "each", "since", "letzten", "letzte", "letzter", "jeden", "jeder", "vorigen", "seit",
 ];
 /// Words before a day that something is due on.
-const DUE: &[&str] = &["by", "until", "till", "due", "on", "before", "for", "bis", "zum", "am", "vor", "deadline"];
+const DUE: &[&str] =
+    &["by", "until", "till", "due", "on", "before", "for", "bis", "zum", "am", "vor", "deadline"];
 /// Weekdays in English and German, Monday first.
 const WEEKDAYS: [[&str; 2]; 7] = [
     ["monday", "montag"],
@@ -49,11 +50,15 @@ pub(crate) fn is_month(word: &str) -> bool {
 /// Whether a word is the name of a weekday, also in the plural.
 pub(crate) fn weekday_of(word: &str) -> Option<usize> {
     let lower = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-    let one = lower.strip_suffix('s').filter(|one| one.ends_with('y') || one.ends_with('g')).unwrap_or(&lower);
+    let one = lower
+        .strip_suffix('s')
+        .filter(|one| one.ends_with('y') || one.ends_with('g'))
+        .unwrap_or(&lower);
     WEEKDAYS.iter().position(|names| names.contains(&one))
 }
 
-/// The day that something is due on if this sentence says it: the first with `by` or the like before it, else the first.
+/// The day that something is due on if this sentence says it: the first with `by` or the like
+/// before it, else the first.
 pub(crate) fn due(sentence: &str, said: Date) -> Option<Date> {
     let all = named(sentence, said);
     all.iter().find(|named| named.due).or_else(|| all.first()).map(|named| named.day)
@@ -71,7 +76,10 @@ pub(crate) struct Named {
 /// All days from `said` on that the text names.
 pub(crate) fn named(text: &str, said: Date) -> Vec<Named> {
     let raw: Vec<&str> = text.split_whitespace().take(MAX_WORDS).collect();
-    let words: Vec<String> = raw.iter().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase()).collect();
+    let words: Vec<String> = raw
+        .iter()
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
+        .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut found = Vec::new();
     let mut at = 0;
@@ -79,8 +87,10 @@ pub(crate) fn named(text: &str, said: Date) -> Vec<Named> {
         let before = at.checked_sub(1).and_then(|at| words.get(at)).copied().unwrap_or_default();
         match read(&words[at..], raw[at], before, said) {
             Some((day, length)) => {
-                let earlier = at.checked_sub(2).and_then(|at| words.get(at)).copied().unwrap_or_default();
-                let due = DUE.contains(&before) || (["the", "next", "this"].contains(&before) && DUE.contains(&earlier));
+                let earlier =
+                    at.checked_sub(2).and_then(|at| words.get(at)).copied().unwrap_or_default();
+                let due = DUE.contains(&before)
+                    || (["the", "next", "this"].contains(&before) && DUE.contains(&earlier));
                 found.extend(day.filter(|day| *day >= said).map(|day| Named { day, due }));
                 at += length;
             }
@@ -90,8 +100,8 @@ pub(crate) fn named(text: &str, said: Date) -> Vec<Named> {
     found
 }
 
-/// The day that these words begin with, and how many words name it. Words that name a day that is of no use are passed
-/// over as a whole.
+/// The day that these words begin with, and how many words name it. Words that name a day that is
+/// of no use are passed over as a whole.
 fn read(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<Date>, usize)> {
     let plus = |days: i32| said.checked_add(days.days()).ok();
     let friday = |week: Week| week.day(Weekday::Friday);
@@ -100,12 +110,20 @@ fn read(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<D
     match words {
         ["day", "after", "tomorrow", ..] => return Some((plus(2), 3)),
         ["end", "of", "the" | "this", "week", ..] => return Some((this_week(), 4)),
-        ["end", "of", "the" | "this", "month", ..] => return Some((Some(Month::of(said).last()), 4)),
+        ["end", "of", "the" | "this", "month", ..] => {
+            return Some((Some(Month::of(said).last()), 4));
+        }
         ["end", "of", "next", "week", ..] => return Some((Some(friday(Week::of(said).next())), 4)),
-        ["end", "of", "next", "month", ..] => return Some((Some(Month::of(said).next().last()), 4)),
-        ["end" | "ende", "of" | "der" | "dieser", "week" | "woche", ..] => return Some((this_week(), 3)),
+        ["end", "of", "next", "month", ..] => {
+            return Some((Some(Month::of(said).next().last()), 4));
+        }
+        ["end" | "ende", "of" | "der" | "dieser", "week" | "woche", ..] => {
+            return Some((this_week(), 3));
+        }
         ["ende", "des" | "dieses", "monats", ..] => return Some((Some(Month::of(said).last()), 3)),
-        ["end", "of", month, ..] if is_month(month) && *month != "may" => return Some((month_end(month, said), 3)),
+        ["end", "of", month, ..] if is_month(month) && *month != "may" => {
+            return Some((month_end(month, said), 3));
+        }
         ["in" | "within" | "binnen", count, unit, ..] => {
             if let Some(day) = steps(count, unit, said) {
                 return Some((Some(day), 3));
@@ -118,16 +136,25 @@ fn read(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<D
         ["tomorrow" | "tmrw", ..] => Some((plus(1), 1)),
         ["übermorgen", ..] => Some((plus(2), 1)),
         // "Guten Morgen", "am Morgen": the time of day.
-        ["morgen", ..] if !["guten", "am", "jeden", "heute", "gestern", "der", "den", "diesen", "einen"].contains(&before) => {
+        ["morgen", ..]
+            if !["guten", "am", "jeden", "heute", "gestern", "der", "den", "diesen", "einen"]
+                .contains(&before) =>
+        {
             Some((plus(1), 1))
         }
         ["eow", ..] => Some((this_week(), 1)),
         ["next" | "nächste" | "nächster" | "kommende" | "kommender", "week" | "woche", ..] => {
             Some((Some(friday(Week::of(said).next())), 2))
         }
-        ["next" | "nächsten" | "kommenden", "month" | "monat", ..] => Some((Some(Month::of(said).next().last()), 2)),
+        ["next" | "nächsten" | "kommenden", "month" | "monat", ..] => {
+            Some((Some(Month::of(said).next().last()), 2))
+        }
         ["this" | "diese" | "dieser", "week" | "woche", ..] => Some((this_week(), 2)),
-        ["next" | "nächsten" | "kommenden" | "this" | "diesen", name, ..] if exact_weekday(name).is_some() => Some((next(name, said), 2)),
+        ["next" | "nächsten" | "kommenden" | "this" | "diesen", name, ..]
+            if exact_weekday(name).is_some() =>
+        {
+            Some((next(name, said), 2))
+        }
         [name, rest @ ..] if exact_weekday(name).is_some() => {
             // "Friday, March 13": the date says which one.
             let dated = rest.first().and_then(|_| date(rest, raw, said));
@@ -137,7 +164,8 @@ fn read(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<D
             }
         }
         _ => {
-            let (day, length) = date(words, raw, said).or_else(|| short_date(words, raw, before, said))?;
+            let (day, length) =
+                date(words, raw, said).or_else(|| short_date(words, raw, before, said))?;
             Some((Some(day), length))
         }
     }
@@ -152,16 +180,25 @@ fn next(name: &str, said: Date) -> Option<Date> {
 }
 
 fn month_end(month: &str, said: Date) -> Option<Date> {
-    (0..2).find_map(|ahead| match when::read(&format!("{month} {:04}", said.year().checked_add(ahead)?), said) {
-        Ok(When::Month(month)) => Some(month.last()).filter(|day| *day >= said),
-        _ => None,
+    (0..2).find_map(|ahead| {
+        match when::read(&format!("{month} {:04}", said.year().checked_add(ahead)?), said) {
+            Ok(When::Month(month)) => Some(month.last()).filter(|day| *day >= said),
+            _ => None,
+        }
     })
 }
 
 fn steps(count: &str, unit: &str, said: Date) -> Option<Date> {
-    const COUNTS: &[&str] = &["a", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
-    const GERMAN: &[&str] = &["einer", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"];
-    let spelt = || COUNTS.iter().position(|word| *word == count).or_else(|| GERMAN.iter().position(|word| *word == count));
+    const COUNTS: &[&str] =
+        &["a", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+    const GERMAN: &[&str] =
+        &["einer", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"];
+    let spelt = || {
+        COUNTS
+            .iter()
+            .position(|word| *word == count)
+            .or_else(|| GERMAN.iter().position(|word| *word == count))
+    };
     let one = matches!(count, "an" | "one" | "ein" | "einem");
     let number: i32 = match count.parse() {
         Ok(number) => number,
@@ -209,11 +246,15 @@ fn date(words: &[&str], raw: &str, said: Date) -> Option<(Date, usize)> {
         Ok(When::Day(day)) => Some(day),
         _ => None,
     };
-    if let Some(year) = words.get(length).filter(|year| year.len() == 4).and_then(|year| year.parse::<i16>().ok()) {
+    if let Some(year) =
+        words.get(length).filter(|year| year.len() == 4).and_then(|year| year.parse::<i16>().ok())
+    {
         return in_year(year).map(|day| (day, length + 1));
     }
     // Nine years, since the 29th of February is not in every one.
-    let day = (0..9).filter_map(|ahead| in_year(said.year().checked_add(ahead)?)).find(|day| *day >= said)?;
+    let day = (0..9)
+        .filter_map(|ahead| in_year(said.year().checked_add(ahead)?))
+        .find(|day| *day >= said)?;
     Some((day, length))
 }
 
@@ -221,18 +262,22 @@ fn date(words: &[&str], raw: &str, said: Date) -> Option<(Date, usize)> {
 fn short_date(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Date, usize)> {
     let first = words.first()?;
     if before == "the"
-        && let Some(number) = ["st", "nd", "rd", "th"].iter().find_map(|ending| first.strip_suffix(ending)?.parse::<i8>().ok())
+        && let Some(number) = ["st", "nd", "rd", "th"]
+            .iter()
+            .find_map(|ending| first.strip_suffix(ending)?.parse::<i8>().ok())
         && words.get(1).is_none_or(|next| !["time", "of", "century", "floor", "one"].contains(next))
     {
         let months = std::iter::successors(Some(Month::of(said)), |month| Some(month.next()));
-        let mut days = months.take(3).filter_map(|month| Date::new(month.year(), month.number(), number).ok());
+        let mut days =
+            months.take(3).filter_map(|month| Date::new(month.year(), month.number(), number).ok());
         return days.find(|day| *day >= said).map(|day| (day, 1));
     }
     // Elsewhere 3.11 is a version.
     if raw.ends_with('.') && ["bis", "am", "zum", "vom", "den", "dem"].contains(&before) {
         let (day, month) = first.split_once('.')?;
         let (day, month) = (day.parse().ok()?, month.parse().ok()?);
-        let mut days = (0..9).filter_map(|ahead| Date::new(said.year().checked_add(ahead)?, month, day).ok());
+        let mut days =
+            (0..9).filter_map(|ahead| Date::new(said.year().checked_add(ahead)?, month, day).ok());
         return days.find(|day| *day >= said).map(|day| (day, 1));
     }
     None

@@ -1,8 +1,9 @@
 //! Whether a proposal may become an event.
 //!
-//! Whoever proposed it is a stranger. It stands only if its words are in its source, the source says what it says, it is
-//! none of our own text and no order from somebody who has none to give; what is of little trust stays of little weight.
-//! What was changed to let it stand, and why the others do not, is told.
+//! Whoever proposed it is a stranger. It stands only if its words are in its source, the source
+//! says what it says, it is none of our own text and no order from somebody who has none to give;
+//! what is of little trust stays of little weight. What was changed to let it stand, and why the
+//! others do not, is told.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -46,8 +47,14 @@ pub enum Verdict {
     DuplicateInBatch(usize),
 }
 
-/// Judges proposals against their pieces and against what is known. `now` bounds what may count as ahead.
-pub fn judge(proposals: Vec<Proposal>, pieces: &[Piece<'_>], known: &KnownTexts, now: Moment) -> Vec<(Proposal, Verdict)> {
+/// Judges proposals against their pieces and against what is known. `now` bounds what may count as
+/// ahead.
+pub fn judge(
+    proposals: Vec<Proposal>,
+    pieces: &[Piece<'_>],
+    known: &KnownTexts,
+    now: Moment,
+) -> Vec<(Proposal, Verdict)> {
     judge_with(proposals, pieces, known, now, None)
 }
 
@@ -68,7 +75,9 @@ pub fn judge_with(
         } else {
             match stand(&proposal, &sources, now) {
                 Err(why) => Verdict::Refused(why),
-                Ok((kept, changes, sentence)) => place(kept, changes, &sentence, &sources, known, &batch, likeness),
+                Ok((kept, changes, sentence)) => {
+                    place(kept, changes, &sentence, &sources, known, &batch, likeness)
+                }
             }
         };
         if let Verdict::Keep(kept, _) = &verdict {
@@ -122,12 +131,16 @@ impl<'a> Source<'a> {
 
     fn stems(&self) -> &BTreeSet<String> {
         // Sentence by sentence, since a profile reads no more than a statement.
-        self.stems.get_or_init(|| self.spoken().lines().flat_map(|line| Profile::of_long(line).stems).collect())
+        self.stems.get_or_init(|| {
+            self.spoken().lines().flat_map(|line| Profile::of_long(line).stems).collect()
+        })
     }
 
     fn days(&self) -> &BTreeSet<Date> {
         let said = self.piece.said.day();
-        self.days.get_or_init(|| days::named(&self.text, said).into_iter().map(|named| named.day).collect())
+        self.days.get_or_init(|| {
+            days::named(&self.text, said).into_iter().map(|named| named.day).collect()
+        })
     }
 
     /// Whether a name occurs, as whole words.
@@ -138,8 +151,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The proposal as it may stand on its own, what was changed, and the whole sentence it goes back to.
-fn stand(proposal: &Proposal, sources: &[Source<'_>], now: Moment) -> Result<(Proposal, Vec<String>, String), String> {
+/// The proposal as it may stand on its own, what was changed, and the whole sentence it goes back
+/// to.
+fn stand(
+    proposal: &Proposal,
+    sources: &[Source<'_>],
+    now: Moment,
+) -> Result<(Proposal, Vec<String>, String), String> {
     let mut kept = proposal.clone();
     let mut changes = Vec::new();
     let sentence = locate(&mut kept, sources, &mut changes)?;
@@ -156,10 +174,16 @@ fn stand(proposal: &Proposal, sources: &[Source<'_>], now: Moment) -> Result<(Pr
 }
 
 /// Finds the words of the proposal, in its piece or in the one other that has them.
-fn locate(kept: &mut Proposal, sources: &[Source<'_>], changes: &mut Vec<String>) -> Result<String, String> {
+fn locate(
+    kept: &mut Proposal,
+    sources: &[Source<'_>],
+    changes: &mut Vec<String>,
+) -> Result<String, String> {
     let wanted = Folded::of(&kept.quote);
     let wanted = wanted.text.trim();
-    let within = |source: &Source<'_>| source.folded().find_folded(wanted).map(|span| around(&source.text, span).to_owned());
+    let within = |source: &Source<'_>| {
+        source.folded().find_folded(wanted).map(|span| around(&source.text, span).to_owned())
+    };
     if wanted.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
         return Err("it quotes no words".into());
     }
@@ -169,10 +193,15 @@ fn locate(kept: &mut Proposal, sources: &[Source<'_>], changes: &mut Vec<String>
     if let Some(sentence) = sources.get(kept.piece).and_then(within) {
         return Ok(sentence);
     }
-    let mut others = sources.iter().enumerate().filter_map(|(at, source)| Some((at, within(source)?)));
+    let mut others =
+        sources.iter().enumerate().filter_map(|(at, source)| Some((at, within(source)?)));
     match (others.next(), others.next()) {
         (Some((at, sentence)), None) => {
-            changes.push(format!("its words are in source {}, not in {}", at + 1, kept.piece.saturating_add(1)));
+            changes.push(format!(
+                "its words are in source {}, not in {}",
+                at + 1,
+                kept.piece.saturating_add(1)
+            ));
             kept.piece = at;
             Ok(sentence)
         }
@@ -192,7 +221,8 @@ fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
     }
     kept.content = budget::shortened(&content, MAX_CONTENT);
     let tags = kept.tags.len();
-    let mut own: Vec<String> = kept.tags.iter().map(|tag| plain::one_line(tag.trim()).to_lowercase()).collect();
+    let mut own: Vec<String> =
+        kept.tags.iter().map(|tag| plain::one_line(tag.trim()).to_lowercase()).collect();
     own.retain(|tag| !tag.is_empty() && tag.len() <= MAX_SHORT);
     own.sort();
     own.dedup();
@@ -209,7 +239,10 @@ fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
 
 fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
     let words = kept.content.unicode_words().count();
-    let pair = kept.content.split_once(':').is_some_and(|(key, value)| !key.trim().is_empty() && !value.trim().is_empty());
+    let pair = kept
+        .content
+        .split_once(':')
+        .is_some_and(|(key, value)| !key.trim().is_empty() && !value.trim().is_empty());
     if words == 0 {
         return Err("it says nothing".into());
     }
@@ -220,7 +253,9 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
         return Err("it is a question".into());
     }
     let flat_content = flat(&kept.content);
-    if starts(&flat_content, markers::GREETINGS).is_some_and(|rest| rest.split_whitespace().count() <= 3) {
+    if starts(&flat_content, markers::GREETINGS)
+        .is_some_and(|rest| rest.split_whitespace().count() <= 3)
+    {
         return Err("it is a greeting".into());
     }
     // Somebody may ask to be reminded; else a question states nothing.
@@ -229,9 +264,20 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
         return Err("its source only asks".into());
     }
     let flat_sentence = flat(sentence);
-    let conditional =
-        has(&flat_sentence, &["if we decided", "if we decide", "what if", "should we", "maybe", "perhaps", "might", "vielleicht"])
-            || starts(&flat_sentence, &["if", "even if", "suppose", "wenn", "falls"]).is_some();
+    let conditional = has(
+        &flat_sentence,
+        &[
+            "if we decided",
+            "if we decide",
+            "what if",
+            "should we",
+            "maybe",
+            "perhaps",
+            "might",
+            "vielleicht",
+        ],
+    ) || starts(&flat_sentence, &["if", "even if", "suppose", "wenn", "falls"])
+        .is_some();
     if kept.kind == Kind::Decision
         && conditional
         && !has(&flat_content, &["if", "maybe", "perhaps", "might", "wenn", "falls", "vielleicht"])
@@ -245,33 +291,59 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
 fn is_not_ours(kept: &Proposal) -> Result<(), String> {
     let ours = |text: &str| {
         text.match_indices("EVT-").any(|(at, _)| {
-            let id = text[at + 4..].bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'-').count();
+            let id = text[at + 4..]
+                .bytes()
+                .take_while(|byte| byte.is_ascii_digit() || *byte == b'-')
+                .count();
             let end = text[at + 4 + id..].trim_end_matches(['.', ' ']);
             let marked = text[..at].ends_with(['[', '(']) && end.starts_with([']', ')']);
             id >= 12 && marked && (text[..at].ends_with('[') || end.len() == 1)
         })
     };
-    let marked = [&kept.content, &kept.quote].into_iter().any(|text| ours(text) || gate::strip(text).blocks > 0);
+    let marked = [&kept.content, &kept.quote]
+        .into_iter()
+        .any(|text| ours(text) || gate::strip(text).blocks > 0);
     if marked { Err("it is our own text".into()) } else { Ok(()) }
 }
 
 /// Only the person may tell an assistant how to behave.
-fn gives_no_orders(kept: &mut Proposal, origin: Origin, sentence: &str, changes: &mut Vec<String>) -> Result<(), String> {
+fn gives_no_orders(
+    kept: &mut Proposal,
+    origin: Origin,
+    sentence: &str,
+    changes: &mut Vec<String>,
+) -> Result<(), String> {
     let orders = [kept.content.as_str(), kept.quote.as_str(), sentence].into_iter().any(|text| {
         // Quotation marks do not make an order harmless here.
-        let bare: String =
-            text.chars().filter(|c| !matches!(c, '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'..='\u{200f}')).collect();
-        let folded: String = unicode_normalization::UnicodeNormalization::nfkc(bare.as_str()).collect();
+        let bare: String = text
+            .chars()
+            .filter(|c| {
+                !matches!(
+                    c,
+                    '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'..='\u{200f}'
+                )
+            })
+            .collect();
+        let folded: String =
+            unicode_normalization::UnicodeNormalization::nfkc(bare.as_str()).collect();
         let words = flat(&folded);
-        has(&words, markers::ORDERS) || (Trust::of(origin) == Trust::Low && has(&words, markers::URGES))
+        has(&words, markers::ORDERS)
+            || (Trust::of(origin) == Trust::Low && has(&words, markers::URGES))
     });
     if !orders {
         return Ok(());
     }
     match origin {
-        Origin::Tool | Origin::Import | Origin::Assistant => Err("it tells the assistant how to behave, and is not the person's".into()),
+        Origin::Tool | Origin::Import | Origin::Assistant => {
+            Err("it tells the assistant how to behave, and is not the person's".into())
+        }
         Origin::User | Origin::File => {
-            if kept.kind == Kind::Fact && has(&flat(&kept.content), &["you must", "from now on", "you should always", "you should never"]) {
+            if kept.kind == Kind::Fact
+                && has(
+                    &flat(&kept.content),
+                    &["you must", "from now on", "you should always", "you should never"],
+                )
+            {
                 changes.push("how the assistant is to behave is a preference".into());
                 kept.kind = Kind::Preference;
             }
@@ -291,7 +363,8 @@ const REPORTER: &[&str] = &[
 fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<(), String> {
     let said = source.piece.said.day();
     let day = Days { first: said, last: said };
-    let case = Case { days: day, bytes: usize::MAX, tokens: usize::MAX, must: &[], sources: "", count: 0 };
+    let case =
+        Case { days: day, bytes: usize::MAX, tokens: usize::MAX, must: &[], sources: "", count: 0 };
     let mut made_up = invented_beside(&case, source.said(), &kept.content);
     // A day may be written out that the source names in other words.
     made_up.retain(|word| !word.parse::<Date>().is_ok_and(|day| source.days().contains(&day)));
@@ -301,10 +374,14 @@ fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<
         return Err(format!("its source does not say: {}", made_up.join(", ")));
     }
     let profile = Profile::of(&kept.content);
-    let telling: Vec<&String> = profile.stems.iter().filter(|stem| !REPORTER.contains(&stem.as_str())).collect();
+    let telling: Vec<&String> =
+        profile.stems.iter().filter(|stem| !REPORTER.contains(&stem.as_str())).collect();
     let there = telling.iter().filter(|stem| source.stems().contains(**stem)).count();
     if there * 100 < telling.len() * SUPPORTED_PERCENT {
-        return Err(format!("only {there} of its {} telling words are in the source", telling.len()));
+        return Err(format!(
+            "only {there} of its {} telling words are in the source",
+            telling.len()
+        ));
     }
     if denies(&kept.content) != denies_there(sentence, &profile) {
         return Err("it denies what its source says, or the other way round".into());
@@ -319,7 +396,8 @@ fn first_name(content: &str, source: &Source<'_>) -> Option<String> {
     let next = words.next()?.trim_matches(|c: char| !c.is_alphanumeric());
     let bare = first.trim_end_matches("'s").trim_end_matches("’s");
     let capital = bare.starts_with(char::is_uppercase) && bare.chars().count() > 1;
-    const ACTS: &[&str] = &["is", "was", "has", "will", "must", "can", "ist", "hat", "wird", "and", "or"];
+    const ACTS: &[&str] =
+        &["is", "was", "has", "will", "must", "can", "ist", "hat", "wird", "and", "or"];
     #[rustfmt::skip]
     const NO_NAMES: &[&str] =
 &[
@@ -329,12 +407,16 @@ fn first_name(content: &str, source: &Source<'_>) -> Option<String> {
     if content.split_whitespace().next().is_some_and(|word| word.ends_with(':')) {
         return None;
     }
-    let acts =
-        ACTS.contains(&next) || (next.ends_with('s') && next.len() > 3) || next.ends_with("ed") || next.starts_with(char::is_uppercase);
+    let acts = ACTS.contains(&next)
+        || (next.ends_with('s') && next.len() > 3)
+        || next.ends_with("ed")
+        || next.starts_with(char::is_uppercase);
     let lower = bare.to_lowercase();
     let owner = bare.len() < first.len();
-    let known = source.said().has_word(bare) || Profile::of(&lower).stems.iter().all(|stem| source.stems().contains(stem));
-    (capital && (acts || owner) && !known && !NO_NAMES.contains(&lower.as_str())).then(|| first.to_owned())
+    let known = source.said().has_word(bare)
+        || Profile::of(&lower).stems.iter().all(|stem| source.stems().contains(stem));
+    (capital && (acts || owner) && !known && !NO_NAMES.contains(&lower.as_str()))
+        .then(|| first.to_owned())
 }
 
 /// Whether a text denies something, as far as the words go that really do.
@@ -358,8 +440,11 @@ fn denies(text: &str) -> bool {
 /// Whether the part of the sentence that speaks of the same things denies them.
 fn denies_there(sentence: &str, about: &Profile) -> bool {
     let whole = denies(sentence);
-    let parts: Vec<&str> =
-        sentence.split([',', ';', ':']).flat_map(|part| part.split(" but ")).flat_map(|part| part.split(" aber ")).collect();
+    let parts: Vec<&str> = sentence
+        .split([',', ';', ':'])
+        .flat_map(|part| part.split(" but "))
+        .flat_map(|part| part.split(" aber "))
+        .collect();
     if !whole || parts.len() < 2 {
         return whole;
     }
@@ -376,7 +461,8 @@ fn denies_there(sentence: &str, about: &Profile) -> bool {
 /// Day, waiting and entity stand only if the source has them.
 fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut Vec<String>) {
     if let Some(due) = kept.due {
-        let written = source.said().has_number(&due.to_string()) && source.text.contains(&due.to_string());
+        let written =
+            source.said().has_number(&due.to_string()) && source.text.contains(&due.to_string());
         let ahead = due >= source.piece.said.day().min(now.day());
         if !ahead || !(written || source.days().contains(&due)) {
             changes.push(format!("the source does not make it due on {due}"));
@@ -435,7 +521,9 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
     if kept.priority < most {
         changes.push(match Trust::of(origin) {
             Trust::Low => format!("a stranger's words are {most} at most"),
-            Trust::Medium if origin == Origin::Assistant => format!("an assistant's words are {most} at most"),
+            Trust::Medium if origin == Origin::Assistant => {
+                format!("an assistant's words are {most} at most")
+            }
             _ => format!("without a word like `must` or `never` it is {most} at most"),
         });
         kept.priority = most;
@@ -451,7 +539,9 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
         kept.tags.push(UNCONFIRMED.into());
         kept.tags.sort();
     }
-    if kept.kind != Kind::Commitment && (kept.due.take().is_some() | kept.waiting_on.take().is_some()) {
+    if kept.kind != Kind::Commitment
+        && (kept.due.take().is_some() | kept.waiting_on.take().is_some())
+    {
         changes.push("only a commitment is due or waits for somebody".into());
     }
 }
@@ -477,7 +567,10 @@ fn is_owed(kept: &Proposal) -> bool {
     kept.due.is_some()
         || has(&words, OWED)
         || markers::VERBS.iter().any(|verb| has(&words, &[verb]) || stems.contains(*verb))
-        || words.split_whitespace().next_back().is_some_and(|last| last.ends_with("en") && last.chars().count() > 4)
+        || words
+            .split_whitespace()
+            .next_back()
+            .is_some_and(|last| last.ends_with("en") && last.chars().count() > 4)
 }
 
 /// Whether it is news, and what it replaces.

@@ -1,4 +1,5 @@
-//! The words by which people mark what is meant to last, in English and German. Contractions are written out.
+//! The words by which people mark what is meant to last, in English and German. Contractions are
+//! written out.
 
 use crate::event::{Kind, Priority};
 
@@ -95,7 +96,8 @@ pub(crate) const PASSING: &[&str] = &[
     "i prefer not to say", "i prefer not to answer", "i prefer the one", "i prefer one", "i prefer both", "i prefer neither",
 ];
 /// How a favourite is told: what stands between is what it is about.
-pub(crate) const FAVOURITES: &[&str] = &["my favourite", "my favorite", "my preferred", "mein lieblings", "meine lieblings"];
+pub(crate) const FAVOURITES: &[&str] =
+    &["my favourite", "my favorite", "my preferred", "mein lieblings", "meine lieblings"];
 
 /// Somebody promises, or is to be reminded; no day is needed.
 #[rustfmt::skip]
@@ -117,7 +119,8 @@ pub(crate) const DEADLINES: &[&str] = &[
     "abgabe",
 ];
 /// Before an action in German; the verb stands at the end.
-pub(crate) const OWES_GERMAN: &[&str] = &["ich werde", "wir werden", "ich muss", "wir müssen", "muss", "müssen"];
+pub(crate) const OWES_GERMAN: &[&str] =
+    &["ich werde", "wir werden", "ich muss", "wir müssen", "muss", "müssen"];
 
 /// Who somebody is to the speaker.
 #[rustfmt::skip]
@@ -192,7 +195,8 @@ pub(crate) const LEAD_INS: &[&str] = &[
     "und",
 ];
 
-/// What people order, forbid and promise each other. A word that means other things as often is not here.
+/// What people order, forbid and promise each other. A word that means other things as often is not
+/// here.
 #[rustfmt::skip]
 pub(crate) const VERBS: &[&str] = &[
     "deploy", "use", "push", "commit", "send", "merge", "ask", "run", "write", "call", "share", "store", "log", "delete", "touch",
@@ -272,14 +276,16 @@ pub(crate) const GREETINGS: &[&str] = &[
     "well done",
 ];
 
-/// Words that forbid or set a bound: only they make of a person's statement one that is never to be forgotten.
+/// Words that forbid or set a bound: only they make of a person's statement one that is never to be
+/// forgotten.
 #[rustfmt::skip]
 pub(crate) const HARD: &[&str] = &[
     "must", "never", "always", "cannot", "at most", "no more than", "do not", "not allowed", "forbidden", "under no circumstances",
     "muss", "müssen", "nie", "niemals", "immer", "darf nicht", "dürfen nicht", "höchstens", "verboten", "auf keinen fall", "p0",
 ];
 
-/// What tells an assistant how to behave, and has no business in a page, a tool's output or an assistant's own notes.
+/// What tells an assistant how to behave, and has no business in a page, a tool's output or an
+/// assistant's own notes.
 #[rustfmt::skip]
 pub(crate) const ORDERS: &[&str] = &[
     "ignore previous", "ignore all previous", "ignore the previous", "ignore prior", "ignore all prior", "ignore any previous",

@@ -1,8 +1,9 @@
 //! How what was said becomes events (L13, K4): somebody proposes, pure code judges.
 //!
-//! A model may propose, or the rules of [`rules`]; neither is believed. Every proposal points at the very words it goes
-//! back to, and [`judge`](mod@judge) lets it stand only if those words are there and say it. What is known already in
-//! other words is found by [`same`]. Whatever is left out is told.
+//! A model may propose, or the rules of [`rules`]; neither is believed. Every proposal points at
+//! the very words it goes back to, and [`judge`](mod@judge) lets it stand only if those words are
+//! there and say it. What is known already in other words is found by [`same`]. Whatever is left
+//! out is told.
 
 pub(crate) mod days;
 pub mod judge;
@@ -107,22 +108,25 @@ const EVERYWHERE: &[&str] = &[
 ];
 
 impl Proposal {
-    /// Where it holds. What is learnt in a project is about the project, but for what is about people (what somebody prefers, who is
-    /// who) and what is said to hold everywhere.
+    /// Where it holds. What is learnt in a project is about the project, but for what is about
+    /// people (what somebody prefers, who is who) and what is said to hold everywhere.
     fn scope(&self, piece: &Piece<'_>) -> Scope {
         let about_people = matches!(self.kind, Kind::Preference | Kind::Relationship)
             || matches!(self.entity_kind, Some(EntityKind::Person))
             || self.tags.iter().any(|tag| tag == "mantra");
         let said = format!("{} {}", self.content, self.quote).to_lowercase();
-        // Only the person can say so: a rule must not leave its project on an assistant's or a tool's word.
-        let widely = piece.origin == Origin::User && EVERYWHERE.iter().any(|words| said.contains(words));
+        // Only the person can say so: a rule must not leave its project on an assistant's or a
+        // tool's word.
+        let widely =
+            piece.origin == Origin::User && EVERYWHERE.iter().any(|words| said.contains(words));
         match &piece.scope {
             Scope::Project(_) if about_people || widely => Scope::Everywhere,
             scope => scope.clone(),
         }
     }
 
-    /// The event it becomes. Days and waiting belong to commitments only, so other types come without.
+    /// The event it becomes. Days and waiting belong to commitments only, so other types come
+    /// without.
     pub fn draft(&self, piece: &Piece<'_>, now: Moment) -> Draft {
         let owed = self.kind == Kind::Commitment;
         let draft = Draft {
@@ -145,7 +149,9 @@ impl Proposal {
         match Folded::of(piece.text).find(&self.quote) {
             Some(span) => {
                 let words = piece.text.get(span.clone()).unwrap_or(&self.quote);
-                draft.with_field(QUOTE, &cut(words, MAX_QUOTE)).with_field(SPAN, &[span.start, span.end])
+                draft
+                    .with_field(QUOTE, &cut(words, MAX_QUOTE))
+                    .with_field(SPAN, &[span.start, span.end])
             }
             None => draft.with_field(QUOTE, &cut(&self.quote, MAX_QUOTE)),
         }
@@ -166,7 +172,10 @@ struct Folded {
 
 impl Folded {
     fn of(text: &str) -> Self {
-        let mut folded = Self { text: String::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
+        let mut folded = Self {
+            text: String::with_capacity(text.len()),
+            places: Vec::with_capacity(text.len()),
+        };
         for (at, c) in text.char_indices() {
             let place = (at, at + c.len_utf8());
             match c {
@@ -208,16 +217,20 @@ impl Folded {
             .find(|&at| {
                 let end = at + wanted.len();
                 let (before, after) = (self.text.get(..at), self.text.get(end..));
-                let cuts_word = inside(before.and_then(|text| text.chars().next_back()), wanted.chars().next())
-                    || inside(wanted.chars().next_back(), after.and_then(|text| text.chars().next()));
+                let cuts_word =
+                    inside(before.and_then(|text| text.chars().next_back()), wanted.chars().next())
+                        || inside(
+                            wanted.chars().next_back(),
+                            after.and_then(|text| text.chars().next()),
+                        );
                 !cuts_word
             })
             .and_then(|at| Some(self.places.get(at)?.0..self.places.get(at + wanted.len() - 1)?.1))
     }
 }
 
-/// Reads a model's answer, as leniently as can be: `{"events": [...]}`, a bare list or a single event. Whatever could not
-/// be used is told.
+/// Reads a model's answer, as leniently as can be: `{"events": [...]}`, a bare list or a single
+/// event. Whatever could not be used is told.
 pub fn read_answer(value: &Value, pieces: usize) -> (Vec<Proposal>, Vec<String>) {
     let mut complaints = Vec::new();
     let single;
@@ -243,7 +256,10 @@ pub fn read_answer(value: &Value, pieces: usize) -> (Vec<Proposal>, Vec<String>)
         }
     };
     if events.len() > MAX_PROPOSALS {
-        complaints.push(format!("{} events were proposed, only the first {MAX_PROPOSALS} were read", events.len()));
+        complaints.push(format!(
+            "{} events were proposed, only the first {MAX_PROPOSALS} were read",
+            events.len()
+        ));
     }
     let mut proposals = Vec::new();
     for (at, event) in events.iter().take(MAX_PROPOSALS).enumerate() {
@@ -281,13 +297,16 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
         }
     };
     let piece = match fields.get("source").or_else(|| fields.get("piece")) {
-        Some(Value::Number(number)) => number.as_u64().and_then(|number| usize::try_from(number).ok()),
+        Some(Value::Number(number)) => {
+            number.as_u64().and_then(|number| usize::try_from(number).ok())
+        }
         Some(Value::String(text)) => text.trim().trim_start_matches("source ").parse().ok(),
         None | Some(Value::Null) if pieces == 1 => Some(1),
         _ => None,
     };
-    let piece =
-        piece.filter(|number| (1..=pieces).contains(number)).ok_or_else(|| format!("its source is no number from 1 to {pieces}"))?;
+    let piece = piece
+        .filter(|number| (1..=pieces).contains(number))
+        .ok_or_else(|| format!("its source is no number from 1 to {pieces}"))?;
     let entity_kind = text_of(fields, &["entity_kind"]).and_then(|word| {
         let kind = word.parse().ok();
         if kind.is_none() {
@@ -318,10 +337,12 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     Ok((proposal, odd))
 }
 
-/// The first of these fields that is a text and not empty. Models write `"none"` where they mean nothing.
+/// The first of these fields that is a text and not empty. Models write `"none"` where they mean
+/// nothing.
 fn text_of(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
     let text = names.iter().find_map(|name| fields.get(*name)?.as_str())?.trim();
-    let nothing = text.is_empty() || ["null", "none", "n/a"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    let nothing = text.is_empty()
+        || ["null", "none", "n/a"].iter().any(|word| text.eq_ignore_ascii_case(word));
     (!nothing).then(|| text.to_owned())
 }
 
@@ -332,11 +353,18 @@ fn tags_of(fields: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<String> {
         _ => Vec::new(),
     };
     let count = all.len();
-    let mut tags: Vec<String> = all.into_iter().map(|tag| tag.trim().to_lowercase()).filter(|tag| !tag.is_empty()).collect();
+    let mut tags: Vec<String> = all
+        .into_iter()
+        .map(|tag| tag.trim().to_lowercase())
+        .filter(|tag| !tag.is_empty())
+        .collect();
     tags.retain(|tag| tag.len() <= MAX_SHORT);
     tags.truncate(MAX_TAGS);
     if tags.len() < count {
-        odd.push(format!("{} of {count} tags were empty, too long or too many", count - tags.len()));
+        odd.push(format!(
+            "{} of {count} tags were empty, too long or too many",
+            count - tags.len()
+        ));
     }
     tags
 }
@@ -430,7 +458,8 @@ mod tests {
 
     // L13
     #[test]
-    fn what_is_learnt_in_a_project_holds_there_unless_it_is_about_people_or_said_to_hold_everywhere() {
+    fn what_is_learnt_in_a_project_holds_there_unless_it_is_about_people_or_said_to_hold_everywhere()
+     {
         let check = |kind: Kind, content: &str, origin: Origin, everywhere: bool| {
             let project = Scope::Project("app".into());
             let piece = Piece { scope: project.clone(), ..piece(content, origin) };
@@ -445,8 +474,14 @@ mod tests {
         check(Kind::Constraint, "In all projects: never force-push", Origin::User, true);
         check(Kind::Constraint, "In all projects: never force-push", Origin::Assistant, false);
         check(Kind::Constraint, "In allen Projekten nie force-push", Origin::User, true);
-        let person = Proposal { entity_kind: Some(EntityKind::Person), ..proposal(Kind::Fact, Priority::P2, "Mira is in Bergen", "Mira") };
-        let piece = Piece { scope: Scope::Project("app".into()), ..piece("Mira is in Bergen", Origin::User) };
+        let person = Proposal {
+            entity_kind: Some(EntityKind::Person),
+            ..proposal(Kind::Fact, Priority::P2, "Mira is in Bergen", "Mira")
+        };
+        let piece = Piece {
+            scope: Scope::Project("app".into()),
+            ..piece("Mira is in Bergen", Origin::User)
+        };
         assert_eq!(person.draft(&piece, now()).scope, Scope::Everywhere);
     }
 
@@ -454,10 +489,16 @@ mod tests {
     #[test]
     fn an_answer_is_read_in_whatever_wrapping_it_comes() {
         let event = r#"{"type":"Decision","priority":"p1","content":"Use Postgres","quote":"use Postgres","source":2,"due":null}"#;
-        for wrapped in [event.to_owned(), format!("[{event}]"), format!("{{\"events\":[{event}]}}"), format!("{{\"events\":{event}}}")] {
+        for wrapped in [
+            event.to_owned(),
+            format!("[{event}]"),
+            format!("{{\"events\":[{event}]}}"),
+            format!("{{\"events\":{event}}}"),
+        ] {
             let (found, complaints) = read(&wrapped, 3);
             assert_eq!(complaints, [""; 0], "{wrapped}");
-            let mut expected = proposal(Kind::Decision, Priority::P1, "Use Postgres", "use Postgres");
+            let mut expected =
+                proposal(Kind::Decision, Priority::P1, "Use Postgres", "use Postgres");
             expected.piece = 1;
             assert_eq!(found, [expected], "{wrapped}");
         }
@@ -485,10 +526,16 @@ mod tests {
             2,
         );
         assert_eq!(found.len(), 2);
-        assert_eq!((found[0].kind, found[0].priority, found[0].piece), (Kind::Fact, Priority::P2, 1));
+        assert_eq!(
+            (found[0].kind, found[0].priority, found[0].piece),
+            (Kind::Fact, Priority::P2, 1)
+        );
         assert_eq!(found[0].tags, ["sales", "x", "milestone"]);
         assert_eq!((found[0].due, &found[0].entity, found[0].entity_kind), (None, &None, None));
-        assert_eq!((found[1].due, found[1].waiting_on.as_deref()), (Some(date(2026, 2, 20)), Some("Anna")));
+        assert_eq!(
+            (found[1].due, found[1].waiting_on.as_deref()),
+            (Some(date(2026, 2, 20)), Some("Anna"))
+        );
         assert_eq!(complaints.len(), 13, "{complaints:#?}");
     }
 
@@ -511,28 +558,55 @@ mod tests {
         assert_eq!(event["properties"]["type"]["enum"].as_array().unwrap().len(), Kind::ALL.len());
         assert_eq!(event["properties"]["priority"]["enum"], json!(["P0", "P1", "P2", "P3"]));
         assert_eq!(event["additionalProperties"], false);
-        assert_eq!(super::schema(0)["properties"]["events"]["items"]["properties"]["source"]["maximum"], 1);
+        assert_eq!(
+            super::schema(0)["properties"]["events"]["items"]["properties"]["source"]["maximum"],
+            1
+        );
     }
 
     // K4
     #[test]
     fn a_draft_points_at_the_very_words() {
         let piece = piece("Hello!\nWe  decided\non “Postgres” – at last.", Origin::User);
-        let mut kept = proposal(Kind::Decision, Priority::P1, "Postgres was chosen", "we decided on \"postgres\" - at last");
+        let mut kept = proposal(
+            Kind::Decision,
+            Priority::P1,
+            "Postgres was chosen",
+            "we decided on \"postgres\" - at last",
+        );
         kept.due = Some(date(2026, 2, 20));
         let draft = kept.draft(&piece, now());
-        assert_eq!(draft.field::<String>(QUOTE).as_deref(), Some("We  decided\non “Postgres” – at last"));
+        assert_eq!(
+            draft.field::<String>(QUOTE).as_deref(),
+            Some("We  decided\non “Postgres” – at last")
+        );
         let [start, end] = draft.field::<[usize; 2]>(SPAN).unwrap();
         assert_eq!(&piece.text[start..end], "We  decided\non “Postgres” – at last");
-        assert_eq!((draft.source.as_str(), draft.session.as_deref(), draft.origin), (piece.source.as_str(), Some("s1"), Origin::User));
+        assert_eq!(
+            (draft.source.as_str(), draft.session.as_deref(), draft.origin),
+            (piece.source.as_str(), Some("s1"), Origin::User)
+        );
         assert_eq!(draft.due, None);
         assert!(draft.cleaned().is_ok());
         let lost = proposal(Kind::Fact, Priority::P2, "x", "ostgres").draft(&piece, now());
-        assert_eq!((lost.field::<[usize; 2]>(SPAN), lost.field::<String>(QUOTE).as_deref()), (None, Some("ostgres")));
+        assert_eq!(
+            (lost.field::<[usize; 2]>(SPAN), lost.field::<String>(QUOTE).as_deref()),
+            (None, Some("ostgres"))
+        );
     }
 
     fn json_value() -> impl Strategy<Value = Value> {
-        let names = prop::sample::select(vec!["events", "type", "priority", "content", "quote", "source", "due", "tags", "entity_kind"]);
+        let names = prop::sample::select(vec![
+            "events",
+            "type",
+            "priority",
+            "content",
+            "quote",
+            "source",
+            "due",
+            "tags",
+            "entity_kind",
+        ]);
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<i64>().prop_map(Value::from),
@@ -543,8 +617,11 @@ mod tests {
         leaf.prop_recursive(4, 64, 10, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Array),
-                prop::collection::vec((names.clone(), inner), 0..10)
-                    .prop_map(|fields| Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())),
+                prop::collection::vec((names.clone(), inner), 0..10).prop_map(|fields| {
+                    Value::Object(
+                        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+                    )
+                }),
             ]
         })
     }

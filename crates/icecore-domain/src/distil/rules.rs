@@ -1,8 +1,10 @@
-//! Proposals without a model: only what a sentence marks as meant to last, by the words of [`markers`](super::markers).
+//! Proposals without a model: only what a sentence marks as meant to last, by the words of
+//! [`markers`](super::markers).
 //!
-//! A wrong memory costs trust, a missing one can be said again, so whatever is in doubt yields nothing: questions,
-//! conditions, hearsay, stories, quotations, code. Tools propose nothing at all this way, and an assistant's own notes only
-//! where they carry an explicit mark. What an imported document or another person says is proposed and waits for the owner.
+//! A wrong memory costs trust, a missing one can be said again, so whatever is in doubt yields
+//! nothing: questions, conditions, hearsay, stories, quotations, code. Tools propose nothing at all
+//! this way, and an assistant's own notes only where they carry an explicit mark. What an imported
+//! document or another person says is proposed and waits for the owner.
 
 use jiff::civil::Date;
 
@@ -44,8 +46,9 @@ fn read(sentence: &Sentence<'_>, piece: &Piece<'_>, at: usize) -> Option<Proposa
     if sentence.text.len() > MAX_SENTENCE {
         return None;
     }
-    let marked =
-        explicit(sentence).or_else(|| if piece.origin == Origin::Assistant { None } else { spoken(sentence, piece.said.day()) })?;
+    let marked = explicit(sentence).or_else(|| {
+        if piece.origin == Origin::Assistant { None } else { spoken(sentence, piece.said.day()) }
+    })?;
     let cleaned = plain::clean(marked.text).text;
     let content = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
     let content = budget::shortened(content.trim_matches('*').trim(), MAX_CONTENT);
@@ -58,7 +61,10 @@ fn read(sentence: &Sentence<'_>, piece: &Piece<'_>, at: usize) -> Option<Proposa
         kind: marked.kind,
         priority: marked.priority,
         content,
-        entity_kind: entity.as_deref().filter(|name| name.starts_with("Client ")).map(|_| EntityKind::Company),
+        entity_kind: entity
+            .as_deref()
+            .filter(|name| name.starts_with("Client "))
+            .map(|_| EntityKind::Company),
         entity,
         tags: marked.tag.map(str::to_owned).into_iter().collect(),
         quote: sentence.text.to_owned(),
@@ -76,7 +82,8 @@ fn explicit<'a>(sentence: &Sentence<'a>) -> Option<Marked<'a>> {
         let mut words = label.split([' ', ':', ',', '/']).filter(|word| !word.is_empty());
         if let Some(priority) = words.next().and_then(|word| word.parse::<Priority>().ok()) {
             let text = rest.trim_start_matches("**").trim_start_matches(':').trim();
-            let kind = words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| guess_kind(text));
+            let kind =
+                words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| guess_kind(text));
             return (!text.is_empty()).then_some(Marked { kind, priority, text, tag: None });
         }
     }
@@ -89,10 +96,22 @@ fn explicit<'a>(sentence: &Sentence<'a>) -> Option<Marked<'a>> {
             return Some(Marked { kind: *kind, priority: *priority, text: rest, tag: None });
         }
     }
-    if let Some(rest) = text.strip_prefix("TODO").filter(|rest| rest.starts_with(char::is_whitespace)) {
-        return Some(Marked { kind: Kind::Commitment, priority: Priority::P2, text: rest.trim(), tag: None });
+    if let Some(rest) =
+        text.strip_prefix("TODO").filter(|rest| rest.starts_with(char::is_whitespace))
+    {
+        return Some(Marked {
+            kind: Kind::Commitment,
+            priority: Priority::P2,
+            text: rest.trim(),
+            tag: None,
+        });
     }
-    sentence.open_box.then_some(Marked { kind: Kind::Commitment, priority: Priority::P2, text: sentence.text, tag: None })
+    sentence.open_box.then_some(Marked {
+        kind: Kind::Commitment,
+        priority: Priority::P2,
+        text: sentence.text,
+        tag: None,
+    })
 }
 
 /// What somebody says in passing.
@@ -151,7 +170,10 @@ fn is_calendar(word: &str) -> bool {
 
 /// `my name is`, `I live in` and the like, at the beginning or after a greeting.
 fn says_who(text: &str, flat: &str) -> bool {
-    let Some((at, phrase, needs)) = markers::IDENTITY.iter().find_map(|(phrase, needs)| Some((find(flat, phrase)?, phrase, *needs))) else {
+    let Some((at, phrase, needs)) = markers::IDENTITY
+        .iter()
+        .find_map(|(phrase, needs)| Some((find(flat, phrase)?, phrase, *needs)))
+    else {
         return false;
     };
     if flat[..at].split_whitespace().count() > 3 || flat[..at].contains(" not ") {
@@ -161,15 +183,19 @@ fn says_who(text: &str, flat: &str) -> bool {
     let next = word_at(rest);
     // The words as they were written, to see capitals and marks.
     let written: Vec<&str> = text.split_whitespace().collect();
-    let value = |fits: &dyn Fn(&str) -> bool| written.iter().rev().take(rest.split_whitespace().count()).any(|word| fits(word));
+    let value = |fits: &dyn Fn(&str) -> bool| {
+        written.iter().rev().take(rest.split_whitespace().count()).any(|word| fits(word))
+    };
     let digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
     match needs {
         Needs::Word => next.chars().count() > 1 && !markers::NO_NAMES.contains(&next),
         Needs::Name => {
             let first = written.iter().rev().nth(rest.split_whitespace().count().saturating_sub(1));
-            let second = written.iter().rev().nth(rest.split_whitespace().count().saturating_sub(2));
+            let second =
+                written.iter().rev().nth(rest.split_whitespace().count().saturating_sub(2));
             first.is_some_and(|word| (capital(word) || digit(word)) && !is_calendar(word))
-                || (word_at(rest) == "the" && second.is_some_and(|word| capital(word) && !is_calendar(word)))
+                || (word_at(rest) == "the"
+                    && second.is_some_and(|word| capital(word) && !is_calendar(word)))
         }
         Needs::Day => value(&|word| digit(word) || days::is_month(word)),
         Needs::Address => value(&|word| digit(word) || word.contains('@')),
@@ -179,12 +205,18 @@ fn says_who(text: &str, flat: &str) -> bool {
 /// `Mira works for Northwind`, `my boss is Carol`.
 fn ties(text: &str, flat: &str) -> bool {
     let written: Vec<&str> = text.split_whitespace().collect();
-    let name = |word: &&str| capital(word) && !is_calendar(word) && !is_opener(word) && word.chars().any(char::is_alphabetic);
+    let name = |word: &&str| {
+        capital(word)
+            && !is_calendar(word)
+            && !is_opener(word)
+            && word.chars().any(char::is_alphabetic)
+    };
     if let Some((at, tie)) = markers::TIES.iter().find_map(|tie| Some((find(flat, tie)?, tie))) {
         let before = flat[..at].split_whitespace().count();
         let after = before + tie.split(' ').count();
         let subject = (1..=3).contains(&before) && written.iter().take(before).all(&name);
-        let mut object = written.iter().skip(after).filter(|word| !["the", "our", "my"].contains(*word));
+        let mut object =
+            written.iter().skip(after).filter(|word| !["the", "our", "my"].contains(*word));
         return subject && object.next().is_some_and(&name);
     }
     let Some(rest) = starts(flat, &["my", "our", "mein", "meine"]) else { return false };
@@ -192,7 +224,11 @@ fn ties(text: &str, flat: &str) -> bool {
     let told = match words.as_slice() {
         [kin, "is" | "ist" | "heißt", "called" | "named", ..] if markers::KIN.contains(kin) => 4,
         [kin, "is" | "ist" | "heißt", ..] if markers::KIN.contains(kin) => 3,
-        [kin, "name", "is" | "ist", ..] if kin.strip_suffix("'s").is_some_and(|kin| markers::KIN.contains(&kin)) => 4,
+        [kin, "name", "is" | "ist", ..]
+            if kin.strip_suffix("'s").is_some_and(|kin| markers::KIN.contains(&kin)) =>
+        {
+            4
+        }
         _ => return false,
     };
     written.get(told).is_some_and(name)
@@ -213,26 +249,46 @@ fn prefers(flat: &str) -> bool {
     if has(flat, markers::PASSING) {
         return false;
     }
-    let better = find(flat, "i like").is_some_and(|at| has(&flat[at..], &["better", "better than"]))
+    let better = find(flat, "i like")
+        .is_some_and(|at| has(&flat[at..], &["better", "better than"]))
         || find(flat, "ich mag").is_some_and(|at| has(&flat[at..], &["lieber"]))
         || (find(flat, "mir ist").is_some() && has(flat, &["lieber"]));
     let favourite = markers::FAVOURITES.iter().any(|start| {
         let rest = flat.strip_prefix(' ').and_then(|flat| flat.strip_prefix(start));
-        rest.is_some_and(|rest| has(rest, &["is", "are", "ist"]) && !has(rest, &["part", "so far", "thing about"]))
+        rest.is_some_and(|rest| {
+            has(rest, &["is", "are", "ist"]) && !has(rest, &["part", "so far", "thing about"])
+        })
     });
-    let better =
-        better && !has(flat, &["i like it", "i like that", "i like this", "i like yours", "i like the first", "i like the second"]);
+    let better = better
+        && !has(
+            flat,
+            &[
+                "i like it",
+                "i like that",
+                "i like this",
+                "i like yours",
+                "i like the first",
+                "i like the second",
+            ],
+        );
     better || favourite || has(flat, markers::PREFERENCES)
 }
 
 fn decides(flat: &str) -> bool {
-    let said = markers::DECISIONS.iter().find_map(|phrase| find(flat, phrase).map(|at| (&flat[..at], &flat[at + phrase.len()..])));
-    let (before, after) = match said.or_else(|| starts(flat, markers::DECISION_STARTS).map(|rest| (" ", rest))) {
-        Some((before, after)) => (format!("{before} "), after),
-        // In German the verb stands at the end.
-        None if has(flat, markers::DECISIONS_SPLIT) && has(flat, &["entschieden", "geeinigt", "festgelegt"]) => (String::new(), flat),
-        None => return false,
-    };
+    let said = markers::DECISIONS
+        .iter()
+        .find_map(|phrase| find(flat, phrase).map(|at| (&flat[..at], &flat[at + phrase.len()..])));
+    let (before, after) =
+        match said.or_else(|| starts(flat, markers::DECISION_STARTS).map(|rest| (" ", rest))) {
+            Some((before, after)) => (format!("{before} "), after),
+            // In German the verb stands at the end.
+            None if has(flat, markers::DECISIONS_SPLIT)
+                && has(flat, &["entschieden", "geeinigt", "festgelegt"]) =>
+            {
+                (String::new(), flat)
+            }
+            None => return false,
+        };
     let empty = ["", "it", "that", "this", "the", "you"].contains(&after.trim());
     !empty && !has(&before, markers::NOT_BEFORE_DECISIONS) && !has(flat, markers::UNDECIDED)
 }
@@ -247,15 +303,21 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
         return false;
     }
     let acts = |rest: &str| {
-        let words: Vec<&str> =
-            rest.split_whitespace().filter(|word| !["also", "then", "definitely", "please", "just"].contains(word)).collect();
+        let words: Vec<&str> = rest
+            .split_whitespace()
+            .filter(|word| !["also", "then", "definitely", "please", "just"].contains(word))
+            .collect();
         match words.as_slice() {
-            [verb, "you" | "it" | "that" | "this", ..] => is_verb(verb) && !markers::POLITE.contains(verb) && words.len() > 4,
+            [verb, "you" | "it" | "that" | "this", ..] => {
+                is_verb(verb) && !markers::POLITE.contains(verb) && words.len() > 4
+            }
             [verb, ..] => is_verb(verb),
             [] => false,
         }
     };
-    let owed = markers::OWES.iter().any(|phrase| find(flat, phrase).is_some_and(|at| acts(&flat[at + phrase.len()..])));
+    let owed = markers::OWES
+        .iter()
+        .any(|phrase| find(flat, phrase).is_some_and(|at| acts(&flat[at + phrase.len()..])));
     // "Anna will send ...": somebody with a name.
     let named = {
         let written: Vec<&str> = text.split_whitespace().collect();
@@ -264,14 +326,23 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
         let person = first && written.first().is_some_and(|word| capital(word));
         person && words.get(1) == Some(&"will") && words.get(2).is_some_and(|verb| is_verb(verb))
     };
-    let deadline = has(flat, markers::DEADLINES) && !has(flat, &["no deadline", "missed"]) && flat.split_whitespace().count() >= 3;
+    let deadline = has(flat, markers::DEADLINES)
+        && !has(flat, &["no deadline", "missed"])
+        && flat.split_whitespace().count() >= 3;
     // An order with a day: "Send the offer to Anna by Friday".
-    let ordered = acts(flat) && has(flat, &["by", "until", "till", "before", "due", "tomorrow", "on", "next", "today", "bis"]);
+    let ordered = acts(flat)
+        && has(
+            flat,
+            &["by", "until", "till", "before", "due", "tomorrow", "on", "next", "today", "bis"],
+        );
     let german = {
         let infinitive = flat.split_whitespace().next_back().is_some_and(is_infinitive);
         let owes = markers::OWES_GERMAN.iter().any(|phrase| has(flat, &[phrase]));
-        let ends = |words: &[&str]| flat.split_whitespace().next_back().is_some_and(|last| words.contains(&last));
-        (infinitive && (owes || has(flat, &["bis"]))) || (owes && has(flat, &["bis"]) && ends(&["sein", "fertig", "weg"]))
+        let ends = |words: &[&str]| {
+            flat.split_whitespace().next_back().is_some_and(|last| words.contains(&last))
+        };
+        (infinitive && (owes || has(flat, &["bis"])))
+            || (owes && has(flat, &["bis"]) && ends(&["sein", "fertig", "weg"]))
     };
     owed || named || deadline || ordered || german
 }
@@ -279,7 +350,10 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
 /// A German verb as it stands at the end of an order.
 fn is_infinitive(word: &str) -> bool {
     let ending = ["en", "ern", "eln"].iter().any(|ending| word.ends_with(ending));
-    ending && word.chars().count() > 4 && !word.starts_with("ge") && !markers::GREETINGS.contains(&word)
+    ending
+        && word.chars().count() > 4
+        && !word.starts_with("ge")
+        && !markers::GREETINGS.contains(&word)
 }
 
 /// Whether it is a rule in English.
@@ -293,15 +367,28 @@ fn rules(flat: &str) -> bool {
     }
     let orders = |rest: &str| {
         let words: Vec<&str> = rest.split_whitespace().take(2).collect();
-        words.first().is_some_and(|verb| is_verb(verb)) && words.get(1).is_some_and(|next| !markers::ADRIFT.contains(next))
+        words.first().is_some_and(|verb| is_verb(verb))
+            && words.get(1).is_some_and(|next| !markers::ADRIFT.contains(next))
     };
     // "Never deploy on Fridays", "Do not ever push to main".
-    let ordered =
-        starts(rest, &["never ever", "never", "always", "do not ever", "you should never", "you should always", "we should never"]);
+    let ordered = starts(
+        rest,
+        &[
+            "never ever",
+            "never",
+            "always",
+            "do not ever",
+            "you should never",
+            "you should always",
+            "we should never",
+        ],
+    );
     if ordered.is_some_and(orders) {
         return true;
     }
-    if starts(rest, &["do not"]).is_some_and(|rest| orders(rest) && has(rest, &["ever", "under any circumstances"])) {
+    if starts(rest, &["do not"])
+        .is_some_and(|rest| orders(rest) && has(rest, &["ever", "under any circumstances"]))
+    {
         return true;
     }
     modal(rest) || bans(rest) || bounds(rest)
@@ -309,28 +396,44 @@ fn rules(flat: &str) -> bool {
 
 /// Somebody or something must, cannot, always or never does.
 fn modal(flat: &str) -> bool {
-    const MODALS: &[&str] = &["must", "cannot", "may not", "may never", "never", "always", "shall", "shall not"];
-    let Some((at, modal)) = MODALS.iter().filter_map(|modal| Some((find(flat, modal)?, modal))).min() else { return false };
+    const MODALS: &[&str] =
+        &["must", "cannot", "may not", "may never", "never", "always", "shall", "shall not"];
+    let Some((at, modal)) =
+        MODALS.iter().filter_map(|modal| Some((find(flat, modal)?, modal))).min()
+    else {
+        return false;
+    };
     let subject: Vec<&str> = flat[..at].split_whitespace().collect();
     let Some(first) = subject.first() else { return false };
     let alone = subject.len() == 1;
-    if subject.len() > 6 || markers::NO_SUBJECTS.contains(first) || !markers::RULED.contains(first) {
+    if subject.len() > 6 || markers::NO_SUBJECTS.contains(first) || !markers::RULED.contains(first)
+    {
         return false;
     }
-    let rest: Vec<&str> =
-        flat[at + modal.len()..].split_whitespace().skip_while(|word| ["not", "never", "always", "only", "also"].contains(word)).collect();
+    let rest: Vec<&str> = flat[at + modal.len()..]
+        .split_whitespace()
+        .skip_while(|word| ["not", "never", "always", "only", "also"].contains(word))
+        .collect();
     let tail = flat[at..].to_owned();
     let verb = rest.first().copied().unwrap_or_default();
     let next = rest.get(1).copied().unwrap_or_default();
     match *modal {
         "never" | "always" => {
-            *first == "we" && alone && is_verb(verb) && !markers::ADRIFT.contains(&next) && verb != "run" && verb != "take"
+            *first == "we"
+                && alone
+                && is_verb(verb)
+                && !markers::ADRIFT.contains(&next)
+                && verb != "run"
+                && verb != "take"
         }
         "cannot" => {
-            is_verb(verb) && has(&tail, markers::LIMITS) && !markers::ADRIFT.contains(&next) || (verb == "be" && state(&rest, alone))
+            is_verb(verb) && has(&tail, markers::LIMITS) && !markers::ADRIFT.contains(&next)
+                || (verb == "be" && state(&rest, alone))
         }
         _ if verb == "be" => state(&rest, alone),
-        _ if *first == "you" => is_verb(verb) && !markers::POLITE.contains(&verb) && !markers::ADRIFT.contains(&next),
+        _ if *first == "you" => {
+            is_verb(verb) && !markers::POLITE.contains(&verb) && !markers::ADRIFT.contains(&next)
+        }
         _ => is_verb(verb) && !next.is_empty() && !["it", "that", "this"].contains(&next),
     }
 }
@@ -338,27 +441,53 @@ fn modal(flat: &str) -> bool {
 /// `be below 500`, `be signed by two people`; not `be tired`, and not of you or us.
 fn state(rest: &[&str], alone: bool) -> bool {
     let Some(state) = rest.get(1) else { return false };
-    let participle = (state.ends_with("ed") && state.len() > 4) || markers::RULE_STATES.contains(state);
-    !alone && participle && !markers::FEELINGS.contains(state) && (rest.len() > 2 || state.ends_with("ed") || state.len() > 5)
-        || (alone && participle && !markers::FEELINGS.contains(state) && rest.len() > 2 && state.ends_with("ed"))
+    let participle =
+        (state.ends_with("ed") && state.len() > 4) || markers::RULE_STATES.contains(state);
+    !alone
+        && participle
+        && !markers::FEELINGS.contains(state)
+        && (rest.len() > 2 || state.ends_with("ed") || state.len() > 5)
+        || (alone
+            && participle
+            && !markers::FEELINGS.contains(state)
+            && rest.len() > 2
+            && state.ends_with("ed"))
 }
 
 /// `no X allowed`, `X is not allowed`, `nobody may`.
 fn bans(flat: &str) -> bool {
-    let pronoun = |at: usize| flat[..at].split_whitespace().next().is_none_or(|first| markers::NO_SUBJECTS.contains(&first));
-    let not_allowed = ["is not allowed", "are not allowed", "is forbidden", "are forbidden", "is never allowed", "are never allowed"]
-        .iter()
-        .find_map(|phrase| find(flat, phrase))
-        .is_some_and(|at| !pronoun(at));
-    let none_allowed = starts(flat, &["no"]).is_some_and(|rest| has(rest, &["allowed"]) && rest.split_whitespace().count() <= 8);
-    let nobody = starts(flat, &["nobody may", "no one may", "nobody is allowed to", "no one is allowed to"]).is_some();
-    let only = starts(flat, &["only"]).is_some_and(|rest| find(rest, "may").is_some_and(|at| is_verb(word_at(&rest[at + 3..]))));
+    let pronoun = |at: usize| {
+        flat[..at]
+            .split_whitespace()
+            .next()
+            .is_none_or(|first| markers::NO_SUBJECTS.contains(&first))
+    };
+    let not_allowed = [
+        "is not allowed",
+        "are not allowed",
+        "is forbidden",
+        "are forbidden",
+        "is never allowed",
+        "are never allowed",
+    ]
+    .iter()
+    .find_map(|phrase| find(flat, phrase))
+    .is_some_and(|at| !pronoun(at));
+    let none_allowed = starts(flat, &["no"])
+        .is_some_and(|rest| has(rest, &["allowed"]) && rest.split_whitespace().count() <= 8);
+    let nobody =
+        starts(flat, &["nobody may", "no one may", "nobody is allowed to", "no one is allowed to"])
+            .is_some();
+    let only = starts(flat, &["only"])
+        .is_some_and(|rest| find(rest, "may").is_some_and(|at| is_verb(word_at(&rest[at + 3..]))));
     not_allowed || none_allowed || nobody || only
 }
 
 /// `at most 500 EUR`.
 fn bounds(flat: &str) -> bool {
-    let Some((at, phrase)) = ["at most", "no more than"].iter().find_map(|phrase| Some((find(flat, phrase)?, phrase))) else {
+    let Some((at, phrase)) =
+        ["at most", "no more than"].iter().find_map(|phrase| Some((find(flat, phrase)?, phrase)))
+    else {
         return false;
     };
     let numbered = word_at(&flat[at + phrase.len()..]).starts_with(|c: char| c.is_ascii_digit());
@@ -388,11 +517,26 @@ fn rules_in_german(text: &str, flat: &str) -> bool {
     let subject = match first {
         "wir" | "du" | "ihr" | "alle" | "jede" | "jeder" | "jedes" | "niemand" => true,
         "der" | "die" | "das" | "kein" | "keine" | "unsere" | "unser" => second_noun,
-        _ => capital(text) && has(flat, &["dürfen", "darf", "müssen"]) && !is_opener(first) && first.chars().count() > 4,
+        _ => {
+            capital(text)
+                && has(flat, &["dürfen", "darf", "müssen"])
+                && !is_opener(first)
+                && first.chars().count() > 4
+        }
     };
     let must = has(flat, &["muss", "müssen", "musst"]) && ["werden", "bleiben"].contains(&last);
-    let may_not = has(flat, &["darf nie", "darf niemals", "dürfen nie", "dürfen niemals", "darfst nie", "darfst niemals", "darf niemand"])
-        || (has(flat, &["darf nicht", "dürfen nicht", "darfst nicht"]) && infinitive);
+    let may_not = has(
+        flat,
+        &[
+            "darf nie",
+            "darf niemals",
+            "dürfen nie",
+            "dürfen niemals",
+            "darfst nie",
+            "darfst niemals",
+            "darf niemand",
+        ],
+    ) || (has(flat, &["darf nicht", "dürfen nicht", "darfst nicht"]) && infinitive);
     subject && words >= 4 && (must || may_not) && !has(flat, &["wahr sein"])
 }
 
@@ -400,7 +544,8 @@ fn rules_in_german(text: &str, flat: &str) -> bool {
 fn tells_how(text: &str, flat: &str) -> bool {
     let steps = |at: usize| flat[at..].split_whitespace().count() >= 3;
     if let Some(rest) = starts(flat, &["how to", "steps to"]) {
-        let colon = text.split_once(':').is_some_and(|(_, steps)| steps.split_whitespace().count() >= 2);
+        let colon =
+            text.split_once(':').is_some_and(|(_, steps)| steps.split_whitespace().count() >= 2);
         return is_verb(word_at(rest)) && colon;
     }
     let Some(rest) = starts(flat, &["to", "in order to"]) else { return false };
@@ -414,7 +559,15 @@ fn tells_how(text: &str, flat: &str) -> bool {
 
 /// Whom or what a promise waits for.
 fn waiting_on(text: &str) -> Option<String> {
-    const WAITS: &[&str] = &["waiting for ", "waiting on ", "as soon as ", "once ", "warte auf ", "warten auf ", "sobald "];
+    const WAITS: &[&str] = &[
+        "waiting for ",
+        "waiting on ",
+        "as soon as ",
+        "once ",
+        "warte auf ",
+        "warten auf ",
+        "sobald ",
+    ];
     const NOT_ONCE: &[&str] = &["a", "again", "more", "upon", "in", "per", "every", "or", "and"];
     let lower = text.to_lowercase();
     // Only where both have the same bytes can a place in the one be used in the other.
@@ -441,14 +594,25 @@ const NO_ENTITIES: &[&str] =
 
 /// The one name that the sentence is about, if it is plain which.
 fn entity(text: &str, kind: Kind, all: &str) -> Option<String> {
-    let german = has(&flat(text), &["ich", "wir", "der", "das", "und", "ist", "nicht", "mit", "für", "auf", "bis", "muss", "nie", "immer"]);
+    let german = has(
+        &flat(text),
+        &[
+            "ich", "wir", "der", "das", "und", "ist", "nicht", "mit", "für", "auf", "bis", "muss",
+            "nie", "immer",
+        ],
+    );
     let runs = names(text);
-    if let Some(client) = runs.iter().find(|run| run.name.starts_with("Client ") || run.name.starts_with("Project ")) {
+    if let Some(client) =
+        runs.iter().find(|run| run.name.starts_with("Client ") || run.name.starts_with("Project "))
+    {
         return Some(client.name.clone());
     }
     if kind == Kind::Relationship {
         // Of two names the first is the one that something is said about.
-        return runs.first().filter(|run| run.begins && !is_opener(&run.name)).map(|run| run.name.clone());
+        return runs
+            .first()
+            .filter(|run| run.begins && !is_opener(&run.name))
+            .map(|run| run.name.clone());
     }
     // Where every noun has a capital, a capital names nothing.
     if german {
@@ -485,16 +649,25 @@ fn names(text: &str) -> Vec<Run> {
     let mut close = |run: &mut Vec<&str>, begins: bool| {
         if (1..=3).contains(&run.len()) {
             let name = run.join(" ");
-            if name.chars().count() > 1 && name.len() <= MAX_SHORT && !NO_ENTITIES.contains(&name.as_str()) {
+            if name.chars().count() > 1
+                && name.len() <= MAX_SHORT
+                && !NO_ENTITIES.contains(&name.as_str())
+            {
                 found.push(Run { name, begins });
             }
         }
         run.clear();
     };
     for raw in text.split_whitespace() {
-        let word = raw.trim_matches(|c: char| !c.is_alphanumeric()).trim_end_matches("'s").trim_end_matches("’s");
-        let named =
-            word.starts_with(char::is_uppercase) && !is_calendar(word) && word != "I" && !word.starts_with("I'") && !word.starts_with("I’");
+        let word = raw
+            .trim_matches(|c: char| !c.is_alphanumeric())
+            .trim_end_matches("'s")
+            .trim_end_matches("’s");
+        let named = word.starts_with(char::is_uppercase)
+            && !is_calendar(word)
+            && word != "I"
+            && !word.starts_with("I'")
+            && !word.starts_with("I’");
         if named && !(first && is_opener(word)) {
             if run.is_empty() {
                 began = first;

@@ -1,8 +1,9 @@
 //! Whether two statements say the same in other words (K8).
 //!
-//! To drop a statement as known loses it, to keep it twice is a blemish; so two statements are the same only if nothing
-//! that tells them apart differs: no number, day, name, negation or limit, and no telling word that has another in its
-//! place. What has the same subject and attribute with another value is an update.
+//! To drop a statement as known loses it, to keep it twice is a blemish; so two statements are the
+//! same only if nothing that tells them apart differs: no number, day, name, negation or limit, and
+//! no telling word that has another in its place. What has the same subject and attribute with
+//! another value is an update.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -29,7 +30,8 @@ pub enum Sameness {
     Different,
 }
 
-/// How many of the telling words of both must be shared if each has a word, spelt almost alike, that the other has not.
+/// How many of the telling words of both must be shared if each has a word, spelt almost alike,
+/// that the other has not.
 const SHARED: f64 = 0.8;
 /// How many of the longer one's telling words the shorter must have if it has no others.
 const CONTAINED: f64 = 0.75;
@@ -37,7 +39,8 @@ const CONTAINED: f64 = 0.75;
 const LEAST_SHARED: usize = 3;
 /// How alike two spellings of a word are.
 const SPELT_ALIKE: f64 = 0.85;
-/// From which likeness of meaning vectors on two statements say the same, if nothing telling differs.
+/// From which likeness of meaning vectors on two statements say the same, if nothing telling
+/// differs.
 const LIKE: f32 = 0.92;
 /// The most known statements that are held against a new one.
 const MAX_CANDIDATES: usize = 256;
@@ -147,27 +150,36 @@ const DIRECTED: &[&str] = &[
     "pays", "sells", "copy", "move", "replace", "replaces", "replaced", "depends", "calls", "owns", "belongs", "von", "nach", "vor",
     "statt", "an",
 ];
-const NUMBER_WORDS: &[&str] = &["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
-const GERMAN_NUMBERS: &[&str] = &["zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"];
+const NUMBER_WORDS: &[&str] =
+    &["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+const GERMAN_NUMBERS: &[&str] =
+    &["zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"];
 
 /// The same, to be looked up: a hundred thousand statements are read at once.
 static STOP_SET: LazyLock<HashSet<&'static str>> = LazyLock::new(|| STOP.iter().copied().collect());
-static SYNONYM_OF: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| SYNONYMS.iter().copied().collect());
+static SYNONYM_OF: LazyLock<HashMap<&'static str, &'static str>> =
+    LazyLock::new(|| SYNONYMS.iter().copied().collect());
 
 /// The common beginning of a word's inflections, with words that mean the same made one.
 pub(crate) fn stem(word: &str) -> String {
     let word = word.strip_suffix("'s").or_else(|| word.strip_suffix('\'')).unwrap_or(word);
-    let cut = |ending: &str, least: usize| word.strip_suffix(ending).filter(|rest| rest.chars().count() >= least);
+    let cut = |ending: &str, least: usize| {
+        word.strip_suffix(ending).filter(|rest| rest.chars().count() >= least)
+    };
     let stem = cut("ing", 3)
         .or_else(|| cut("ies", 3))
         .or_else(|| cut("ied", 3))
         .or_else(|| cut("ed", 3).filter(|_| !word.ends_with("eed")))
-        .or_else(|| cut("es", 3).filter(|rest| rest.ends_with(['s', 'x', 'z', 'h', 'i', 'o', 'v', 'c', 'g'])))
+        .or_else(|| {
+            cut("es", 3)
+                .filter(|rest| rest.ends_with(['s', 'x', 'z', 'h', 'i', 'o', 'v', 'c', 'g']))
+        })
         .or_else(|| cut("s", 3).filter(|rest| !rest.ends_with(['s', 'u', 'i'])))
         .or_else(|| cut("en", 5))
         .unwrap_or(word);
     let stem = stem.strip_suffix('e').filter(|rest| rest.chars().count() >= 2).unwrap_or(stem);
-    let stem = stem.strip_suffix('y').filter(|rest| rest.chars().count() >= 4).map_or(stem, |rest| rest);
+    let stem =
+        stem.strip_suffix('y').filter(|rest| rest.chars().count() >= 4).map_or(stem, |rest| rest);
     SYNONYM_OF.get(stem).or_else(|| SYNONYM_OF.get(word)).copied().unwrap_or(stem).to_owned()
 }
 
@@ -202,7 +214,9 @@ impl Profile {
             claims: claims(text),
         };
         let mut begins = true;
-        for raw in text.split(|c: char| c.is_whitespace() || matches!(c, '—' | '–' | ';' | '|' | '(' | ')' | '"')) {
+        for raw in text.split(|c: char| {
+            c.is_whitespace() || matches!(c, '—' | '–' | ';' | '|' | '(' | ')' | '"')
+        }) {
             profile.take(raw, begins);
             if raw.contains(char::is_alphanumeric) {
                 begins = raw.ends_with(['.', ':', '!', '?']);
@@ -217,7 +231,9 @@ impl Profile {
     /// Of a text of any length; only its telling words are read.
     pub(crate) fn of_long(text: &str) -> Self {
         let mut profile = Self::of("");
-        for raw in text.split(|c: char| c.is_whitespace() || matches!(c, '—' | '–' | ';' | '|' | '(' | ')' | '"')) {
+        for raw in text.split(|c: char| {
+            c.is_whitespace() || matches!(c, '—' | '–' | ';' | '|' | '(' | ')' | '"')
+        }) {
             profile.take(raw, true);
         }
         profile.stems = profile.order.iter().cloned().collect();
@@ -230,8 +246,9 @@ impl Profile {
                 self.order.push(word.into());
             }
         }
-        let word =
-            raw.trim_start_matches(|c: char| !c.is_alphanumeric()).trim_end_matches(|c: char| !c.is_alphanumeric() && !"+#".contains(c));
+        let word = raw
+            .trim_start_matches(|c: char| !c.is_alphanumeric())
+            .trim_end_matches(|c: char| !c.is_alphanumeric() && !"+#".contains(c));
         let lower = word.to_lowercase().replace('’', "'");
         let (first, rest) = written_out(&lower);
         let first = if first == "can" && rest == "not" { "cannot" } else { first };
@@ -242,12 +259,18 @@ impl Profile {
             return;
         }
         self.directed |= DIRECTED.contains(&first);
-        let spelt = NUMBER_WORDS.iter().position(|word| *word == first).or_else(|| GERMAN_NUMBERS.iter().position(|word| *word == first));
+        let spelt = NUMBER_WORDS
+            .iter()
+            .position(|word| *word == first)
+            .or_else(|| GERMAN_NUMBERS.iter().position(|word| *word == first));
         if let Some(at) = spelt {
             self.numbers.push((at + 2).to_string());
         } else if first.contains(|c: char| c.is_ascii_digit()) {
             // "15th" is 15, "1,500" is 1500.
-            let number = ["st", "nd", "rd", "th"].iter().find_map(|ending| first.strip_suffix(ending)).unwrap_or(first);
+            let number = ["st", "nd", "rd", "th"]
+                .iter()
+                .find_map(|ending| first.strip_suffix(ending))
+                .unwrap_or(first);
             self.numbers.push(number.replace([',', '_'], ""));
         } else if let Some(day) = days::weekday_of(first) {
             self.dates.push(format!("day {day}"));
@@ -262,7 +285,8 @@ impl Profile {
                     .replace("okt", "oct")
                     .replace("dez", "dec"),
             );
-        } else if ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&first) {
+        } else if ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&first)
+        {
             self.dates.push(first.to_owned());
         } else if NEGATIONS.contains(&first) {
             self.marks.push("not");
@@ -284,14 +308,19 @@ impl Profile {
 
     /// Whether nothing that must be equal differs: numbers, days, names, negations, limits.
     fn tells_alike(&self, other: &Self) -> bool {
-        self.numbers == other.numbers && self.dates == other.dates && self.marks == other.marks && self.names_alike(other)
+        self.numbers == other.numbers
+            && self.dates == other.dates
+            && self.marks == other.marks
+            && self.names_alike(other)
     }
 
-    /// Every name of either is a word of the other, and they come in the same order: who reports to whom.
+    /// Every name of either is a word of the other, and they come in the same order: who reports to
+    /// whom.
     fn names_alike(&self, other: &Self) -> bool {
         let names: BTreeSet<&String> = self.names.union(&other.names).collect();
         let sequence = |profile: &'_ Self| -> Vec<String> {
-            let mut all: Vec<String> = profile.order.iter().filter(|stem| names.contains(stem)).cloned().collect();
+            let mut all: Vec<String> =
+                profile.order.iter().filter(|stem| names.contains(stem)).cloned().collect();
             all.dedup();
             all
         };
@@ -303,12 +332,15 @@ impl Profile {
     }
 }
 
-/// What a statement claims of an attribute that has one value at a time: the ledger's own reading, as far as it is firm.
+/// What a statement claims of an attribute that has one value at a time: the ledger's own reading,
+/// as far as it is firm.
 fn claims(text: &str) -> Vec<(String, String)> {
     // Most statements give no attribute a value; that is seen without reading them.
     let stated = |word: &str| {
         let word = word.to_lowercase();
-        word.ends_with(':') || ["is", "are", "lives", "works", "moved", "costs", "runs", "=", "equals"].contains(&word.as_str())
+        word.ends_with(':')
+            || ["is", "are", "lives", "works", "moved", "costs", "runs", "=", "equals"]
+                .contains(&word.as_str())
     };
     if !text.split_whitespace().any(stated) {
         return Vec::new();
@@ -316,11 +348,15 @@ fn claims(text: &str) -> Vec<(String, String)> {
     // "is now 500" and "is 500" claim the same attribute.
     let words: Vec<&str> = text
         .split_whitespace()
-        .filter(|word| !["now", "jetzt", "nun", "currently", "instead"].contains(&word.to_lowercase().trim_matches([',', '.', '!'])))
+        .filter(|word| {
+            !["now", "jetzt", "nun", "currently", "instead"]
+                .contains(&word.to_lowercase().trim_matches([',', '.', '!']))
+        })
         .collect();
     let moment = Moment::new(Timestamp::UNIX_EPOCH, Offset::UTC);
     let content = words.join(" ");
-    let event = Draft::new(moment, Kind::Fact, Priority::P2, content).with_id(EventId::new(moment.day(), 1));
+    let event = Draft::new(moment, Kind::Fact, Priority::P2, content)
+        .with_id(EventId::new(moment.day(), 1));
     let named = |value: &str| {
         let first = value.split_whitespace().next().unwrap_or_default();
         words.iter().any(|word| {
@@ -338,7 +374,8 @@ fn claims(text: &str) -> Vec<(String, String)> {
             !bare || named(&claim.value)
         })
         .map(|claim| {
-            let attribute = claim.attribute.splitn(3, '|').nth(2).unwrap_or_default().trim().to_owned();
+            let attribute =
+                claim.attribute.splitn(3, '|').nth(2).unwrap_or_default().trim().to_owned();
             (attribute.strip_prefix("the ").unwrap_or(&attribute).to_owned(), claim.value)
         })
         .collect()
@@ -364,10 +401,17 @@ fn compare(one: &Profile, other: &Profile) -> Sameness {
     let revalued = (one.numbers != other.numbers || one.dates != other.dates)
         && one.numbers.len() + one.dates.len() > 0
         && other.numbers.len() + other.dates.len() > 0
-        && one.marks.iter().filter(|mark| **mark != "longer").eq(other.marks.iter().filter(|mark| **mark != "longer"))
+        && one
+            .marks
+            .iter()
+            .filter(|mark| **mark != "longer")
+            .eq(other.marks.iter().filter(|mark| **mark != "longer"))
         && one.names_alike(other);
     let hard = one.hard_stems();
-    if revalued && hard == other.hard_stems() && hard.iter().any(|stem| ATTRIBUTES.contains(&stem.as_str())) {
+    if revalued
+        && hard == other.hard_stems()
+        && hard.iter().any(|stem| ATTRIBUTES.contains(&stem.as_str()))
+    {
         return Sameness::Update;
     }
     Sameness::Different
@@ -387,15 +431,19 @@ fn alike(one: &Profile, other: &Profile) -> bool {
     if only.is_empty() || only_other.is_empty() {
         let (extra, longer) = if only.is_empty() { (&only_other, other) } else { (&only, one) };
         let telling = extra.iter().any(|stem| longer.names.contains(*stem));
-        return shared >= LEAST_SHARED && share(longer.stems.len()) >= CONTAINED && !telling && in_order(one, other);
+        return shared >= LEAST_SHARED
+            && share(longer.stems.len()) >= CONTAINED
+            && !telling
+            && in_order(one, other);
     }
     // A word with another in its place is another statement, unless it is the same word misspelt.
     let misspelt = only.len() == only_other.len()
         && only.iter().all(|word| {
             word.chars().count() >= 5
-                && only_other
-                    .iter()
-                    .any(|other| word.chars().next() == other.chars().next() && strsim::normalized_levenshtein(word, other) >= SPELT_ALIKE)
+                && only_other.iter().any(|other| {
+                    word.chars().next() == other.chars().next()
+                        && strsim::normalized_levenshtein(word, other) >= SPELT_ALIKE
+                })
         });
     misspelt && share(shared + only.len() + only_other.len()) >= SHARED && in_order(one, other)
 }
@@ -406,7 +454,12 @@ fn in_order(one: &Profile, other: &Profile) -> bool {
         return true;
     }
     let shared = |profile: &Profile, with: &Profile| -> Vec<String> {
-        profile.order.iter().filter(|stem| with.stems.contains(*stem) && !SOFT.contains(&stem.as_str())).cloned().collect()
+        profile
+            .order
+            .iter()
+            .filter(|stem| with.stems.contains(*stem) && !SOFT.contains(&stem.as_str()))
+            .cloned()
+            .collect()
     };
     shared(one, other) == shared(other, one)
 }
@@ -442,17 +495,31 @@ impl<K: Copy> Index<K> {
         for stem in profile.stems.iter().chain(&profile.numbers).chain(&profile.dates) {
             self.by_stem.entry(stem.clone()).or_default().push(at);
         }
-        self.known.push(Known { name, entity: plain::entity_key(entity), content: content.to_owned(), profile });
+        self.known.push(Known {
+            name,
+            entity: plain::entity_key(entity),
+            content: content.to_owned(),
+            profile,
+        });
     }
 
     /// The first that says the same, else the latest that it updates.
-    pub(crate) fn find(&self, content: &str, entity: &str, likeness: Option<Likeness<'_>>) -> Option<(K, Sameness)> {
+    pub(crate) fn find(
+        &self,
+        content: &str,
+        entity: &str,
+        likeness: Option<Likeness<'_>>,
+    ) -> Option<(K, Sameness)> {
         let profile = Profile::of(content);
         let entity = plain::entity_key(entity);
         // A statement without an entity may be about any.
-        let about = |known: &&Known<K>| entity.is_empty() || known.entity.is_empty() || known.entity == entity;
+        let about = |known: &&Known<K>| {
+            entity.is_empty() || known.entity.is_empty() || known.entity == entity
+        };
         let known = |at: &u32| self.known.get(usize::try_from(*at).ok()?);
-        if let Some(same) = self.by_key.get(&profile.key).and_then(|all| all.iter().filter_map(known).find(about)) {
+        if let Some(same) =
+            self.by_key.get(&profile.key).and_then(|all| all.iter().filter_map(known).find(about))
+        {
             return Some((same.name, Sameness::Same));
         }
         let mut update = None;
@@ -462,7 +529,8 @@ impl<K: Copy> Index<K> {
                 Sameness::Same => return Some((candidate.name, Sameness::Same)),
                 Sameness::Update => update = Some((candidate.name, Sameness::Update)),
                 Sameness::Different => {
-                    let means = |likeness: Likeness<'_>| likeness(content, &candidate.content) >= LIKE;
+                    let means =
+                        |likeness: Likeness<'_>| likeness(content, &candidate.content) >= LIKE;
                     if profile.tells_alike(&candidate.profile) && likeness.is_some_and(means) {
                         return Some((candidate.name, Sameness::Same));
                     }
@@ -474,8 +542,10 @@ impl<K: Copy> Index<K> {
 
     /// Those that share the rarest words, in the order they came.
     fn candidates(&self, profile: &Profile) -> Vec<u32> {
-        let all: BTreeSet<&String> = profile.stems.iter().chain(&profile.numbers).chain(&profile.dates).collect();
-        let mut lists: Vec<(&String, &Vec<u32>)> = all.into_iter().filter_map(|stem| Some((stem, self.by_stem.get(stem)?))).collect();
+        let all: BTreeSet<&String> =
+            profile.stems.iter().chain(&profile.numbers).chain(&profile.dates).collect();
+        let mut lists: Vec<(&String, &Vec<u32>)> =
+            all.into_iter().filter_map(|stem| Some((stem, self.by_stem.get(stem)?))).collect();
         lists.sort_by(|one, other| one.1.len().cmp(&other.1.len()).then(one.0.cmp(other.0)));
         let mut seen = HashSet::new();
         // The latest first: of many, those are the ones that may be updated.
@@ -496,8 +566,8 @@ impl<K: Copy> Index<K> {
 pub struct KnownTexts(Index<EventId>);
 
 impl KnownTexts {
-    /// An index over statements, each with the entity it is about (empty if none) and its content. Give only those that
-    /// are active: what is found may be replaced.
+    /// An index over statements, each with the entity it is about (empty if none) and its content.
+    /// Give only those that are active: what is found may be replaced.
     pub fn of<'a>(all: impl IntoIterator<Item = (EventId, &'a str, &'a str)>) -> Self {
         let mut index = Index::new();
         for (id, entity, content) in all {
@@ -511,13 +581,20 @@ impl KnownTexts {
         self.0.add(id, entity, content);
     }
 
-    /// The known statement that says the same, else one that this updates. An empty entity may be any.
+    /// The known statement that says the same, else one that this updates. An empty entity may be
+    /// any.
     pub fn find(&self, content: &str, entity: &str) -> Option<(EventId, Sameness)> {
         self.find_with(content, entity, None)
     }
 
-    /// Likewise, with a measure of meaning: where nothing telling differs, what is very much alike is the same.
-    pub fn find_with(&self, content: &str, entity: &str, likeness: Option<Likeness<'_>>) -> Option<(EventId, Sameness)> {
+    /// Likewise, with a measure of meaning: where nothing telling differs, what is very much alike
+    /// is the same.
+    pub fn find_with(
+        &self,
+        content: &str,
+        entity: &str,
+        likeness: Option<Likeness<'_>>,
+    ) -> Option<(EventId, Sameness)> {
         self.0.find(content, entity, likeness)
     }
 }
@@ -537,7 +614,14 @@ mod tests {
         let both = pairs.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
         let wrong: Vec<String> = both
             .filter(|(one, other)| same(one, other) != expected)
-            .map(|(one, other)| format!("{one} / {other}: {:?}\n{:?}\n{:?}", same(one, other), Profile::of(one), Profile::of(other)))
+            .map(|(one, other)| {
+                format!(
+                    "{one} / {other}: {:?}\n{:?}\n{:?}",
+                    same(one, other),
+                    Profile::of(one),
+                    Profile::of(other)
+                )
+            })
             .collect();
         assert!(wrong.is_empty(), "not {expected:?}:\n{}", wrong.join("\n"));
     }
@@ -569,7 +653,10 @@ mod tests {
                 ("Deployments need approval from Carol", "Deployment needs approval from Carol"),
                 ("Wir haben uns für Postgres entschieden", "Entscheidung für Postgres"),
                 ("Python version: 3.11", "The Python version: 3.11"),
-                ("Keep the changelog entries short and friendly", "Please always keep changelog entries short and friendly"),
+                (
+                    "Keep the changelog entries short and friendly",
+                    "Please always keep changelog entries short and friendly",
+                ),
             ],
         );
     }
@@ -608,7 +695,10 @@ mod tests {
                 ("Deploy on Fridays", "Deploy on Mondays"),
                 ("Anna reports to Bert", "Bert reports to Anna"),
                 ("anna reports to bert", "bert reports to anna"),
-                ("Move the files from staging to production", "Move the files from production to staging"),
+                (
+                    "Move the files from staging to production",
+                    "Move the files from production to staging",
+                ),
                 ("I prefer tea over coffee", "I prefer coffee over tea"),
                 ("Anna prefers tea", "Bert prefers tea"),
                 ("Paid invoice 1001", "Paid invoice 1002"),
@@ -621,8 +711,14 @@ mod tests {
                 ("At least 2 reviewers are needed", "At most 2 reviewers are needed"),
                 ("The API uses C++", "The API uses C#"),
                 ("Tests run in CI", "Tests run in Docker"),
-                ("Increase the timeout of the gateway service", "Decrease the timeout of the gateway service"),
-                ("Encrypt the backup before the upload to the archive", "Encrypt the backup after the upload to the archive"),
+                (
+                    "Increase the timeout of the gateway service",
+                    "Decrease the timeout of the gateway service",
+                ),
+                (
+                    "Encrypt the backup before the upload to the archive",
+                    "Encrypt the backup after the upload to the archive",
+                ),
                 ("We use Postgres", "We use Postgres for the analytics of Client X"),
                 ("Alice is tall", "Alice is happy"),
                 ("The report is due Friday", "The slides are due Friday"),
@@ -650,26 +746,40 @@ mod tests {
     // K8
     #[test]
     fn a_statement_is_found_among_a_hundred_thousand() {
-        let texts: Vec<String> = (1..=100_000).map(|n| format!("The customer order{n} uses plan q{} in the shop", n % 97)).collect();
-        let mut known = KnownTexts::of(texts.iter().zip(1..).map(|(text, n)| (id(n), "", text.as_str())));
+        let texts: Vec<String> = (1..=100_000)
+            .map(|n| format!("The customer order{n} uses plan q{} in the shop", n % 97))
+            .collect();
+        let mut known =
+            KnownTexts::of(texts.iter().zip(1..).map(|(text, n)| (id(n), "", text.as_str())));
         known.add(id(200_000), "client_x", "The budget is 500 EUR");
         for n in (1..=100_000).step_by(997) {
             let text = format!("In the shop, customer order{n} is using plan q{}", n % 97);
             assert_eq!(known.find(&text, ""), Some((id(n), Sameness::Same)), "{text}");
         }
-        assert_eq!(known.find("The budget is now 600 EUR", "Client X"), Some((id(200_000), Sameness::Update)));
+        assert_eq!(
+            known.find("The budget is now 600 EUR", "Client X"),
+            Some((id(200_000), Sameness::Update))
+        );
         assert_eq!(known.find("The budget is now 600 EUR", "Client Y"), None);
         assert_eq!(known.find("The customer uses a plan in the shop", ""), None);
-        assert!(known.0.candidates(&Profile::of("The customer uses the shop")).len() <= MAX_CANDIDATES);
+        assert!(
+            known.0.candidates(&Profile::of("The customer uses the shop")).len() <= MAX_CANDIDATES
+        );
     }
 
     // K8
     #[test]
     fn meaning_counts_only_where_nothing_telling_differs() {
-        let known = KnownTexts::of([(id(1), "", "Never deploy the shop on Fridays"), (id(2), "", "The shop costs 500 EUR")]);
+        let known = KnownTexts::of([
+            (id(1), "", "Never deploy the shop on Fridays"),
+            (id(2), "", "The shop costs 500 EUR"),
+        ]);
         let always = |_: &str, _: &str| 0.99;
         let hardly = |_: &str, _: &str| 0.91;
-        assert_eq!(known.find_with("No rollouts of the shop on Fridays", "", Some(&always)), Some((id(1), Sameness::Same)));
+        assert_eq!(
+            known.find_with("No rollouts of the shop on Fridays", "", Some(&always)),
+            Some((id(1), Sameness::Same))
+        );
         assert_eq!(known.find_with("No rollouts of the shop on Fridays", "", Some(&hardly)), None);
         assert_eq!(known.find_with("Rollouts of the shop on Fridays", "", Some(&always)), None);
         assert_eq!(known.find_with("The shop is sold for 600 EUR", "", Some(&always)), None);

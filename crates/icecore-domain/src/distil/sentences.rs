@@ -1,4 +1,5 @@
-//! The sentences of a text as a person would read them out: without code, quotations, machine output and bullets.
+//! The sentences of a text as a person would read them out: without code, quotations, machine
+//! output and bullets.
 
 /// How far to either side of some words their sentence is looked for, in bytes.
 const MAX_AROUND: usize = 2_000;
@@ -23,7 +24,8 @@ impl Sentence<'_> {
 
 /// Whether a sentence asks.
 pub(crate) fn asks(text: &str) -> bool {
-    text.trim_end_matches(|c: char| c.is_whitespace() || "\"'”’)*!".contains(c)).ends_with(['?', '？'])
+    text.trim_end_matches(|c: char| c.is_whitespace() || "\"'”’)*!".contains(c))
+        .ends_with(['?', '？'])
 }
 
 /// The sentences that somebody says in this text.
@@ -66,19 +68,38 @@ fn is_machine(raw: &str, line: &str) -> bool {
     let first = line.chars().next();
     let second = line.chars().nth(1);
     let starts = |all: &[&str]| all.iter().any(|start| line.starts_with(start));
-    let bare_sign = matches!(first, Some('+' | '-')) && second.is_some_and(|c| !c.is_whitespace() && c != '[');
-    let address = !line.contains(char::is_whitespace) && (line.contains("://") || line.starts_with("www."));
-    let indented = (raw.starts_with("    ") || raw.starts_with('\t')) && item(line).is_some_and(|(item, _)| item.len() == line.len());
-    let json =
-        matches!(first, Some('{' | '}' | ']')) || starts(&["[{", "[\"", "[[", "\"}"]) || (first == Some('"') && line.contains("\":"));
+    let bare_sign =
+        matches!(first, Some('+' | '-')) && second.is_some_and(|c| !c.is_whitespace() && c != '[');
+    let address =
+        !line.contains(char::is_whitespace) && (line.contains("://") || line.starts_with("www."));
+    let indented = (raw.starts_with("    ") || raw.starts_with('\t'))
+        && item(line).is_some_and(|(item, _)| item.len() == line.len());
+    let json = matches!(first, Some('{' | '}' | ']'))
+        || starts(&["[{", "[\"", "[[", "\"}"])
+        || (first == Some('"') && line.contains("\":"));
     line.is_empty()
         || indented
         || bare_sign
         || address
         || json
         || matches!(first, Some('>' | '|' | '<' | '#' | '$' | '@'))
-        || starts(&["diff --", "index ", "+++", "---", "@@", "Traceback", "File \"", "at ", "Caused by", "thread '", "panicked"])
-        || starts(&["error:", "error[", "Error:", "ERROR", "warning:", "WARN", "INFO", "DEBUG", "FATAL", "http://", "https://", "//", "/*"])
+        || starts(&[
+            "diff --",
+            "index ",
+            "+++",
+            "---",
+            "@@",
+            "Traceback",
+            "File \"",
+            "at ",
+            "Caused by",
+            "thread '",
+            "panicked",
+        ])
+        || starts(&[
+            "error:", "error[", "Error:", "ERROR", "warning:", "WARN", "INFO", "DEBUG", "FATAL",
+            "http://", "https://", "//", "/*",
+        ])
         || line.ends_with(['{', ';']) && line.contains(['(', '='])
         || is_stamped(line)
 }
@@ -86,15 +107,25 @@ fn is_machine(raw: &str, line: &str) -> bool {
 /// `2026-02-13T10:00:00Z INFO ...`, `[2026-02-13 10:00] ...`
 fn is_stamped(line: &str) -> bool {
     let bytes = line.trim_start_matches(['[', '(']).as_bytes();
-    let day = bytes.len() > 13 && bytes[4] == b'-' && bytes[7] == b'-' && bytes[..4].iter().all(u8::is_ascii_digit);
-    day && matches!(bytes[10], b'T' | b' ') && bytes[11].is_ascii_digit() && bytes[12].is_ascii_digit() && bytes[13] == b':'
+    let day = bytes.len() > 13
+        && bytes[4] == b'-'
+        && bytes[7] == b'-'
+        && bytes[..4].iter().all(u8::is_ascii_digit);
+    day && matches!(bytes[10], b'T' | b' ')
+        && bytes[11].is_ascii_digit()
+        && bytes[12].is_ascii_digit()
+        && bytes[13] == b':'
 }
 
-/// What a line says without its bullet, its box and the clock of a log; nothing if its box is ticked.
+/// What a line says without its bullet, its box and the clock of a log; nothing if its box is
+/// ticked.
 fn item(line: &str) -> Option<(&str, bool)> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered = (1..=3).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
-    let bullet = numbered.or_else(|| line.strip_prefix(['-', '*', '+', '•'])).filter(|rest| rest.starts_with([' ', '\t']));
+    let numbered =
+        (1..=3).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
+    let bullet = numbered
+        .or_else(|| line.strip_prefix(['-', '*', '+', '•']))
+        .filter(|rest| rest.starts_with([' ', '\t']));
     let rest = bullet.map_or(line, str::trim_start);
     if ["[x]", "[X]", "[-]"].iter().any(|tick| rest.starts_with(tick)) {
         return None;
@@ -156,21 +187,33 @@ fn split(line: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether a full stop belongs to the word before it: an abbreviation, an initial, the day of a German date.
+/// Whether a full stop belongs to the word before it: an abbreviation, an initial, the day of a
+/// German date.
 fn goes_on(before: &str, after: &str) -> bool {
-    let word = before.rsplit(char::is_whitespace).next().unwrap_or_default().trim_start_matches(['(', '"', '[']);
+    let word = before
+        .rsplit(char::is_whitespace)
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches(['(', '"', '[']);
     let next = after.trim_start();
     let initial = word.chars().count() == 1 && word.chars().all(char::is_uppercase) && word != "I";
-    let counted = !word.is_empty() && word.len() <= 2 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let counted =
+        !word.is_empty() && word.len() <= 2 && word.bytes().all(|byte| byte.is_ascii_digit());
     let month = next.split_whitespace().next().is_some_and(super::days::is_month);
-    ABBREVIATIONS.contains(&word.to_lowercase().as_str()) || (initial && next.starts_with(char::is_uppercase)) || (counted && month)
+    ABBREVIATIONS.contains(&word.to_lowercase().as_str())
+        || (initial && next.starts_with(char::is_uppercase))
+        || (counted && month)
 }
 
 /// The whole sentence, up to the ends of its line, that a stretch of the text stands in.
 pub(crate) fn around(text: &str, span: std::ops::Range<usize>) -> &str {
-    let (Some(before), Some(after)) = (text.get(..span.start), text.get(span.end..)) else { return text };
-    let reach =
-        (text.floor_char_boundary(span.start.saturating_sub(MAX_AROUND)), text.ceil_char_boundary(span.end.saturating_add(MAX_AROUND)));
+    let (Some(before), Some(after)) = (text.get(..span.start), text.get(span.end..)) else {
+        return text;
+    };
+    let reach = (
+        text.floor_char_boundary(span.start.saturating_sub(MAX_AROUND)),
+        text.ceil_char_boundary(span.end.saturating_add(MAX_AROUND)),
+    );
     let line_start = before[reach.0..].rfind('\n').map_or(reach.0, |at| reach.0 + at + 1);
     let line_end = after[..reach.1 - span.end].find('\n').map_or(reach.1, |at| span.end + at);
     let line = &text[line_start..line_end];
@@ -179,7 +222,9 @@ pub(crate) fn around(text: &str, span: std::ops::Range<usize>) -> &str {
         return line;
     }
     let parts = split(line);
-    let touched = |from: usize, part: &str| from + line_start < span.end && from + line_start + part.len() > span.start;
+    let touched = |from: usize, part: &str| {
+        from + line_start < span.end && from + line_start + part.len() > span.start
+    };
     let mut all = parts.iter().filter(|(from, part)| touched(*from, part));
     let Some((first, part)) = all.next() else { return line };
     let last = all.next_back().map_or(first + part.len(), |(from, part)| from + part.len());
@@ -200,8 +245,14 @@ mod tests {
     #[test]
     fn a_text_is_read_sentence_by_sentence() {
         check("One. Two! Three? Four", &["One.", "Two!", "Three?", "Four"]);
-        check("- one\n* two. three\n1. four\n- 14:02 five\n", &["one", "two.", "three", "four", "five"]);
-        check("Use v1.2.3, e.g. for J. Smith. Am 15. März ist Schluss.", &["Use v1.2.3, e.g. for J. Smith.", "Am 15. März ist Schluss."]);
+        check(
+            "- one\n* two. three\n1. four\n- 14:02 five\n",
+            &["one", "two.", "three", "four", "five"],
+        );
+        check(
+            "Use v1.2.3, e.g. for J. Smith. Am 15. März ist Schluss.",
+            &["Use v1.2.3, e.g. for J. Smith.", "Am 15. März ist Schluss."],
+        );
         check("He said \"stop.\" Then left...", &["He said \"stop.\"", "Then left..."]);
         check("- [ ] open\n- [x] done", &["open"]);
         assert!(sentences("- [ ] open")[0].open_box);
@@ -211,9 +262,18 @@ mod tests {
     #[test]
     fn what_nobody_said_is_passed_over() {
         check("```\nWe decided.\n```\nafter", &["after"]);
-        check("> We decided\n| a | b |\nhttps://x.y/z\n{\"a\": 1}\n+added\n-removed\n@@ -1 +1 @@", &[]);
-        check("Traceback (most recent call last):\n  File \"a.py\", line 1\nERROR never do that\n    indented code", &[]);
-        check("2026-02-13T10:00:00Z INFO always on\n[2026-02-13 10:00:01] must\nlet x = must(never);", &[]);
+        check(
+            "> We decided\n| a | b |\nhttps://x.y/z\n{\"a\": 1}\n+added\n-removed\n@@ -1 +1 @@",
+            &[],
+        );
+        check(
+            "Traceback (most recent call last):\n  File \"a.py\", line 1\nERROR never do that\n    indented code",
+            &[],
+        );
+        check(
+            "2026-02-13T10:00:00Z INFO always on\n[2026-02-13 10:00:01] must\nlet x = must(never);",
+            &[],
+        );
         check("# Never deploy", &[]);
     }
 

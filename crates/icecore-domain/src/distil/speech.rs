@@ -16,7 +16,11 @@ pub(crate) fn flat(text: &str) -> String {
 /// The words of a text in lower case, without the marks around them.
 pub(crate) fn tokens(text: &str) -> Vec<String> {
     text.split(|c: char| c.is_whitespace() || matches!(c, '—' | '–' | '…' | ';' | '|'))
-        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).replace(['’', '‘', '`'], "'").to_lowercase())
+        .map(|word| {
+            word.trim_matches(|c: char| !c.is_alphanumeric())
+                .replace(['’', '‘', '`'], "'")
+                .to_lowercase()
+        })
         .filter(|word| !word.is_empty())
         .collect()
 }
@@ -32,13 +36,21 @@ pub(crate) fn written_out(word: &str) -> (&str, &'static str) {
         "im" => return ("i", " am"),
         _ => {}
     }
-    [("n't", " not"), ("'ll", " will"), ("'ve", " have"), ("'re", " are"), ("'m", " am"), ("'d", " would")]
-        .iter()
-        .find_map(|(ending, full)| Some((word.strip_suffix(ending)?, *full)))
-        .unwrap_or((word, ""))
+    [
+        ("n't", " not"),
+        ("'ll", " will"),
+        ("'ve", " have"),
+        ("'re", " are"),
+        ("'m", " am"),
+        ("'d", " would"),
+    ]
+    .iter()
+    .find_map(|(ending, full)| Some((word.strip_suffix(ending)?, *full)))
+    .unwrap_or((word, ""))
 }
 
-/// The text with what stands between quotation marks or backticks blanked out: those are somebody else's words.
+/// The text with what stands between quotation marks or backticks blanked out: those are somebody
+/// else's words.
 fn unquoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -51,7 +63,9 @@ fn unquoted(text: &str) -> String {
             '«' => closing == '»',
             other => closing == other,
         };
-        let Some((at, closing)) = inner.char_indices().find(|(_, closing)| closes(*closing)) else { break };
+        let Some((at, closing)) = inner.char_indices().find(|(_, closing)| closes(*closing)) else {
+            break;
+        };
         out.push_str(&rest[..open]);
         out.push_str(" _ ");
         rest = &inner[at + closing.len_utf8()..];
@@ -67,12 +81,16 @@ pub(crate) fn has(flat: &str, phrases: &[&str]) -> bool {
 
 /// Where a phrase of whole words begins in the flat text.
 pub(crate) fn find(flat: &str, phrase: &str) -> Option<usize> {
-    flat.match_indices(phrase).map(|(at, _)| at).find(|&at| flat[..at].ends_with(' ') && flat[at + phrase.len()..].starts_with(' '))
+    flat.match_indices(phrase)
+        .map(|(at, _)| at)
+        .find(|&at| flat[..at].ends_with(' ') && flat[at + phrase.len()..].starts_with(' '))
 }
 
 /// Whether the flat text begins with one of the phrases; then what follows it.
 pub(crate) fn starts<'a>(flat: &'a str, phrases: &[&str]) -> Option<&'a str> {
-    phrases.iter().find_map(|phrase| flat.strip_prefix(' ')?.strip_prefix(phrase).filter(|rest| rest.starts_with(' ')))
+    phrases.iter().find_map(|phrase| {
+        flat.strip_prefix(' ')?.strip_prefix(phrase).filter(|rest| rest.starts_with(' '))
+    })
 }
 
 #[cfg(test)]
@@ -89,9 +107,16 @@ mod tests {
             ("an \"open one", " an open one "),
             ("", " "),
         ] {
-            assert_eq!(flat(text).split_whitespace().collect::<Vec<_>>(), expected.split_whitespace().collect::<Vec<_>>(), "{text}");
+            assert_eq!(
+                flat(text).split_whitespace().collect::<Vec<_>>(),
+                expected.split_whitespace().collect::<Vec<_>>(),
+                "{text}"
+            );
         }
-        assert!(has(" we decided on it ", &["decided on"]) && !has(" we undecided on ", &["decided on"]));
+        assert!(
+            has(" we decided on it ", &["decided on"])
+                && !has(" we undecided on ", &["decided on"])
+        );
         assert_eq!(starts(" never push ", &["always", "never"]), Some(" push "));
     }
 }

@@ -2,8 +2,9 @@
 
 use super::Needles;
 
-/// What JSON is without the forgotten words, and how many of its texts that changed; `None` if they are not in it, or if it is
-/// no JSON. Names at the top stay, because programs know their files by them.
+/// What JSON is without the forgotten words, and how many of its texts that changed; `None` if they
+/// are not in it, or if it is no JSON. Names at the top stay, because programs know their files by
+/// them.
 pub(super) fn scrub(text: &str, needles: &Needles) -> Option<(String, usize)> {
     within(text, needles, 0)
 }
@@ -17,8 +18,10 @@ pub(super) fn is_json(text: &str) -> bool {
 const MOST_DEPTH: usize = 8;
 
 /// Fields that hold one word of ours, and are no words of a person's.
-const CHOICES: &[&str] =
-    &["role", "type", "kind", "origin", "trust", "state", "depth", "job", "mark", "tier", "status", "act", "priority", "made_by"];
+const CHOICES: &[&str] = &[
+    "role", "type", "kind", "origin", "trust", "state", "depth", "job", "mark", "tier", "status",
+    "act", "priority", "made_by",
+];
 
 fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize)> {
     if nested > MOST_DEPTH || !is_json(text) {
@@ -35,18 +38,26 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
             b'"' => {
                 let end = end_of_text(bytes, at);
                 let token = &text[at..end];
-                let is_name = bytes[end..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
+                let is_name =
+                    bytes[end..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
                 let told: String = serde_json::from_str(token).unwrap_or_default();
                 let stays = if is_name {
                     name.clone_from(&told);
                     depth <= 1
                 } else {
-                    is_ours(&told) || (depth <= 1 && CHOICES.contains(&name.as_str()) && !told.contains(' '))
+                    is_ours(&told)
+                        || (depth <= 1 && CHOICES.contains(&name.as_str()) && !told.contains(' '))
                 };
-                let inner =
-                    (!stays && !is_name && told.starts_with(['{', '['])).then(|| within(&told, needles, nested.max(1) + 1)).flatten();
-                let new =
-                    if stays { None } else { inner.or_else(|| needles.redact(&told).map(|redacted| (redacted.text, redacted.lines))) };
+                let inner = (!stays && !is_name && told.starts_with(['{', '[']))
+                    .then(|| within(&told, needles, nested.max(1) + 1))
+                    .flatten();
+                let new = if stays {
+                    None
+                } else {
+                    inner.or_else(|| {
+                        needles.redact(&told).map(|redacted| (redacted.text, redacted.lines))
+                    })
+                };
                 if let Some((new, _)) = new {
                     out.push_str(&text[copied..at]);
                     out.push_str(&serde_json::to_string(&new).unwrap_or_default());
@@ -57,7 +68,10 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
                 continue;
             }
             b'0'..=b'9' | b'-' => {
-                let length = bytes[at..].iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+                let length = bytes[at..]
+                    .iter()
+                    .take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+                    .count();
                 if depth > 1 && needles.is_in(&text[at..at + length]) {
                     out.push_str(&text[copied..at]);
                     out.push_str("null");
@@ -113,13 +127,22 @@ mod tests {
         check(r#"{"a":"nothing"}"#, None);
         check("no json, launch code", None);
         check(r#"{ "a" : "the Launch  code",  "b":1}"#, Some(r#"{ "a" : "[forgotten]",  "b":1}"#));
-        check(r#"{"a":"one\nlaunch code is 7\nthree"}"#, Some(r#"{"a":"one\n[forgotten]\nthree"}"#));
+        check(
+            r#"{"a":"one\nlaunch code is 7\nthree"}"#,
+            Some(r#"{"a":"one\n[forgotten]\nthree"}"#),
+        );
         check(r#"{"a":["x","launch\u0020code"]}"#, Some(r#"{"a":["x","[forgotten]"]}"#));
         // JSON within a text stays JSON.
-        check(r#"{"a":"{\"b\":\"launch code\",\"c\":2}"}"#, Some(r#"{"a":"{\"b\":\"[forgotten]\",\"c\":2}"}"#));
+        check(
+            r#"{"a":"{\"b\":\"launch code\",\"c\":2}"}"#,
+            Some(r#"{"a":"{\"b\":\"[forgotten]\",\"c\":2}"}"#),
+        );
         // Names at the top are a program's; further in they may be anybody's.
         check(r#"{"launch code":1}"#, None);
-        check(r#"{"a":{"launch code":1,"n":4711,"m":47110}}"#, Some(r#"{"a":{"[forgotten]":1,"n":null,"m":47110}}"#));
+        check(
+            r#"{"a":{"launch code":1,"n":4711,"m":47110}}"#,
+            Some(r#"{"a":{"[forgotten]":1,"n":null,"m":47110}}"#),
+        );
         check(r#"{"turn":4711,"ts":"4711-01-01T00:00:00Z","id":"EVT-47110101-001"}"#, None);
     }
 

@@ -1,9 +1,10 @@
 //! Forgetting: what a file is without what is to be forgotten.
 //!
-//! One function serves the files of a vault and every file of every snapshot: a [`Scrub`] says what is to go, and
-//! [`Scrub::fate`] what becomes of a file. Words are found whatever their case, spacing and escaping, and take their line with
-//! them; events, records, summaries and turns that go back to them lose what they say and keep when it was. Nothing that
-//! could be read before becomes unreadable, and what has nothing to do with it keeps every byte.
+//! One function serves the files of a vault and every file of every snapshot: a [`Scrub`] says what
+//! is to go, and [`Scrub::fate`] what becomes of a file. Words are found whatever their case,
+//! spacing and escaping, and take their line with them; events, records, summaries and turns that
+//! go back to them lose what they say and keep when it was. Nothing that could be read before
+//! becomes unreadable, and what has nothing to do with it keeps every byte.
 
 mod json;
 mod tombstone;
@@ -83,9 +84,13 @@ impl Needles {
         self.phrases.iter().map(String::as_str)
     }
 
-    /// Whether a look is worth its while: plain ASCII without escapes, tags and the longest word of any phrase has none of them.
+    /// Whether a look is worth its while: plain ASCII without escapes, tags and the longest word of
+    /// any phrase has none of them.
     fn may_be_in(&self, bytes: &[u8]) -> bool {
-        let escaped = || memmem::find(bytes, b"\\u").is_some() || memchr::memchr3(b'%', b'&', b'<', bytes).is_some();
+        let escaped = || {
+            memmem::find(bytes, b"\\u").is_some()
+                || memchr::memchr3(b'%', b'&', b'<', bytes).is_some()
+        };
         if !self.hashed.is_empty() || !bytes.is_ascii() || escaped() {
             return !self.is_empty();
         }
@@ -97,7 +102,8 @@ impl Needles {
     }
 
     fn spans(&self, folded: &Folded) -> Vec<(usize, usize)> {
-        let mut found: Vec<(usize, usize)> = self.phrases.iter().flat_map(|phrase| folded.find(phrase)).collect();
+        let mut found: Vec<(usize, usize)> =
+            self.phrases.iter().flat_map(|phrase| folded.find(phrase)).collect();
         if !self.hashed.is_empty() {
             found.extend(folded.find_hashed(&self.hashed));
         }
@@ -120,8 +126,13 @@ impl Needles {
     }
 }
 
-/// Takes lines out of a text: those that a span touches, and those that `also` says. Lines next to each other leave one mark.
-fn redact_lines(text: &str, spans: &[(usize, usize)], also: impl Fn(usize, &str) -> bool) -> Redacted {
+/// Takes lines out of a text: those that a span touches, and those that `also` says. Lines next to
+/// each other leave one mark.
+fn redact_lines(
+    text: &str,
+    spans: &[(usize, usize)],
+    also: impl Fn(usize, &str) -> bool,
+) -> Redacted {
     let (mut out, mut lines, mut start) = (String::with_capacity(text.len()), 0, 0);
     let mut marked = false;
     let mut header = text.starts_with("---\n");
@@ -153,7 +164,8 @@ fn redact_lines(text: &str, spans: &[(usize, usize)], also: impl Fn(usize, &str)
     Redacted { text: out, lines }
 }
 
-/// What of a line stays: the marks of a heading, so that what is below it keeps its place, and the name of a field.
+/// What of a line stays: the marks of a heading, so that what is below it keeps its place, and the
+/// name of a field.
 fn kept_of(line: &str, header: bool) -> &str {
     if header {
         return line.find(": ").map_or("", |colon| &line[..colon + 2]);
@@ -195,7 +207,8 @@ pub struct Scrub {
     pub conversations: BTreeSet<String>,
     /// Folders that go with everything in them.
     pub folders: BTreeSet<String>,
-    /// What entries of the cascade files say that icecore did not write. These keep everything but forgotten words.
+    /// What entries of the cascade files say that icecore did not write. These keep everything but
+    /// forgotten words.
     pub foreign_entries: BTreeSet<(Period, String)>,
 }
 
@@ -239,8 +252,14 @@ impl Scrub {
         if self.is_empty() || stays(path) {
             return Fate::Same;
         }
-        let below = |folder: &String| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
-        if self.folders.iter().any(below) || self.has_forgotten_name(path) || is_view_of_many(path) || self.is_stale_view(path, bytes) {
+        let below = |folder: &String| {
+            path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        if self.folders.iter().any(below)
+            || self.has_forgotten_name(path)
+            || is_view_of_many(path)
+            || self.is_stale_view(path, bytes)
+        {
             return Fate::Gone;
         }
         if is_cascade_file(path) {
@@ -253,10 +272,16 @@ impl Scrub {
         }
         let document = path.parse::<DocPath>().ok();
         if path == layout::LEDGER || document.as_ref().is_some_and(DocPath::is_archive) {
-            return each_line(bytes, |line| self.event_line(line, |event| self.events.contains(&event.id)));
+            return each_line(bytes, |line| {
+                self.event_line(line, |event| self.events.contains(&event.id))
+            });
         }
         if conversation.is_some() && path.ends_with("/events.jsonl") {
-            let of_turn = |event: &Event| event.field::<u64>(TURN).is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)));
+            let of_turn = |event: &Event| {
+                event
+                    .field::<u64>(TURN)
+                    .is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)))
+            };
             return each_line(bytes, |line| self.event_line(line, of_turn));
         }
         if conversation.is_some() && path.ends_with("/turn-log.jsonl") {
@@ -272,7 +297,11 @@ impl Scrub {
         }
         let fate = self.text_fate(path, bytes);
         // What was found broken and set aside is no memory; if it holds what is to go, it goes.
-        if fate != Fate::Same && path.starts_with(".icecore/quarantine/") { Fate::Gone } else { fate }
+        if fate != Fate::Same && path.starts_with(".icecore/quarantine/") {
+            Fate::Gone
+        } else {
+            fate
+        }
     }
 
     /// Whether what is to go stands in a file, whatever becomes of it.
@@ -285,16 +314,21 @@ impl Scrub {
         path != layout::FORGOTTEN && fate != Fate::Same
     }
 
-    /// Entries that icecore wrote go if they tell of a period that goes or have forgotten words in them; they are rendered again.
-    /// Everything else loses forgotten words only.
+    /// Entries that icecore wrote go if they tell of a period that goes or have forgotten words in
+    /// them; they are rendered again. Everything else loses forgotten words only.
     fn cascade_fate(&self, path: &str, bytes: &[u8]) -> Fate {
         let text = String::from_utf8_lossy(bytes);
         let is_touched = |entry: &str| self.text_fate(path, entry.as_bytes()) != Fate::Same;
         let is_foreign = |entry: &Block| {
             // What a run that died has erased of the version is known by its period alone.
-            [entry.said(), FORGOTTEN.into()].into_iter().any(|said| self.foreign_entries.contains(&(entry.period, said)))
+            [entry.said(), FORGOTTEN.into()]
+                .into_iter()
+                .any(|said| self.foreign_entries.contains(&(entry.period, said)))
         };
-        let is_kept = |entry: &Block| is_foreign(entry) || !(self.periods.contains_key(&entry.period) || is_touched(&entry.render()));
+        let is_kept = |entry: &Block| {
+            is_foreign(entry)
+                || !(self.periods.contains_key(&entry.period) || is_touched(&entry.render()))
+        };
         let kept = states::retain_blocks(&text, is_kept);
         if kept == text {
             return self.text_fate(path, bytes);
@@ -318,13 +352,22 @@ impl Scrub {
                 None => Fate::Same,
             };
         }
-        let names = |line: &str| !self.events.is_empty() && ids_in(line).any(|id| self.events.contains(&id));
+        let names = |line: &str| {
+            !self.events.is_empty() && ids_in(line).any(|id| self.events.contains(&id))
+        };
         if path.starts_with(layout::MEMORIES)
-            && text.lines().take_while(|line| !line.starts_with("# ")).any(|line| line.starts_with("event: ") && names(line))
+            && text
+                .lines()
+                .take_while(|line| !line.starts_with("# "))
+                .any(|line| line.starts_with("event: ") && names(line))
         {
             return Fate::Gone;
         }
-        let spans = if self.needles.may_be_in(bytes) { self.needles.spans(&fold(&text)) } else { Vec::new() };
+        let spans = if self.needles.may_be_in(bytes) {
+            self.needles.spans(&fold(&text))
+        } else {
+            Vec::new()
+        };
         if spans.is_empty() && !text.lines().any(names) {
             return Fate::Same;
         }
@@ -337,21 +380,39 @@ impl Scrub {
 
     /// Whether a file is called after what is to go. Only where names are made of what files say.
     pub fn has_forgotten_name(&self, path: &str) -> bool {
-        let made = ["knowledge/", layout::MEMORIES, "memory/tool/"].iter().find_map(|folder| path.strip_prefix(folder));
-        let Some(names) = made.or_else(|| path.split_once("/artifacts/").map(|(_, rest)| rest)) else { return false };
-        names.split('/').any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
+        let made = ["knowledge/", layout::MEMORIES, "memory/tool/"]
+            .iter()
+            .find_map(|folder| path.strip_prefix(folder));
+        let Some(names) = made.or_else(|| path.split_once("/artifacts/").map(|(_, rest)| rest))
+        else {
+            return false;
+        };
+        names
+            .split('/')
+            .any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
     }
 
     /// Whether a file shows a summary in a version that goes.
     fn is_stale_view(&self, path: &str, bytes: &[u8]) -> bool {
-        let name = path.strip_prefix("primers/").and_then(|rest| rest.rsplit('/').next()?.strip_suffix(".md"));
-        let Some(upto) = name.and_then(|name| name.parse().ok()).and_then(|period: Period| self.periods.get(&period)) else { return false };
+        let name = path
+            .strip_prefix("primers/")
+            .and_then(|rest| rest.rsplit('/').next()?.strip_suffix(".md"));
+        let Some(upto) = name
+            .and_then(|name| name.parse().ok())
+            .and_then(|period: Period| self.periods.get(&period))
+        else {
+            return false;
+        };
         let text = String::from_utf8_lossy(bytes);
-        // A file that icecore did not write tells what its author knows; only forgotten words leave it.
+        // A file that icecore did not write tells what its author knows; only forgotten words leave
+        // it.
         if matches!(read_file(&text), ReadView::Foreign { .. }) {
             return false;
         }
-        let version = text.lines().take(40).find_map(|line| line.strip_prefix("version: ")?.trim().parse::<u32>().ok());
+        let version = text
+            .lines()
+            .take(40)
+            .find_map(|line| line.strip_prefix("version: ")?.trim().parse::<u32>().ok());
         version.is_none_or(|version| version <= *upto)
     }
 
@@ -360,17 +421,29 @@ impl Scrub {
             return Line::Becomes(scrubbed);
         }
         // A torn line may have been anything.
-        if !json::is_json(line) && self.needles.is_in(line) { Line::Becomes(FORGOTTEN.into()) } else { Line::Same }
+        if !json::is_json(line) && self.needles.is_in(line) {
+            Line::Becomes(FORGOTTEN.into())
+        } else {
+            Line::Same
+        }
     }
 
     fn event_line(&self, line: &[u8], wanted: impl Fn(&Event) -> bool) -> Line {
         let parsed = line::parse(line);
-        let goes = |event: &Event| event.content != FORGOTTEN && (wanted(event) || self.is_in_event(event));
+        let goes = |event: &Event| {
+            event.content != FORGOTTEN && (wanted(event) || self.is_in_event(event))
+        };
         if !parsed.events.iter().any(goes) {
             // What is no event is a stranger's line, or the head of a batch.
-            return if parsed.events.is_empty() { self.any_line(&String::from_utf8_lossy(line)) } else { Line::Same };
+            return if parsed.events.is_empty() {
+                self.any_line(&String::from_utf8_lossy(line))
+            } else {
+                Line::Same
+            };
         }
-        let told = |event: &Event| line::write(&if goes(event) { self.erased_event(event) } else { event.clone() });
+        let told = |event: &Event| {
+            line::write(&if goes(event) { self.erased_event(event) } else { event.clone() })
+        };
         Line::Becomes(parsed.events.iter().map(told).collect::<String>().trim_end().to_owned())
     }
 
@@ -383,9 +456,18 @@ impl Scrub {
             named(&event.scope),
             id_of_source(&event.source),
         ];
-        let raws = || event.extra.iter().any(|(name, raw)| self.needles.is_in(name) || self.needles.is_in(raw));
+        let raws = || {
+            event
+                .extra
+                .iter()
+                .any(|(name, raw)| self.needles.is_in(name) || self.needles.is_in(raw))
+        };
         self.needles.is_in(&event.content)
-            || names.into_iter().flatten().chain(event.tags.iter().map(String::as_str)).any(|text| self.needles.is_in(text))
+            || names
+                .into_iter()
+                .flatten()
+                .chain(event.tags.iter().map(String::as_str))
+                .any(|text| self.needles.is_in(text))
             || raws()
     }
 
@@ -398,26 +480,42 @@ impl Scrub {
             entity: None,
             entity_kind: None,
             tags: Vec::new(),
-            source: Some(draft.source.clone()).filter(|source| id_of_source(source).is_none_or(fit)).unwrap_or_else(|| "live".into()),
+            source: Some(draft.source.clone())
+                .filter(|source| id_of_source(source).is_none_or(fit))
+                .unwrap_or_else(|| "live".into()),
             session: draft.session.clone().filter(|session| fit(session)),
-            scope: if named(&draft.scope).is_none_or(fit) { draft.scope.clone() } else { Scope::Everywhere },
+            scope: if named(&draft.scope).is_none_or(fit) {
+                draft.scope.clone()
+            } else {
+                Scope::Everywhere
+            },
             due: None,
             waiting_on: None,
-            extra: draft.extra.iter().filter(|(name, _)| [SAID, COMPACTS, TURN].contains(&name.as_str())).cloned().collect(),
+            extra: draft
+                .extra
+                .iter()
+                .filter(|(name, _)| [SAID, COMPACTS, TURN].contains(&name.as_str()))
+                .cloned()
+                .collect(),
             ..draft.clone()
         };
         draft.with_id(event.id)
     }
 
     fn record_line(&self, line: &[u8]) -> Line {
-        let Ok(record) = record::read(line.trim_ascii()) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let Ok(record) = record::read(line.trim_ascii()) else {
+            return self.any_line(&String::from_utf8_lossy(line));
+        };
         let known = self.records.contains(&record.key());
         if known && self.conversations.contains(&record.conversation) {
             return Line::Dropped;
         }
-        let scrubbed = if known { self.erased_record(&record) } else { self.needles.record(&record) };
+        let scrubbed =
+            if known { self.erased_record(&record) } else { self.needles.record(&record) };
         match scrubbed {
-            Some(scrubbed) if scrubbed != record => Line::Becomes(scrubbed.line().trim_end().to_owned()),
+            Some(scrubbed) if scrubbed != record => {
+                Line::Becomes(scrubbed.line().trim_end().to_owned())
+            }
             _ => Line::Same,
         }
     }
@@ -435,9 +533,12 @@ impl Scrub {
     }
 
     fn summary_line(&self, line: &[u8]) -> Line {
-        let Ok(summary) = Summary::read(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let Ok(summary) = Summary::read(line) else {
+            return self.any_line(&String::from_utf8_lossy(line));
+        };
         let is_foreign = summary.maker == Maker::File;
-        let stale = !is_foreign && self.periods.get(&summary.period).is_some_and(|upto| summary.version <= *upto);
+        let stale = !is_foreign
+            && self.periods.get(&summary.period).is_some_and(|upto| summary.version <= *upto);
         let touched = stale || self.needles.is_in(&String::from_utf8_lossy(line));
         if !touched || summary.headline == FORGOTTEN {
             return Line::Same;
@@ -447,8 +548,15 @@ impl Scrub {
             key.session = key.session.as_deref().map(|name| self.needles.name(name));
         }
         if is_foreign {
-            let fit = |text: &str| self.needles.redact(text).map_or_else(|| text.to_owned(), |redacted| redacted.text);
-            let scrubbed = Summary { session, headline: fit(&summary.headline), body: fit(&summary.body), ..summary };
+            let fit = |text: &str| {
+                self.needles.redact(text).map_or_else(|| text.to_owned(), |redacted| redacted.text)
+            };
+            let scrubbed = Summary {
+                session,
+                headline: fit(&summary.headline),
+                body: fit(&summary.body),
+                ..summary
+            };
             return Line::Becomes(scrubbed.line().trim_end().to_owned());
         }
         let erased = Summary {
@@ -467,11 +575,17 @@ impl Scrub {
     }
 
     fn review_line(&self, line: &[u8]) -> Line {
-        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
-        let period = fields.get("period").and_then(Value::as_str).and_then(|name| name.parse::<Period>().ok());
+        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else {
+            return self.any_line(&String::from_utf8_lossy(line));
+        };
+        let period = fields
+            .get("period")
+            .and_then(Value::as_str)
+            .and_then(|name| name.parse::<Period>().ok());
         let stale = period.is_some_and(|period| self.periods.contains_key(&period));
-        let is_empty =
-            |fields: &serde_json::Map<String, Value>, name: &str| fields.get(name).and_then(Value::as_str).is_none_or(str::is_empty);
+        let is_empty = |fields: &serde_json::Map<String, Value>, name: &str| {
+            fields.get(name).and_then(Value::as_str).is_none_or(str::is_empty)
+        };
         let erased = is_empty(&fields, "headline") && is_empty(&fields, "body");
         if erased || !(stale || self.needles.is_in(&String::from_utf8_lossy(line))) {
             return Line::Same;
@@ -486,7 +600,9 @@ impl Scrub {
     }
 
     fn turn_line(&self, line: &[u8], turns: Option<&BTreeSet<u64>>) -> Line {
-        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else { return self.any_line(&String::from_utf8_lossy(line)) };
+        let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else {
+            return self.any_line(&String::from_utf8_lossy(line));
+        };
         let turn = fields.get("turn").and_then(Value::as_u64);
         let stale = turn.is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)));
         let erased = fields.get("user_summary").and_then(Value::as_str) == Some(FORGOTTEN);
@@ -494,10 +610,17 @@ impl Scrub {
             return Line::Same;
         }
         fields.retain(|name, value| {
-            name == "ts" || name == "depth" || !matches!(value, Value::String(_) | Value::Array(_) | Value::Object(_))
+            name == "ts"
+                || name == "depth"
+                || !matches!(value, Value::String(_) | Value::Array(_) | Value::Object(_))
         });
         // To be summarised again, from what is left.
-        for (name, value) in [("user_summary", FORGOTTEN), ("assistant_summary", FORGOTTEN), ("state", "raw"), ("why", "forgotten")] {
+        for (name, value) in [
+            ("user_summary", FORGOTTEN),
+            ("assistant_summary", FORGOTTEN),
+            ("state", "raw"),
+            ("why", "forgotten"),
+        ] {
             fields.insert(name.into(), json!(value));
         }
         Line::Becomes(Value::Object(fields).to_string())
@@ -508,10 +631,13 @@ impl Needles {
     /// A record without the forgotten words; `None` if they are not in it.
     pub fn record(&self, record: &Record) -> Option<Record> {
         let raw = |raw: &String| {
-            json::scrub(&format!("[{raw}]"), self).and_then(|(text, _)| Some(text.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
+            json::scrub(&format!("[{raw}]"), self)
+                .and_then(|(text, _)| Some(text.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
         };
         let scrubbed = Record {
-            text: self.redact(&record.text).map_or_else(|| record.text.clone(), |redacted| redacted.text),
+            text: self
+                .redact(&record.text)
+                .map_or_else(|| record.text.clone(), |redacted| redacted.text),
             title: record.title.clone().filter(|title| !self.is_in(title)),
             name: record.name.clone().filter(|name| !self.is_in(name)),
             // That another person speaks stays known.
@@ -528,9 +654,14 @@ impl Needles {
         (scrubbed != *record).then_some(scrubbed)
     }
 
-    /// A name by which things are known; one with forgotten words gives way to a hash of it, so that they are still known.
+    /// A name by which things are known; one with forgotten words gives way to a hash of it, so
+    /// that they are still known.
     pub fn name(&self, name: &str) -> String {
-        if self.is_in(name) { format!("h{}", &Hash::of(name.as_bytes()).to_string()[..16]) } else { name.to_owned() }
+        if self.is_in(name) {
+            format!("h{}", &Hash::of(name.as_bytes()).to_string()[..16])
+        } else {
+            name.to_owned()
+        }
     }
 }
 
@@ -548,7 +679,8 @@ pub fn without_marks(text: &str) -> String {
 
 /// Settings, which a person must change, and the tombstones themselves.
 fn stays(path: &str) -> bool {
-    matches!(path, layout::CONFIG | layout::FORGOTTEN | ".gitignore" | ".gitattributes") || path.starts_with("prompts/")
+    matches!(path, layout::CONFIG | layout::FORGOTTEN | ".gitignore" | ".gitattributes")
+        || path.starts_with("prompts/")
 }
 
 /// Whether a file is a setting that may hold words, and is left to a person.
@@ -563,7 +695,11 @@ pub fn is_view_of_many(path: &str) -> bool {
 
 /// Files with an entry for each day or month, in which other programs have entries too.
 pub fn is_cascade_file(path: &str) -> bool {
-    let year = |name: &str| name.len() == 7 && name.ends_with(".md") && name.bytes().take(4).all(|byte| byte.is_ascii_digit());
+    let year = |name: &str| {
+        name.len() == 7
+            && name.ends_with(".md")
+            && name.bytes().take(4).all(|byte| byte.is_ascii_digit())
+    };
     path == layout::LAST_MONTH || path.strip_prefix("memory/summaries/").is_some_and(year)
 }
 

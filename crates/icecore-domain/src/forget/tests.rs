@@ -21,7 +21,11 @@ fn check(scrub: &Scrub, path: &str, text: &str, becomes: Option<&str>) {
             let changed = String::from_utf8(bytes.clone()).unwrap();
             assert_eq!(changed, expected, "{path}");
             assert!(lines > 0);
-            assert_eq!(scrub.fate(path, &bytes), Fate::Same, "{path}: forgetting twice does nothing");
+            assert_eq!(
+                scrub.fate(path, &bytes),
+                Fate::Same,
+                "{path}: forgetting twice does nothing"
+            );
         }
         (fate, _) => panic!("{path}: {fate:?}, not {becomes:?}"),
     }
@@ -32,17 +36,37 @@ fn check(scrub: &Scrub, path: &str, text: &str, becomes: Option<&str>) {
 fn lines_with_the_words_go_and_others_stay() {
     let scrub = scrub();
     check(&scrub, "memory/2026-02-13.md", "# Log\n\n- 09:30 tea\n", None);
-    check(&scrub, "memory/2026-02-13.md", "- tea\n- the LAUNCH **code** seven alpha!\n- rest", Some("- tea\n[forgotten]\n- rest"));
+    check(
+        &scrub,
+        "memory/2026-02-13.md",
+        "- tea\n- the LAUNCH **code** seven alpha!\n- rest",
+        Some("- tea\n[forgotten]\n- rest"),
+    );
     // Words that go over lines take them all, and leave one mark.
-    check(&scrub, "memory/2026-02-13.md", "a\nb launch\ncode\nseven-alpha c\nd\n", Some("a\n[forgotten]\nd\n"));
-    check(&scrub, "MEMORY.md", "## launch code seven alpha\ntext\n", Some("## [forgotten]\ntext\n"));
+    check(
+        &scrub,
+        "memory/2026-02-13.md",
+        "a\nb launch\ncode\nseven-alpha c\nd\n",
+        Some("a\n[forgotten]\nd\n"),
+    );
+    check(
+        &scrub,
+        "MEMORY.md",
+        "## launch code seven alpha\ntext\n",
+        Some("## [forgotten]\ntext\n"),
+    );
     check(
         &scrub,
         "knowledge/x/y.md",
         "---\ntitle: Launch code seven alpha\nn: 1\n---\nbody\n",
         Some("---\ntitle: forgotten\nn: 1\n---\nbody\n"),
     );
-    check(&scrub, "notes.txt", "one\r\nlaunch code seven alpha\r\nthree\r\n", Some("one\r\n[forgotten]\r\nthree\r\n"));
+    check(
+        &scrub,
+        "notes.txt",
+        "one\r\nlaunch code seven alpha\r\nthree\r\n",
+        Some("one\r\n[forgotten]\r\nthree\r\n"),
+    );
     check(
         &scrub,
         "memory/marks.jsonl",
@@ -76,20 +100,35 @@ fn event(number: u32, content: &str) -> Event {
     let mut draft = Draft::new(moment(), Kind::Fact, Priority::P1, content);
     draft.entity = Some("apollo".into());
     draft.source = "memory/messages/2026-02-13.jsonl#m17".into();
-    draft.with_field("quote", &"his own words").with_field("said", &"2026-02-13").with_id(EventId::new(moment().day(), number))
+    draft
+        .with_field("quote", &"his own words")
+        .with_field("said", &"2026-02-13")
+        .with_id(EventId::new(moment().day(), number))
 }
 
 // C.1 row 17
 #[test]
 fn an_event_keeps_when_and_loses_what() {
-    let lines: Vec<String> =
-        [event(1, "tea is green"), event(2, "The launch code: seven alpha"), event(3, "named by its id")].iter().map(line::write).collect();
+    let lines: Vec<String> = [
+        event(1, "tea is green"),
+        event(2, "The launch code: seven alpha"),
+        event(3, "named by its id"),
+    ]
+    .iter()
+    .map(line::write)
+    .collect();
     let scrub = Scrub { events: BTreeSet::from([event(3, "").id]), ..scrub() };
-    let Fate::Changed { bytes, lines: 2 } = scrub.fate(layout::LEDGER, lines.concat().as_bytes()) else { panic!("nothing changed") };
+    let Fate::Changed { bytes, lines: 2 } = scrub.fate(layout::LEDGER, lines.concat().as_bytes())
+    else {
+        panic!("nothing changed")
+    };
     let ledger = crate::ledger::Ledger::read(&bytes, None);
     assert_eq!(ledger.unread(), []);
-    let told: Vec<(&str, Option<&str>)> =
-        ledger.entries().iter().map(|entry| (entry.event.content.as_str(), entry.event.entity.as_deref())).collect();
+    let told: Vec<(&str, Option<&str>)> = ledger
+        .entries()
+        .iter()
+        .map(|entry| (entry.event.content.as_str(), entry.event.entity.as_deref()))
+        .collect();
     assert_eq!(told, [("tea is green", Some("apollo")), (FORGOTTEN, None), (FORGOTTEN, None)]);
     assert_eq!(ledger.entries()[2].event.ts, moment());
     assert_eq!(ledger.entries()[2].event.field::<String>("quote"), None);
@@ -129,15 +168,23 @@ fn record(id: &str, text: &str) -> Record {
 #[test]
 fn a_record_stays_readable_and_loses_its_words() {
     let path = "memory/messages/2026-02-13.jsonl";
-    let (one, two) = (record("a", "tea\nlaunch code seven-alpha\nmore"), record("b", "all of this goes"));
+    let (one, two) =
+        (record("a", "tea\nlaunch code seven-alpha\nmore"), record("b", "all of this goes"));
     let scrub = Scrub { records: HashSet::from([two.key()]), ..scrub() };
-    let Fate::Changed { bytes, .. } = scrub.fate(path, [one.line(), two.line()].concat().as_bytes()) else { panic!("nothing changed") };
+    let Fate::Changed { bytes, .. } =
+        scrub.fate(path, [one.line(), two.line()].concat().as_bytes())
+    else {
+        panic!("nothing changed")
+    };
     let (records, bad) = record::read_file(&bytes);
     assert_eq!(bad.len(), 0);
     let parts = Some(r#"{"a":["[forgotten]",1]}"#.into());
     assert_eq!(records[0], Record { text: "tea\n[forgotten]\nmore".into(), parts, ..one.clone() });
     let extra = vec![("turn".into(), "3".into())];
-    assert_eq!(records[1], Record { text: FORGOTTEN.into(), title: None, parts: None, extra, ..two.clone() });
+    assert_eq!(
+        records[1],
+        Record { text: FORGOTTEN.into(), title: None, parts: None, extra, ..two.clone() }
+    );
     assert_eq!(scrub.fate(path, &bytes), Fate::Same);
     let gone = Scrub { conversations: BTreeSet::from(["c".into()]), ..scrub };
     assert_eq!(gone.fate(path, two.line().as_bytes()), Fate::Gone);
@@ -167,11 +214,18 @@ fn a_summary_goes_up_to_its_version() {
         cost: Cost::default(),
         similar: None,
     };
-    let scrub = Scrub { periods: BTreeMap::from([(Period::Day(moment().day()), 2)]), ..Scrub::default() };
+    let scrub =
+        Scrub { periods: BTreeMap::from([(Period::Day(moment().day()), 2)]), ..Scrub::default() };
     let text: String = (1..=3).map(|version| summary(version).line()).collect();
-    let Fate::Changed { bytes, lines: 2 } = scrub.fate(layout::SUMMARIES, text.as_bytes()) else { panic!("nothing changed") };
-    let read: Vec<Summary> = bytes.split(|byte| *byte == b'\n').filter_map(|line| Summary::read(line).ok()).collect();
-    assert_eq!(read.iter().map(|summary| summary.headline.as_str()).collect::<Vec<_>>(), [FORGOTTEN, FORGOTTEN, "a paraphrase"]);
+    let Fate::Changed { bytes, lines: 2 } = scrub.fate(layout::SUMMARIES, text.as_bytes()) else {
+        panic!("nothing changed")
+    };
+    let read: Vec<Summary> =
+        bytes.split(|byte| *byte == b'\n').filter_map(|line| Summary::read(line).ok()).collect();
+    assert_eq!(
+        read.iter().map(|summary| summary.headline.as_str()).collect::<Vec<_>>(),
+        [FORGOTTEN, FORGOTTEN, "a paraphrase"]
+    );
     assert!(read[1].provisional && read[1].source != summary(2).source && read[2] == summary(3));
     let place = Period::Day(moment().day()).path();
     check(&scrub, place.as_str(), &summary(2).view(), Some(""));
@@ -189,41 +243,64 @@ fn what_icecore_did_not_write_loses_forgotten_words_only() {
     };
     let place = day.path();
     check(&scrub, place.as_str(), "# Mine\n\nThe yak came.\n", None);
-    check(&scrub, place.as_str(), "The yak came.\nLaunch code: seven alpha.\n", Some("The yak came.\n[forgotten]\n"));
+    check(
+        &scrub,
+        place.as_str(),
+        "The yak came.\nLaunch code: seven alpha.\n",
+        Some("The yak came.\n[forgotten]\n"),
+    );
     let foreign = "---\n### 2026-02-13 (from 2 snapshots)\n\nThe yak came.\nLaunch code: seven alpha.\n\n---\n";
     let own = "---\n### 2026-02-14 (from 2 messages)\n\nA paraphrase.\n\n---\n";
     let other = "---\n### 2026-02-15 (from 2 messages)\n\nSomething else.\n\n---\n";
-    let left = format!("# My days\n\n{}{other}", foreign.replace("Launch code: seven alpha.", FORGOTTEN));
-    let run_again = Scrub { foreign_entries: BTreeSet::from([(day, FORGOTTEN.into())]), ..scrub.clone() };
+    let left =
+        format!("# My days\n\n{}{other}", foreign.replace("Launch code: seven alpha.", FORGOTTEN));
+    let run_again =
+        Scrub { foreign_entries: BTreeSet::from([(day, FORGOTTEN.into())]), ..scrub.clone() };
     for scrub in [&scrub, &run_again] {
-        let Fate::Changed { bytes, .. } = scrub.fate(layout::LAST_MONTH, format!("# My days\n\n{foreign}{own}{other}").as_bytes()) else {
+        let Fate::Changed { bytes, .. } = scrub
+            .fate(layout::LAST_MONTH, format!("# My days\n\n{foreign}{own}{other}").as_bytes())
+        else {
             panic!("nothing changed")
         };
         assert_eq!(String::from_utf8(bytes).unwrap(), left);
     }
     assert_eq!(run_again.fate(layout::LAST_MONTH, left.as_bytes()), Fate::Same);
     check(&scrub, layout::LAST_MONTH, own, Some(""));
-    let version = |headline, body| Summary { maker: Maker::File, ..crate::packs::upload::tests::summary(day, headline, body) }.line();
+    let version = |headline, body| {
+        Summary { maker: Maker::File, ..crate::packs::upload::tests::summary(day, headline, body) }
+            .line()
+    };
     let line = version("The yak came.", "Launch code: seven alpha.\nIt was hungry.");
-    let Fate::Changed { bytes, .. } = scrub.fate(layout::SUMMARIES, line.as_bytes()) else { panic!("nothing changed") };
+    let Fate::Changed { bytes, .. } = scrub.fate(layout::SUMMARIES, line.as_bytes()) else {
+        panic!("nothing changed")
+    };
     let read = Summary::read(bytes.trim_ascii()).unwrap();
-    assert_eq!((read.headline.as_str(), read.body.as_str(), read.maker), ("The yak came.", "[forgotten]\nIt was hungry.", Maker::File));
+    assert_eq!(
+        (read.headline.as_str(), read.body.as_str(), read.maker),
+        ("The yak came.", "[forgotten]\nIt was hungry.", Maker::File)
+    );
     check(&scrub, layout::SUMMARIES, &version("The yak came.", ""), None);
 }
 
 #[test]
 fn turns_and_what_was_learnt_in_them_go() {
-    let scrub = Scrub { turns: BTreeMap::from([("conversations/c-1".into(), BTreeSet::from([2]))]), ..Scrub::default() };
-    let log =
-        "{\"turn\":1,\"ts\":\"2026-02-13T09:30:00+01:00\",\"user_summary\":\"a\",\"assistant_summary\":\"b\",\"state\":\"summarized\"}\n";
-    let Fate::Changed { bytes, lines: 1 } =
-        scrub.fate("conversations/c-1/turn-log.jsonl", [log, &log.replace(":1,", ":2,")].concat().as_bytes())
-    else {
+    let scrub = Scrub {
+        turns: BTreeMap::from([("conversations/c-1".into(), BTreeSet::from([2]))]),
+        ..Scrub::default()
+    };
+    let log = "{\"turn\":1,\"ts\":\"2026-02-13T09:30:00+01:00\",\"user_summary\":\"a\",\"assistant_summary\":\"b\",\"state\":\"summarized\"}\n";
+    let Fate::Changed { bytes, lines: 1 } = scrub.fate(
+        "conversations/c-1/turn-log.jsonl",
+        [log, &log.replace(":1,", ":2,")].concat().as_bytes(),
+    ) else {
         panic!("nothing changed")
     };
     let read = crate::converse::turn::read(&bytes);
     assert_eq!(read.turns[&1].user_summary, "a");
-    assert_eq!((read.turns[&2].user_summary.as_str(), crate::converse::turn::pending(&read, 2)), (FORGOTTEN, vec![2]));
+    assert_eq!(
+        (read.turns[&2].user_summary.as_str(), crate::converse::turn::pending(&read, 2)),
+        (FORGOTTEN, vec![2])
+    );
     check(&scrub, "conversations/c-1/base-truth.json", "{}", Some(""));
     check(&scrub, "conversations/c-2/base-truth.json", "{}", None);
     let events: String = [1u64, 2]
@@ -237,23 +314,37 @@ fn turns_and_what_was_learnt_in_them_go() {
             )
         })
         .collect();
-    let Fate::Changed { lines: 1, .. } = scrub.fate("conversations/c-1/events.jsonl", events.as_bytes()) else { panic!("nothing changed") };
+    let Fate::Changed { lines: 1, .. } =
+        scrub.fate("conversations/c-1/events.jsonl", events.as_bytes())
+    else {
+        panic!("nothing changed")
+    };
 }
 
 // C.1 row 17: restoring an old backup applies the tombstones again
 #[test]
 fn a_tombstone_knows_what_it_has_no_words_for() {
-    let scrub = Scrub { events: BTreeSet::from([event(3, "").id]), records: HashSet::from([record("b", "").key()]), ..scrub() };
-    let stone = Tombstone::new(&scrub, "2026-02-13T09:30:00+01:00", "user", Some("because"), "5a17");
+    let scrub = Scrub {
+        events: BTreeSet::from([event(3, "").id]),
+        records: HashSet::from([record("b", "").key()]),
+        ..scrub()
+    };
+    let stone =
+        Tombstone::new(&scrub, "2026-02-13T09:30:00+01:00", "user", Some("because"), "5a17");
     let line = stone.line();
     assert!(!scrub.needles.is_in(&line) && !line.to_lowercase().contains("alpha"), "{line}");
     let stones = Tombstones::read(format!("{line}\n").as_bytes());
     assert_eq!(stones.unfinished().count(), 1);
-    assert!(stones.needles().is_in("… the launch\ncode seven alpha …") && !stones.needles().is_in("launch code seven"));
+    assert!(
+        stones.needles().is_in("… the launch\ncode seven alpha …")
+            && !stones.needles().is_in("launch code seven")
+    );
     assert!(stones.has_record(&record("b", "").key()) && stones.scrub().events == scrub.events);
     let text = "tea\nthe launch code seven-alpha is\n";
     assert_eq!(stones.needles().redact(text), scrub.needles.redact(text));
-    let finished = Tombstones::read(format!("{line}\n{}\n", done(&stone.id, "2026-02-13T09:30:00+01:00")).as_bytes());
+    let finished = Tombstones::read(
+        format!("{line}\n{}\n", done(&stone.id, "2026-02-13T09:30:00+01:00")).as_bytes(),
+    );
     assert_eq!(finished.unfinished().count(), 0);
     assert!(Tombstones::read(b"").is_empty() && finished.left_to_do().is_empty());
 }

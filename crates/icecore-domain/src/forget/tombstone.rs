@@ -1,4 +1,5 @@
-//! Tombstones: that something was forgotten, when, by whom and why, and hashes by which it is known if it comes again.
+//! Tombstones: that something was forgotten, when, by whom and why, and hashes by which it is known
+//! if it comes again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -95,7 +96,11 @@ impl Tombstone {
             words: scrub.needles.phrases().map(run).collect(),
             events: scrub.events.iter().map(ToString::to_string).collect(),
             records: scrub.records.iter().map(|key| hex(key)).collect(),
-            periods: scrub.periods.iter().map(|(period, version)| (period.to_string(), *version)).collect(),
+            periods: scrub
+                .periods
+                .iter()
+                .map(|(period, version)| (period.to_string(), *version))
+                .collect(),
             turns: scrub.turns.clone(),
         };
         stone.id = format!("FGT-{}", Hash::of(stone.line().as_bytes()).short());
@@ -122,7 +127,9 @@ impl Tombstone {
         }
         scrub.events.extend(self.events.iter().filter_map(|id| id.parse::<EventId>().ok()));
         scrub.records.extend(self.records.iter().filter_map(|key| bytes_of(key)));
-        for (period, version) in self.periods.iter().filter_map(|(name, version)| Some((name.parse().ok()?, *version))) {
+        for (period, version) in
+            self.periods.iter().filter_map(|(name, version)| Some((name.parse().ok()?, *version)))
+        {
             let upto = scrub.periods.entry(period).or_default();
             *upto = version.max(*upto);
         }
@@ -145,7 +152,8 @@ impl Tombstones {
     /// Reads them; a line that is none is passed over.
     pub fn read(bytes: &[u8]) -> Self {
         let mut all = Self::default();
-        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
+        {
             if let Ok(stone) = serde_json::from_slice::<Tombstone>(line) {
                 stone.add_to(&mut all.scrub);
                 all.stones.push(stone);

@@ -1,7 +1,9 @@
-//! Words as forgetting compares them: runs of letters and digits, whatever their case, accents, marks and spacing.
+//! Words as forgetting compares them: runs of letters and digits, whatever their case, accents,
+//! marks and spacing.
 //!
-//! The same sentence stands in a log, in JSON, in JSON within JSON, in a page with emphasis and in a file's name. Folded, it is
-//! the same words everywhere, and so it can be found, and known again by a hash, wherever it was written down.
+//! The same sentence stands in a log, in JSON, in JSON within JSON, in a page with emphasis and in
+//! a file's name. Folded, it is the same words everywhere, and so it can be found, and known again
+//! by a hash, wherever it was written down.
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +41,8 @@ pub(super) fn fold(text: &str) -> Folded {
     while let Some((at, mut c)) = rest.next() {
         let mut end = at + c.len_utf8();
         if c == '\\' {
-            // Text may be escaped more than once: backslashes say nothing, and what they stand for is a gap or a character.
+            // Text may be escaped more than once: backslashes say nothing, and what they stand for
+            // is a gap or a character.
             while rest.next_if(|(_, next)| *next == '\\').is_some() {}
             let next = rest.peek().copied();
             c = match next {
@@ -103,10 +106,13 @@ pub(super) fn fold(text: &str) -> Folded {
     folded
 }
 
-/// The length of a tag of HTML that only changes how words look, or where a line may break within one.
+/// The length of a tag of HTML that only changes how words look, or where a line may break within
+/// one.
 fn tag(text: &str) -> Option<usize> {
-    const LOOKS: [&str; 16] =
-        ["b", "i", "u", "s", "em", "strong", "span", "mark", "small", "big", "code", "font", "sub", "sup", "wbr", "a"];
+    const LOOKS: [&str; 16] = [
+        "b", "i", "u", "s", "em", "strong", "span", "mark", "small", "big", "code", "font", "sub",
+        "sup", "wbr", "a",
+    ];
     const LONGEST: usize = 200;
     let inner = text.strip_prefix('<')?;
     let length = inner.bytes().take(LONGEST).position(|byte| byte == b'>')?;
@@ -166,7 +172,11 @@ pub(super) fn hash(salt: &str, phrase: &str) -> [u8; HASH_BYTES] {
 impl Hashed {
     pub(super) fn add(&mut self, salt: &str, words: usize, first: u8, hash: [u8; HASH_BYTES]) {
         let at = self.groups.iter().position(|group| group.salt == salt).unwrap_or_else(|| {
-            self.groups.push(Group { salt: salt.to_owned(), firsts: HashSet::new(), runs: HashMap::new() });
+            self.groups.push(Group {
+                salt: salt.to_owned(),
+                firsts: HashSet::new(),
+                runs: HashMap::new(),
+            });
             self.groups.len() - 1
         });
         let group = &mut self.groups[at];
@@ -178,7 +188,11 @@ impl Hashed {
         for group in &others.groups {
             for (&words, hashes) in &group.runs {
                 // Which first byte belongs to which is not known any more; any of them may do.
-                for (&first, &hash) in group.firsts.iter().flat_map(|first| hashes.iter().map(move |hash| (first, hash))) {
+                for (&first, &hash) in group
+                    .firsts
+                    .iter()
+                    .flat_map(|first| hashes.iter().map(move |hash| (first, hash)))
+                {
                     self.add(&group.salt, words, first, hash);
                 }
             }
@@ -199,10 +213,12 @@ impl Folded {
         std::iter::from_fn(move || {
             loop {
                 let start = from + finder.find(text.get(from..).filter(|_| !phrase.is_empty())?)?;
-                // One byte on: what begins within another word may hide what begins at the next one.
+                // One byte on: what begins within another word may hide what begins at the next
+                // one.
                 from = start + 1;
                 let end = start + phrase.len();
-                let whole = (start == 0 || text[start - 1] == b' ') && text.get(end).is_none_or(|byte| *byte == b' ');
+                let whole = (start == 0 || text[start - 1] == b' ')
+                    && text.get(end).is_none_or(|byte| *byte == b' ');
                 if let Some(place) = whole.then(|| self.place(start, end)).flatten() {
                     return Some(place);
                 }
@@ -223,7 +239,10 @@ impl Folded {
             let mut promising: HashMap<&str, bool> = HashMap::new();
             for (at, word) in self.words.iter().enumerate() {
                 let text = &self.text[word.start..word.end];
-                if !*promising.entry(text).or_insert_with(|| group.firsts.contains(&first_byte(&group.salt, text))) {
+                if !*promising
+                    .entry(text)
+                    .or_insert_with(|| group.firsts.contains(&first_byte(&group.salt, text)))
+                {
                     continue;
                 }
                 for (&words, hashes) in &group.runs {
@@ -259,10 +278,22 @@ mod tests {
         check("snake_case kebab-case 12.50", "snake case kebab case 12 50");
         check("今日は hello日", "今 日 は hello 日");
         check("ＦＵＬＬ width", "full width");
-        check("purple&nbsp;walrus, purple&#160;walrus, purple&#xA0;walrus", "purple walrus purple walrus purple walrus");
-        check("<b>purple</b> walrus, pur<wbr>ple <span class=\"x\">walrus</span>", "purple walrus purple walrus");
-        check("purple%20walrus purple%2520 caf%C3%A9 100% sure", "purple walrus purple 20 cafe 100 sure");
-        check("Tom &amp; Jerry, a < b > c, AT&T; <br>next <p>one", "tom jerry a b c at t br next p one");
+        check(
+            "purple&nbsp;walrus, purple&#160;walrus, purple&#xA0;walrus",
+            "purple walrus purple walrus purple walrus",
+        );
+        check(
+            "<b>purple</b> walrus, pur<wbr>ple <span class=\"x\">walrus</span>",
+            "purple walrus purple walrus",
+        );
+        check(
+            "purple%20walrus purple%2520 caf%C3%A9 100% sure",
+            "purple walrus purple 20 cafe 100 sure",
+        );
+        check(
+            "Tom &amp; Jerry, a < b > c, AT&T; <br>next <p>one",
+            "tom jerry a b c at t br next p one",
+        );
     }
 
     #[test]
@@ -270,7 +301,8 @@ mod tests {
         let text = "Planning: \"Ann's plan\", ann, PLAN.";
         let found: Vec<&str> = fold(text).find("ann").map(|(from, to)| &text[from..to]).collect();
         assert_eq!(found, ["Ann", "ann"]);
-        let found: Vec<&str> = fold(text).find("ann s plan").map(|(from, to)| &text[from..to]).collect();
+        let found: Vec<&str> =
+            fold(text).find("ann s plan").map(|(from, to)| &text[from..to]).collect();
         assert_eq!(found, ["Ann's plan"]);
         assert_eq!(fold(text).find("plan ning").count(), 0);
     }

@@ -1,8 +1,8 @@
 //! One line of the ledger: compact JSON, one event.
 //!
-//! Reading never fails. Agents and people append by hand, so a line gives the events it holds together
-//! with the faults found in it; what is not an event stays in the file as a foreign line. Fields of other
-//! programs are kept as raw text and written back as they were.
+//! Reading never fails. Agents and people append by hand, so a line gives the events it holds
+//! together with the faults found in it; what is not an event stays in the file as a foreign line.
+//! Fields of other programs are kept as raw text and written back as they were.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -64,13 +64,19 @@ impl Parsed {
 pub fn parse(line: &[u8]) -> Parsed {
     let mut parsed = Parsed::default();
     if line.len() > MAX_LINE_BYTES {
-        parsed.fault(Severity::Bad, format!("has {} bytes, at most {MAX_LINE_BYTES} are read", line.len()));
+        parsed.fault(
+            Severity::Bad,
+            format!("has {} bytes, at most {MAX_LINE_BYTES} are read", line.len()),
+        );
         return parsed;
     }
     let text = match std::str::from_utf8(line) {
         Ok(text) => text.strip_suffix('\r').unwrap_or(text),
         Err(error) => {
-            parsed.fault(Severity::Bad, format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1));
+            parsed.fault(
+                Severity::Bad,
+                format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1),
+            );
             return parsed;
         }
     };
@@ -95,13 +101,23 @@ pub fn parse(line: &[u8]) -> Parsed {
         match value {
             Ok(fields) => read_event(&fields, &mut parsed),
             Err(error) => {
-                parsed.fault(Severity::Bad, format!("is not a JSON object at column {}: {}", values.byte_offset() + 1, reason(&error)));
+                parsed.fault(
+                    Severity::Bad,
+                    format!(
+                        "is not a JSON object at column {}: {}",
+                        values.byte_offset() + 1,
+                        reason(&error)
+                    ),
+                );
                 break;
             }
         }
     }
     if count > 1 {
-        parsed.fault(Severity::Odd, format!("holds {count} values; a line break is missing between them"));
+        parsed.fault(
+            Severity::Odd,
+            format!("holds {count} values; a line break is missing between them"),
+        );
     }
     parsed
 }
@@ -129,10 +145,14 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(12);
                 while let Some(Name(name)) = map.next_key()? {
                     if fields.len() == MAX_FIELDS {
-                        return Err(serde::de::Error::custom(format!("more than {MAX_FIELDS} fields")));
+                        return Err(serde::de::Error::custom(format!(
+                            "more than {MAX_FIELDS} fields"
+                        )));
                     }
                     if fields.iter().any(|(known, _)| *known == name) {
-                        return Err(serde::de::Error::custom(format!("the field `{name}` stands there twice")));
+                        return Err(serde::de::Error::custom(format!(
+                            "the field `{name}` stands there twice"
+                        )));
                     }
                     fields.push((name, map.next_value()?));
                 }
@@ -182,40 +202,59 @@ fn texts(raw: &RawValue) -> Option<Vec<Cow<'_, str>>> {
     if let Some(one) = text(raw) {
         return Some(vec![one]);
     }
-    serde_json::from_str::<Vec<Name<'_>>>(raw.get()).ok().map(|names| names.into_iter().map(|name| name.0).collect())
+    serde_json::from_str::<Vec<Name<'_>>>(raw.get())
+        .ok()
+        .map(|names| names.into_iter().map(|name| name.0).collect())
 }
 
 fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
     const REQUIRED: [&str; 5] = ["ts", "id", "type", "priority", "content"];
     let field = |name: &str| fields.0.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw);
     let said = REQUIRED.map(|name| field(name).and_then(text));
-    let missing: Vec<&str> = REQUIRED.into_iter().zip(&said).filter(|(_, said)| said.is_none()).map(|(name, _)| name).collect();
+    let missing: Vec<&str> = REQUIRED
+        .into_iter()
+        .zip(&said)
+        .filter(|(_, said)| said.is_none())
+        .map(|(name, _)| name)
+        .collect();
     if !missing.is_empty() {
-        parsed.fault(Severity::Bad, format!("is not an event: {} missing or not a text", missing.join(", ")));
+        parsed.fault(
+            Severity::Bad,
+            format!("is not an event: {} missing or not a text", missing.join(", ")),
+        );
         return;
     }
     let [ts, id, kind, priority, content] = said.map(Option::unwrap_or_default);
 
     let Some(ts) = Moment::read(&ts) else {
-        return parsed.fault(Severity::Bad, format!("is not an event: ts `{}` is not a time", shorten(&ts)));
+        return parsed
+            .fault(Severity::Bad, format!("is not an event: ts `{}` is not a time", shorten(&ts)));
     };
     let id: EventId = match id.parse() {
         Ok(id) => id,
         Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
     };
-    // Words that a newer version may have introduced. The line is another program's to change, so it keeps them.
+    // Words that a newer version may have introduced. The line is another program's to change, so
+    // it keeps them.
     let mut unknown: Vec<&str> = Vec::new();
     let mut tags = Vec::new();
     let kind = match kind.parse::<Kind>() {
         Ok(kind) => kind,
         // What used to be types live on as tags.
         Err(_) if ["insight", "milestone"].contains(&kind.as_ref()) => {
-            parsed.fault(Severity::Odd, format!("has type `{kind}`, which is a tag; read as a fact"));
+            parsed
+                .fault(Severity::Odd, format!("has type `{kind}`, which is a tag; read as a fact"));
             tags.push(kind.into_owned());
             Kind::Fact
         }
         Err(_) => {
-            parsed.fault(Severity::Odd, format!("has an unknown type `{}`; it is left as it is and read as a fact", shorten(&kind)));
+            parsed.fault(
+                Severity::Odd,
+                format!(
+                    "has an unknown type `{}`; it is left as it is and read as a fact",
+                    shorten(&kind)
+                ),
+            );
             unknown.push("type");
             Kind::Fact
         }
@@ -223,7 +262,10 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
     let priority = match priority.parse() {
         Ok(priority) => priority,
         Err(_) => {
-            let what = format!("has an unknown priority `{}`; it is left as it is and read as P1", shorten(&priority));
+            let what = format!(
+                "has an unknown priority `{}`; it is left as it is and read as P1",
+                shorten(&priority)
+            );
             parsed.fault(Severity::Odd, what);
             unknown.push("priority");
             Priority::P1
@@ -255,7 +297,9 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
             "session" => set(&mut draft.session, raw),
             "waiting_on" => set(&mut draft.waiting_on, raw),
             "source" => text(raw).map(|source| draft.source = source.into_owned()).is_some(),
-            "tags" => texts(raw).map(|list| tags.extend(list.into_iter().map(Cow::into_owned))).is_some(),
+            "tags" => {
+                texts(raw).map(|list| tags.extend(list.into_iter().map(Cow::into_owned))).is_some()
+            }
             "entity_kind" => word(raw).map(|kind| draft.entity_kind = Some(kind)).is_some(),
             "status" => word(raw).map(|status| draft.status = Some(status)).is_some(),
             "act" => word(raw).map(|act| draft.act = act).is_some(),
@@ -266,14 +310,20 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
             "supersedes" => ids(raw).map(|list| draft.supersedes = list).is_some(),
             _ => {
                 if depth(raw.get()) > MAX_DEPTH {
-                    parsed.fault(Severity::Odd, format!("has a field `{}` nested deeper than {MAX_DEPTH}", shorten(name)));
+                    parsed.fault(
+                        Severity::Odd,
+                        format!("has a field `{}` nested deeper than {MAX_DEPTH}", shorten(name)),
+                    );
                 }
                 draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
                 true
             }
         };
         if !understood && raw.get() != "null" {
-            parsed.fault(Severity::Odd, format!("has a `{name}` that is not understood: {}", shorten(raw.get())));
+            parsed.fault(
+                Severity::Odd,
+                format!("has a `{name}` that is not understood: {}", shorten(raw.get())),
+            );
             draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
             if name == "origin" {
                 // An origin nobody knows deserves the least trust there is.
@@ -336,12 +386,14 @@ pub fn write(event: &Event) -> String {
 }
 
 impl Serialize for Event {
-    /// The classic fields first, in their order, then the others; what is absent or the default is left out.
+    /// The classic fields first, in their order, then the others; what is absent or the default is
+    /// left out.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("ts", &self.ts)?;
         map.serialize_entry("id", &self.id)?;
-        // A field that was not understood stands among the foreign ones as it was; it must not stand there twice.
+        // A field that was not understood stands among the foreign ones as it was; it must not
+        // stand there twice.
         let ours = |name: &str| !self.extra.iter().any(|(foreign, _)| foreign == name);
         if ours("type") {
             map.serialize_entry("type", &self.kind)?;
@@ -422,9 +474,16 @@ mod tests {
     /// `(events, bad faults, odd faults)` of a line.
     fn check(line: &[u8], events: usize, bad: usize, odd: usize) {
         let parsed = parse(line);
-        let count = |severity| parsed.faults.iter().filter(|fault| fault.severity == severity).count();
+        let count =
+            |severity| parsed.faults.iter().filter(|fault| fault.severity == severity).count();
         let found = (parsed.events.len(), count(Severity::Bad), count(Severity::Odd));
-        assert_eq!(found, (events, bad, odd), "{} {:?}", String::from_utf8_lossy(&line[..line.len().min(80)]), parsed.faults);
+        assert_eq!(
+            found,
+            (events, bad, odd),
+            "{} {:?}",
+            String::from_utf8_lossy(&line[..line.len().min(80)]),
+            parsed.faults
+        );
     }
 
     // L12
@@ -469,7 +528,10 @@ mod tests {
     // L2
     #[test]
     fn fields_of_others_come_back_as_they_were() {
-        let line = LINE.replace(r#""session":"main""#, r#""big":12345678901234567890123,"z":{"b":1.0,"a":[1,2]}"#);
+        let line = LINE.replace(
+            r#""session":"main""#,
+            r#""big":12345678901234567890123,"z":{"b":1.0,"a":[1,2]}"#,
+        );
         let event = parse(line.as_bytes()).only();
         assert_eq!(event.extra[0], ("big".into(), "12345678901234567890123".into()));
         let again = parse(write(&event).trim_end().as_bytes()).only();
@@ -494,7 +556,9 @@ mod tests {
             let event = parse(LINE.replace(r#""session":"main""#, field).as_bytes()).only();
             assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event, "{field}");
         }
-        let event = parse(LINE.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes()).only();
+        let event =
+            parse(LINE.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes())
+                .only();
         assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event);
     }
 
@@ -504,8 +568,13 @@ mod tests {
             (r#""type":"hypothesis","priority":"P0""#, Kind::Fact, Priority::P0),
             (r#""type":"decision","priority":"P7""#, Kind::Decision, Priority::P1),
         ] {
-            let parsed = parse(LINE.replace(r#""type":"commitment","priority":"P0""#, field).as_bytes());
-            assert!(parsed.is_sound() && parsed.faults[0].what.contains("unknown"), "{:?}", parsed.faults);
+            let parsed =
+                parse(LINE.replace(r#""type":"commitment","priority":"P0""#, field).as_bytes());
+            assert!(
+                parsed.is_sound() && parsed.faults[0].what.contains("unknown"),
+                "{:?}",
+                parsed.faults
+            );
             let event = parsed.only();
             assert_eq!((event.kind, event.priority), (kind, priority), "{field}");
             let line = write(&event);

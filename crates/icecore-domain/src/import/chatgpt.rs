@@ -1,4 +1,5 @@
-//! The export of ChatGPT: conversations as trees, of which the branch that was last looked at is what was said.
+//! The export of ChatGPT: conversations as trees, of which the branch that was last looked at is
+//! what was said.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +21,8 @@ pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, i
     let session = object.first(&["conversation_id", "id"]);
     let mut title = object.first(&["title"]);
     let mut last = time(object, &["create_time"], offset);
-    let nodes: Vec<Node<'_>> = mapping.fields().filter_map(|(id, json)| Node::read(id, json)).collect();
+    let nodes: Vec<Node<'_>> =
+        mapping.fields().filter_map(|(id, json)| Node::read(id, json)).collect();
     let branch = branch(&nodes, object.text("current_node").as_deref());
     into.skip(
         "other branch",
@@ -65,17 +67,22 @@ struct Node<'a> {
 impl<'a> Node<'a> {
     fn read(id: &str, json: &'a str) -> Option<Self> {
         let object = Object::read(json).ok()?;
-        Some(Self { id: Cow::Owned(id.to_owned()), parent: object.text("parent"), message: object.object("message") })
+        Some(Self {
+            id: Cow::Owned(id.to_owned()),
+            parent: object.text("parent"),
+            message: object.object("message"),
+        })
     }
 }
 
-/// The nodes from the first to the current one. Without a current one, the last node that nothing follows is; where no node
-/// names another, all of them are in the order they stand in.
+/// The nodes from the first to the current one. Without a current one, the last node that nothing
+/// follows is; where no node names another, all of them are in the order they stand in.
 fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<'a>> {
     if nodes.iter().all(|node| node.parent.is_none()) {
         return nodes.iter().collect();
     }
-    let by_id: HashMap<&str, &Node<'a>> = nodes.iter().map(|node| (node.id.as_ref(), node)).collect();
+    let by_id: HashMap<&str, &Node<'a>> =
+        nodes.iter().map(|node| (node.id.as_ref(), node)).collect();
     let parents: HashSet<&str> = nodes.iter().filter_map(|node| node.parent.as_deref()).collect();
     let leaf = || nodes.iter().rev().find(|node| !parents.contains(node.id.as_ref()));
     let mut at = current.and_then(|id| by_id.get(id).copied()).or_else(leaf);
@@ -91,7 +98,8 @@ fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<
 
 /// Who says what in a message, or why it is passed over.
 fn said(message: &Object<'_>) -> Result<(Role, String), String> {
-    let word = message.object("author").and_then(|author| author.first(&["role"])).unwrap_or_default();
+    let word =
+        message.object("author").and_then(|author| author.first(&["role"])).unwrap_or_default();
     let role = match word.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -99,7 +107,9 @@ fn said(message: &Object<'_>) -> Result<(Role, String), String> {
         "tool" => return Err("tool output".into()),
         other => return Err(format!("role {other}")),
     };
-    let hidden = message.object("metadata").is_some_and(|metadata| metadata.holds("is_visually_hidden_from_conversation"));
+    let hidden = message
+        .object("metadata")
+        .is_some_and(|metadata| metadata.holds("is_visually_hidden_from_conversation"));
     if hidden || message.text("weight").and_then(|weight| weight.parse::<f64>().ok()) == Some(0.0) {
         return Err("hidden".into());
     }
@@ -112,7 +122,9 @@ fn said(message: &Object<'_>) -> Result<(Role, String), String> {
         "text" | "multimodal_text" | "" => words(&content),
         "code" => content.first(&["text"]).unwrap_or_default(),
         "thoughts" | "reasoning_recap" => return Err("thinking".into()),
-        "user_editable_context" | "model_editable_context" => return Err("custom instructions".into()),
+        "user_editable_context" | "model_editable_context" => {
+            return Err("custom instructions".into());
+        }
         "execution_output" => return Err("tool output".into()),
         kind if kind.starts_with("tether_") => return Err("browsing".into()),
         kind => return Err(format!("{kind} content")),
@@ -157,7 +169,8 @@ fn unmarked(words: &str) -> Cow<'_, str> {
             kept.push_str(before);
             let inner = &marked[begin.len_utf8()..];
             let close = inner.find(end);
-            let is_mark = within.is_none_or(|sign| close.is_some_and(|close| inner[..close].contains(sign)));
+            let is_mark =
+                within.is_none_or(|sign| close.is_some_and(|close| inner[..close].contains(sign)));
             rest = match close.filter(|_| is_mark) {
                 Some(close) => &inner[close + end.len_utf8()..],
                 None => {

@@ -1,4 +1,5 @@
-//! The export of Claude.ai: conversations with what was attached to them, and what Claude had noted of the person.
+//! The export of Claude.ai: conversations with what was attached to them, and what Claude had noted
+//! of the person.
 
 use jiff::tz::Offset;
 
@@ -30,7 +31,9 @@ pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, i
                 continue;
             }
         };
-        let id = message.first(&["uuid", "id"]).or_else(|| session.as_ref().map(|session| format!("{session}.{at}")));
+        let id = message
+            .first(&["uuid", "id"])
+            .or_else(|| session.as_ref().map(|session| format!("{session}.{at}")));
         let base = Said {
             ts: last,
             conversation: Format::ClaudeAi.conversation().map(str::to_owned),
@@ -41,7 +44,16 @@ pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, i
         if words.trim().is_empty() {
             into.skip("empty", 1);
         } else {
-            into.say(number, Said { id: id.clone(), role: Some(role), text: words, title: title.take(), ..base.clone() });
+            into.say(
+                number,
+                Said {
+                    id: id.clone(),
+                    role: Some(role),
+                    text: words,
+                    title: title.take(),
+                    ..base.clone()
+                },
+            );
         }
         for (at, attached) in message.list("attachments").unwrap_or_default().iter().enumerate() {
             let Ok(attached) = Object::read(attached.get()) else { continue };
@@ -80,7 +92,10 @@ fn words(message: &Object<'_>, into: &mut Harvest) -> String {
         said.extend(message.first(&["text"]));
     }
     let files = message.list("files").unwrap_or_default();
-    let names = files.iter().filter_map(|file| Object::read(file.get()).ok()).filter_map(|file| file.first(&["file_name"]));
+    let names = files
+        .iter()
+        .filter_map(|file| Object::read(file.get()).ok())
+        .filter_map(|file| file.first(&["file_name"]));
     said.extend(names.map(|name| format!("[file: {name}]")));
     trim_blank_lines(&said.join("\n\n")).to_owned()
 }
@@ -90,11 +105,18 @@ fn memories(number: usize, object: &Object<'_>, into: &mut Harvest) {
     let whole = object.first(&["conversations_memory", "memory"]);
     let projects = object.object("project_memories");
     if whole.is_none() && projects.is_none() {
-        return into.complain(number, "has neither `chat_messages` nor memories, so it is nothing of Claude.ai's");
+        return into.complain(
+            number,
+            "has neither `chat_messages` nor memories, so it is nothing of Claude.ai's",
+        );
     }
     let mut learn = |name: &str, text: &str, project: Option<&str>| {
         for fact in noted(name, text, None) {
-            into.facts.push(Fact { origin: Origin::Assistant, project: project.map(str::to_owned), ..fact });
+            into.facts.push(Fact {
+                origin: Origin::Assistant,
+                project: project.map(str::to_owned),
+                ..fact
+            });
         }
     };
     if let Some(whole) = whole {

@@ -1,8 +1,10 @@
-//! Transcripts of Claude Code: what the person and the assistant said, and what helpers did beside them.
+//! Transcripts of Claude Code: what the person and the assistant said, and what helpers did beside
+//! them.
 //!
-//! A message of several lines is one again, by its id. What tools did and answered is passed over, and so is what the program
-//! put among the person's words. A helper's conversation is a session of its own that names the one it belongs to; what it
-//! was told comes from the assistant, not from the person.
+//! A message of several lines is one again, by its id. What tools did and answered is passed over,
+//! and so is what the program put among the person's words. A helper's conversation is a session of
+//! its own that names the one it belongs to; what it was told comes from the assistant, not from
+//! the person.
 
 use std::collections::VecDeque;
 
@@ -46,7 +48,12 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(offset: Offset) -> Self {
-        Self { lines: Lines::new(offset, true), waiting: VecDeque::new(), queued: VecDeque::new(), title: None }
+        Self {
+            lines: Lines::new(offset, true),
+            waiting: VecDeque::new(),
+            queued: VecDeque::new(),
+            title: None,
+        }
     }
 
     pub(super) fn waits_for(&self) -> Option<Place> {
@@ -54,7 +61,13 @@ impl Reading {
         message.into_iter().chain(self.queued.front().copied()).min_by_key(|place| place.number)
     }
 
-    pub(super) fn line(&mut self, place: Place, json: &str, projects: Projects<'_>, into: &mut Harvest) {
+    pub(super) fn line(
+        &mut self,
+        place: Place,
+        json: &str,
+        projects: Projects<'_>,
+        into: &mut Harvest,
+    ) {
         self.lines.line(place.number, json);
         self.queued.push_back(place);
         let since = self.lines.queued_since().unwrap_or(usize::MAX);
@@ -73,7 +86,14 @@ impl Reading {
         self.entitle();
     }
 
-    fn turn(&mut self, place: Place, mut said: Said, strand: Strand, projects: Projects<'_>, into: &mut Harvest) {
+    fn turn(
+        &mut self,
+        place: Place,
+        mut said: Said,
+        strand: Strand,
+        projects: Projects<'_>,
+        into: &mut Harvest,
+    ) {
         let about = &self.lines.about;
         let helper = about.agent.as_deref().filter(|_| strand == Strand::Side);
         // The helper that presses a conversation together says nothing of its own.
@@ -83,7 +103,9 @@ impl Reading {
         if said.role == Some(Role::Tool) {
             return into.skip("command output", 1);
         }
-        if said.role == Some(Role::User) && NOT_SAID.iter().any(|mark| said.text.trim_start().starts_with(mark)) {
+        if said.role == Some(Role::User)
+            && NOT_SAID.iter().any(|mark| said.text.trim_start().starts_with(mark))
+        {
             return into.skip("command", 1);
         }
         if said.text.trim().is_empty() {
@@ -100,8 +122,9 @@ impl Reading {
             said.session = Some(helper_session(&session, helper));
         }
         let message = about.message.clone();
-        let known =
-            self.waiting.iter_mut().find(|waiting| message.is_some() && waiting.message == message && waiting.said.session == said.session);
+        let known = self.waiting.iter_mut().find(|waiting| {
+            message.is_some() && waiting.message == message && waiting.said.session == said.session
+        });
         if let Some(known) = known {
             known.said.text.push_str("\n\n");
             known.said.text.push_str(&said.text);

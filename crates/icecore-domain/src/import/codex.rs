@@ -1,4 +1,5 @@
-//! Rollouts of Codex: each message once, though it is written down as an item and again as what was shown of it.
+//! Rollouts of Codex: each message once, though it is written down as an item and again as what was
+//! shown of it.
 
 use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,11 @@ impl Reading {
     }
 
     pub(super) fn leaves(&self) -> Option<String> {
-        let left = Left { session: self.lines.within.clone(), folder: self.lines.about.folder.clone(), telling: self.telling };
+        let left = Left {
+            session: self.lines.within.clone(),
+            folder: self.lines.about.folder.clone(),
+            telling: self.telling,
+        };
         serde_json::to_string(&left).ok()
     }
 
@@ -58,7 +63,13 @@ impl Reading {
         self.shown.first().map(|(place, _)| *place)
     }
 
-    pub(super) fn line(&mut self, place: Place, json: &str, projects: Projects<'_>, into: &mut Harvest) {
+    pub(super) fn line(
+        &mut self,
+        place: Place,
+        json: &str,
+        projects: Projects<'_>,
+        into: &mut Harvest,
+    ) {
         self.lines.line(place.number, json);
         let turns: Vec<(Said, Strand)> = self.lines.take().collect();
         for (mut said, strand) in turns {
@@ -79,7 +90,9 @@ impl Reading {
                     self.finish(into);
                 }
             }
-            (Strand::Echo, Telling::Items) | (Strand::Item, Telling::Shown) => into.skip("told twice", 1),
+            (Strand::Echo, Telling::Items) | (Strand::Item, Telling::Shown) => {
+                into.skip("told twice", 1)
+            }
             (Strand::Item, _) => {
                 self.telling = Telling::Items;
                 into.skip("told twice", self.shown.len());

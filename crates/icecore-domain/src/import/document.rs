@@ -1,8 +1,9 @@
 //! Documents: notes, and what assistants noted in files of their own.
 //!
-//! A note is kept as it is, as something said on its day. The day is the one it names itself, in its front matter or its
-//! name; when a file was last written says more about the last copy than about the note, so that does not count. What an
-//! assistant noted is learnt statement by statement.
+//! A note is kept as it is, as something said on its day. The day is the one it names itself, in
+//! its front matter or its name; when a file was last written says more about the last copy than
+//! about the note, so that does not count. What an assistant noted is learnt statement by
+//! statement.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
@@ -31,7 +32,9 @@ impl Document<'_> {
     /// Reads a note.
     pub fn note(&self, into: &mut Harvest) {
         let front = read::front_matter(self.text);
-        let field = |names: &[&str]| front.as_ref().and_then(|front| names.iter().find_map(|name| read::field(front, name)));
+        let field = |names: &[&str]| {
+            front.as_ref().and_then(|front| names.iter().find_map(|name| read::field(front, name)))
+        };
         let body = self.text.trim_start_matches('\u{feff}');
         let skip = front.as_ref().map_or(0, |front| front.len() + 2);
         let start: usize = body.split_inclusive('\n').take(skip).map(str::len).sum();
@@ -39,7 +42,9 @@ impl Document<'_> {
         if body.trim().is_empty() {
             return into.skip("empty file", 1);
         }
-        let when = field(&["date", "created", "created_at", "day"]).and_then(day_or_moment).or_else(|| noon(day_in(self.path)?));
+        let when = field(&["date", "created", "created_at", "day"])
+            .and_then(day_or_moment)
+            .or_else(|| noon(day_in(self.path)?));
         if when.is_none() {
             into.skip("date: none was named, so it is today's", 1);
         }
@@ -47,7 +52,8 @@ impl Document<'_> {
         let title = field(&["title"]).or(heading).map(plain::one_line);
         let id = named(self.path);
         for (at, part) in parts(body).into_iter().enumerate() {
-            let (ts, offset_assumed) = when.map_or((None, false), |(moment, assumed)| (Some(moment), assumed));
+            let (ts, offset_assumed) =
+                when.map_or((None, false), |(moment, assumed)| (Some(moment), assumed));
             into.say(
                 at + 1,
                 Said {
@@ -59,7 +65,8 @@ impl Document<'_> {
                     role: Some(Role::User),
                     title: title.clone().filter(|_| at == 0),
                     text: part.to_owned(),
-                    // Whose words they are, a file does not say: a saved page looks like a note of one's own.
+                    // Whose words they are, a file does not say: a saved page looks like a note of
+                    // one's own.
                     origin: Some(Origin::Import),
                     ..Said::default()
                 },
@@ -67,7 +74,8 @@ impl Document<'_> {
         }
     }
 
-    /// Reads what an assistant noted: the memory folder of Claude Code, or the list that Claude.ai gives.
+    /// Reads what an assistant noted: the memory folder of Claude Code, or the list that Claude.ai
+    /// gives.
     pub fn memory(&self, into: &mut Harvest) {
         if read::topics(self.text).is_some() {
             return into.skip("index of memories", 1);
@@ -76,7 +84,8 @@ impl Document<'_> {
         let field = |name: &str| front.as_ref().and_then(|front| read::field(front, name));
         let said = field("modified").and_then(day_or_moment).map(|(moment, _)| moment);
         let tag = field("type").map(str::to_lowercase);
-        let facts = dated(self.path, self.text).unwrap_or_else(|| noted(self.path, self.text, said));
+        let facts =
+            dated(self.path, self.text).unwrap_or_else(|| noted(self.path, self.text, said));
         if facts.is_empty() {
             into.skip("memory without a statement", 1);
         }
@@ -112,7 +121,8 @@ pub(super) fn noted(path: &str, text: &str, said: Option<Moment>) -> Vec<Fact> {
 /// Lines such as `[2026-01-05] - likes tea`, if that is what most of the text is.
 fn dated(path: &str, text: &str) -> Option<Vec<Fact>> {
     let line = |line: &str| -> Option<(Moment, String)> {
-        let (date, rest) = line.trim().trim_start_matches(['-', '*', ' ']).strip_prefix('[')?.split_once(']')?;
+        let (date, rest) =
+            line.trim().trim_start_matches(['-', '*', ' ']).strip_prefix('[')?.split_once(']')?;
         let words = rest.trim_start_matches([' ', '-', '–', '—', ':']).trim();
         let (moment, _) = day_or_moment(date)?;
         (!words.is_empty()).then(|| (moment, words.to_owned()))
@@ -141,7 +151,11 @@ fn dated(path: &str, text: &str) -> Option<Vec<Fact>> {
 fn named(path: &str) -> String {
     let name = plain::one_line(path);
     let most = MAX_NAME_BYTES / 2;
-    if name.len() <= most { name } else { format!("{}…{}", &name[..name.floor_char_boundary(most)], Hash::of(path.as_bytes()).short()) }
+    if name.len() <= most {
+        name
+    } else {
+        format!("{}…{}", &name[..name.floor_char_boundary(most)], Hash::of(path.as_bytes()).short())
+    }
 }
 
 /// A body in parts that fit into a record each, cut between lines.
@@ -175,10 +189,13 @@ fn day_or_moment(text: &str) -> Option<(Moment, bool)> {
     noon(text.get(..10)?.parse().ok()?)
 }
 
-/// The day that a path names: `2026-02-13`, `2026_02_13`, `2026.02.13` or `20260213`, nearest to its end.
+/// The day that a path names: `2026-02-13`, `2026_02_13`, `2026.02.13` or `20260213`, nearest to
+/// its end.
 fn day_in(path: &str) -> Option<Date> {
     let bytes = path.as_bytes();
-    let digits = |from: usize, count: usize| bytes.get(from..from + count).filter(|part| part.iter().all(u8::is_ascii_digit));
+    let digits = |from: usize, count: usize| {
+        bytes.get(from..from + count).filter(|part| part.iter().all(u8::is_ascii_digit))
+    };
     (0..bytes.len()).rev().find_map(|at| {
         if at > 0 && bytes[at - 1].is_ascii_digit() {
             return None;
@@ -229,7 +246,13 @@ mod tests {
             let mut harvest = Harvest::default();
             Document { path, text, project: None }.note(&mut harvest);
             let said = harvest.said.into_iter().map(|(_, said)| {
-                format!("{:?} {:?} {:?} {}", said.ts.map(|ts| ts.to_string()), said.id.unwrap(), said.title, said.text.replace('\n', "⏎"))
+                format!(
+                    "{:?} {:?} {:?} {}",
+                    said.ts.map(|ts| ts.to_string()),
+                    said.id.unwrap(),
+                    said.title,
+                    said.text.replace('\n', "⏎")
+                )
             });
             said.collect::<Vec<_>>()
         };
@@ -273,7 +296,10 @@ mod tests {
         );
         assert_eq!(
             read("memories.txt", "[2026-01-05] - likes tea\n[2026-01-06] - lives in Bern\n").0,
-            [r#"- Some("2026-01-05") memories.txt [] likes tea"#, r#"- Some("2026-01-06") memories.txt [] lives in Bern"#]
+            [
+                r#"- Some("2026-01-05") memories.txt [] likes tea"#,
+                r#"- Some("2026-01-06") memories.txt [] lives in Bern"#
+            ]
         );
         assert_eq!(read("MEMORY.md", "- [Ports](ports.md): which\n").1, ["index of memories"]);
     }

@@ -1,7 +1,8 @@
 //! A JSON document of any length, taken apart into the elements of its list while it streams by.
 //!
-//! Only one element is held at a time. What is in it is not looked at beyond what its end takes, so an element that is broken,
-//! too long or too deep costs that element and not the rest of the document.
+//! Only one element is held at a time. What is in it is not looked at beyond what its end takes, so
+//! an element that is broken, too long or too deep costs that element and not the rest of the
+//! document.
 
 use super::{MAX_DEPTH, MAX_PIECE_BYTES};
 
@@ -51,7 +52,8 @@ enum State {
 /// The elements of a document.
 #[derive(Debug)]
 pub struct Elements {
-    /// Fields of an object around the list whose elements are wanted. Without any, an object is an element itself.
+    /// Fields of an object around the list whose elements are wanted. Without any, an object is an
+    /// element itself.
     lists: &'static [&'static str],
     state: State,
     /// How deep the scan is within the element, or within the object around the list.
@@ -67,7 +69,8 @@ pub struct Elements {
     nested: bool,
     /// The element stands in a list.
     listed: bool,
-    /// The last text of the object around the list, which is the name of a field if a colon follows.
+    /// The last text of the object around the list, which is the name of a field if a colon
+    /// follows.
     name: Vec<u8>,
     /// A field whose list is wanted has been named.
     wanted: bool,
@@ -128,7 +131,8 @@ impl Elements {
                 at + 1
             }
             b'{' if !self.lists.is_empty() => {
-                (self.state, self.depth, self.nested, self.wanted) = (State::Around, 1, true, false);
+                (self.state, self.depth, self.nested, self.wanted) =
+                    (State::Around, 1, true, false);
                 at + 1
             }
             b'{' => self.begin(at, false),
@@ -199,7 +203,8 @@ impl Elements {
 
     fn begin(&mut self, at: usize, listed: bool) -> usize {
         self.listed = listed;
-        (self.state, self.depth, self.quoted, self.escaped, self.bare) = (State::Within, 0, false, false, false);
+        (self.state, self.depth, self.quoted, self.escaped, self.bare) =
+            (State::Within, 0, false, false, false);
         self.element.clear();
         self.wrong = None;
         self.number += 1;
@@ -298,7 +303,11 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    fn told(document: &[u8], lists: &'static [&'static str], chunk: usize) -> Vec<Result<String, Unreadable>> {
+    fn told(
+        document: &[u8],
+        lists: &'static [&'static str],
+        chunk: usize,
+    ) -> Vec<Result<String, Unreadable>> {
         let (mut elements, mut found) = (Elements::new(lists), Vec::new());
         let mut tell = |piece: Piece<'_>| {
             found.push(piece.json.map(str::to_owned));
@@ -309,10 +318,19 @@ mod tests {
         found
     }
 
-    fn check(document: &str, lists: &'static [&'static str], expected: &[Result<&str, Unreadable>]) {
-        let expected: Vec<Result<String, Unreadable>> = expected.iter().map(|one| one.map(str::to_owned)).collect();
+    fn check(
+        document: &str,
+        lists: &'static [&'static str],
+        expected: &[Result<&str, Unreadable>],
+    ) {
+        let expected: Vec<Result<String, Unreadable>> =
+            expected.iter().map(|one| one.map(str::to_owned)).collect();
         for chunk in 1..=document.len().max(1) {
-            assert_eq!(told(document.as_bytes(), lists, chunk), expected, "{document} in pieces of {chunk}");
+            assert_eq!(
+                told(document.as_bytes(), lists, chunk),
+                expected,
+                "{document} in pieces of {chunk}"
+            );
         }
     }
 
@@ -321,7 +339,11 @@ mod tests {
     fn a_list_is_taken_apart_wherever_it_stands() {
         check("", &[], &[]);
         check(" [ ] ", &[], &[]);
-        check(r#"[{"a":1}, [2] ,"x]", 3,null]"#, &[], &[Ok(r#"{"a":1}"#), Ok("[2]"), Ok("\"x]\""), Ok("3"), Ok("null")]);
+        check(
+            r#"[{"a":1}, [2] ,"x]", 3,null]"#,
+            &[],
+            &[Ok(r#"{"a":1}"#), Ok("[2]"), Ok("\"x]\""), Ok("3"), Ok("null")],
+        );
         check(r#"[{"a":"\\\"}]"},{}]"#, &[], &[Ok(r#"{"a":"\\\"}]"}"#), Ok("{}")]);
         check("{\"a\":[1]}\n{\"b\":2}", &[], &[Ok("{\"a\":[1]}"), Ok("{\"b\":2}")]);
         check("\u{feff}[1]", &[], &[Ok("1")]);
@@ -330,7 +352,11 @@ mod tests {
             &["results"],
             &[Ok(r#"{"a":1}"#), Ok(r#"{"b":2}"#)],
         );
-        check(r#"{"entities":[1],"relations":[2]}"#, &["entities", "relations"], &[Ok("1"), Ok("2")]);
+        check(
+            r#"{"entities":[1],"relations":[2]}"#,
+            &["entities", "relations"],
+            &[Ok("1"), Ok("2")],
+        );
         check(r#"{"name":"results","list":[1]}"#, &["results"], &[]);
     }
 
@@ -343,7 +369,10 @@ mod tests {
         assert_eq!(told(b"[\"\xff\",7]", &[], 64), [Err(Unreadable::NotText), Ok("7".to_owned())]);
         assert_eq!(told(b"nothing", &[], 64), [Err(Unreadable::NotJson)]);
         let long = format!("[\"{}\",7]", "x".repeat(MAX_PIECE_BYTES));
-        assert_eq!(told(long.as_bytes(), &[], 1 << 20), [Err(Unreadable::TooLong), Ok("7".to_owned())]);
+        assert_eq!(
+            told(long.as_bytes(), &[], 1 << 20),
+            [Err(Unreadable::TooLong), Ok("7".to_owned())]
+        );
     }
 
     fn json() -> impl Strategy<Value = Value> {
@@ -356,8 +385,9 @@ mod tests {
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::hash_map("[a-z\"\\\\]{0,4}", inner, 0..4)
-                    .prop_map(|map| Value::from(map.into_iter().collect::<serde_json::Map<_, _>>())),
+                prop::collection::hash_map("[a-z\"\\\\]{0,4}", inner, 0..4).prop_map(|map| {
+                    Value::from(map.into_iter().collect::<serde_json::Map<_, _>>())
+                }),
             ]
         })
     }

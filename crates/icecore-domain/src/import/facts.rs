@@ -1,7 +1,7 @@
 //! What other memories had learnt: mem0's, and those of the MCP memory server.
 //!
-//! They went through some model before, and nobody knows from whose words; so they come as an import's, and wait for
-//! somebody to confirm them.
+//! They went through some model before, and nobody knows from whose words; so they come as an
+//! import's, and wait for somebody to confirm them.
 
 use jiff::tz::Offset;
 
@@ -22,7 +22,12 @@ pub(super) fn mem0(number: usize, object: &Object<'_>, offset: Offset, into: &mu
         kind: None,
         entity: None,
         entity_kind: None,
-        tags: tags.iter().filter_map(|tag| text(tag.get())).map(|tag| tag.into_owned()).take(8).collect(),
+        tags: tags
+            .iter()
+            .filter_map(|tag| text(tag.get()))
+            .map(|tag| tag.into_owned())
+            .take(8)
+            .collect(),
         said: time(object, &["updated_at", "created_at"], offset),
         source: format!("mem0:{id}"),
         project: None,
@@ -35,7 +40,8 @@ pub(super) fn mem0(number: usize, object: &Object<'_>, offset: Offset, into: &mu
 pub(super) fn mcp_memory(number: usize, object: &Object<'_>, offset: Offset, into: &mut Harvest) {
     let kind = object.text("type").unwrap_or_default();
     if kind == "relation" || object.raw("relationType").is_some() {
-        let (from, to, how) = (object.first(&["from"]), object.first(&["to"]), object.first(&["relationType"]));
+        let (from, to, how) =
+            (object.first(&["from"]), object.first(&["to"]), object.first(&["relationType"]));
         let (Some(from), Some(to), Some(how)) = (from, to, how) else {
             return into.complain(number, "is a relation without `from`, `to` and `relationType`");
         };
@@ -48,23 +54,36 @@ pub(super) fn mcp_memory(number: usize, object: &Object<'_>, offset: Offset, int
             false => into.skip(&kind, 1),
         };
     }
-    let Some(name) = object.first(&["name"]) else { return into.complain(number, "is an entity without a `name`") };
+    let Some(name) = object.first(&["name"]) else {
+        return into.complain(number, "is an entity without a `name`");
+    };
     let sort = object.first(&["entityType"]);
-    let known = sort.as_deref().and_then(|sort| sort.to_ascii_lowercase().parse::<EntityKind>().ok());
+    let known =
+        sort.as_deref().and_then(|sort| sort.to_ascii_lowercase().parse::<EntityKind>().ok());
     let observations = object.list("observations").unwrap_or_default();
     if observations.is_empty()
         && let Some(sort) = &sort
     {
-        into.facts.push(fact(&name, known, Some(Kind::Fact), format!("{name} is a {}", sort.replace('_', " ")), None));
+        into.facts.push(fact(
+            &name,
+            known,
+            Some(Kind::Fact),
+            format!("{name} is a {}", sort.replace('_', " ")),
+            None,
+        ));
     }
     for observation in observations {
         let inner = Object::read(observation.get()).ok();
-        let said = inner.as_ref().and_then(|inner| time(inner, &["timestamp", "created_at", "createdAt"], offset));
-        let words =
-            text(observation.get()).map(|words| words.into_owned()).or_else(|| inner.and_then(|inner| inner.first(&["content", "text"])));
+        let said = inner
+            .as_ref()
+            .and_then(|inner| time(inner, &["timestamp", "created_at", "createdAt"], offset));
+        let words = text(observation.get())
+            .map(|words| words.into_owned())
+            .or_else(|| inner.and_then(|inner| inner.first(&["content", "text"])));
         match words.filter(|words| !words.trim().is_empty()) {
             Some(words) => {
-                let named = words.to_lowercase().contains(&name.to_lowercase().replace('_', " ")) || words.contains(&name);
+                let named = words.to_lowercase().contains(&name.to_lowercase().replace('_', " "))
+                    || words.contains(&name);
                 let words = if named { words } else { format!("{name}: {words}") };
                 into.facts.push(fact(&name, known, None, words, said));
             }
@@ -73,7 +92,13 @@ pub(super) fn mcp_memory(number: usize, object: &Object<'_>, offset: Offset, int
     }
 }
 
-fn fact(name: &str, entity_kind: Option<EntityKind>, kind: Option<Kind>, words: String, said: Option<crate::calendar::Moment>) -> Fact {
+fn fact(
+    name: &str,
+    entity_kind: Option<EntityKind>,
+    kind: Option<Kind>,
+    words: String,
+    said: Option<crate::calendar::Moment>,
+) -> Fact {
     Fact {
         // An observation has no id of its own; it is what it says of whom.
         was: format!("mcp-memory:{}", Hash::of(format!("{name}\0{words}").as_bytes()).short()),

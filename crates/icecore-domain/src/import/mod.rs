@@ -1,8 +1,9 @@
 //! Other programs' histories, read into what was said and what was learnt (P1).
 //!
-//! A history comes in pieces, one at a time: a line, an element of a long JSON list, a document. Whatever a stranger's file
-//! holds, nothing here is an error: a piece that cannot be read is a complaint with its number, and what is passed over is
-//! counted by what it is. What is read is kept by nobody yet; the gate is still before it.
+//! A history comes in pieces, one at a time: a line, an element of a long JSON list, a document.
+//! Whatever a stranger's file holds, nothing here is an error: a piece that cannot be read is a
+//! complaint with its number, and what is passed over is counted by what it is. What is read is
+//! kept by nobody yet; the gate is still before it.
 
 mod chatgpt;
 mod claude_ai;
@@ -62,7 +63,8 @@ words! {
 }
 
 impl Format {
-    /// Whether it comes as lines that are only ever added to, so that reading can go on where it ended.
+    /// Whether it comes as lines that are only ever added to, so that reading can go on where it
+    /// ended.
     pub fn is_lines(self) -> bool {
         matches!(self, Self::ClaudeCode | Self::Codex | Self::McpMemory | Self::Jsonl)
     }
@@ -70,7 +72,8 @@ impl Format {
     /// The conversation that what was said belongs to; none where the pieces name it.
     pub fn conversation(self) -> Option<&'static str> {
         match self {
-            // Where everything stands that assistants' programs tell of their sessions, whichever way it came.
+            // Where everything stands that assistants' programs tell of their sessions, whichever
+            // way it came.
             Self::ClaudeCode | Self::Codex => Some("sessions"),
             Self::ChatGpt | Self::ClaudeAi | Self::Markdown => Some(self.word()),
             Self::Mem0 | Self::McpMemory | Self::Jsonl => None,
@@ -81,7 +84,8 @@ impl Format {
 /// Something that another program had learnt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// What it is known by where it comes from; the same one with other words replaces what was known.
+    /// What it is known by where it comes from; the same one with other words replaces what was
+    /// known.
     pub was: String,
     /// What was learnt.
     pub text: String,
@@ -134,7 +138,11 @@ impl Harvest {
             return;
         }
         let what = plain::one_line(&what.chars().take(40).collect::<String>());
-        let what = if self.skipped.len() >= MAX_KINDS && !self.skipped.contains_key(&what) { "other kinds".into() } else { what };
+        let what = if self.skipped.len() >= MAX_KINDS && !self.skipped.contains_key(&what) {
+            "other kinds".into()
+        } else {
+            what
+        };
         *self.skipped.entry(what).or_default() += count;
     }
 
@@ -236,7 +244,12 @@ impl Reader {
         }
         let object = match Object::read(json) {
             Ok(object) => object,
-            Err(error) => return into.complain(number, format!("is not a JSON object: {}", transcript::reason(&error))),
+            Err(error) => {
+                return into.complain(
+                    number,
+                    format!("is not a JSON object: {}", transcript::reason(&error)),
+                );
+            }
         };
         match &self.form {
             Form::ChatGpt => chatgpt::conversation(number, &object, self.offset, into),
@@ -257,7 +270,8 @@ impl Reader {
     }
 }
 
-/// A line of somebody's own program: ours, or anything in which somebody says something at some time.
+/// A line of somebody's own program: ours, or anything in which somebody says something at some
+/// time.
 fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
     let wrong = match record::read_import(json) {
         Ok(said) => return into.say(number, said),
@@ -266,7 +280,8 @@ fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
     lines.line(number, json);
     let turns: Vec<Said> = lines.take().map(|(said, _)| said).collect();
     let told = turns.iter().any(|said| said.ts.is_some());
-    // What has no time cannot be put anywhere; then what is missing is told as it is for our own lines.
+    // What has no time cannot be put anywhere; then what is missing is told as it is for our own
+    // lines.
     if !told {
         lines.out.complaints.clear();
         lines.out.skipped.clear();

@@ -26,14 +26,16 @@ const CLAUDE_CODE: [&str; 16] = [
     "started",
 ];
 /// What Codex calls its lines.
-const CODEX: [&str; 6] = ["session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"];
+const CODEX: [&str; 6] =
+    ["session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"];
 
 /// Whose history it is. `head` is the beginning of the file, as far as it is text.
 pub fn recognise(name: &str, head: &str) -> Option<Format> {
     let start = head.trim_start_matches('\u{feff}').trim_start();
     let lower = name.to_ascii_lowercase();
     if !start.starts_with(['{', '[']) {
-        let dated = start.lines().next().is_some_and(|line| line.starts_with('[') && line.contains("] - "));
+        let dated =
+            start.lines().next().is_some_and(|line| line.starts_with('[') && line.contains("] - "));
         return match lower.rsplit_once('.').map(|(_, end)| end) {
             Some("md" | "markdown") => Some(Format::Markdown),
             Some("txt") if dated => Some(Format::ClaudeAi),
@@ -70,7 +72,11 @@ pub fn inside(format: Format, head: &str) -> &'static [&'static str] {
         _ => &[],
     };
     let names = names(start);
-    if start.starts_with('{') && names.iter().any(|name| lists.contains(&name.as_str())) { lists } else { &[] }
+    if start.starts_with('{') && names.iter().any(|name| lists.contains(&name.as_str())) {
+        lists
+    } else {
+        &[]
+    }
 }
 
 fn of_line(line: &str) -> Option<Format> {
@@ -79,12 +85,19 @@ fn of_line(line: &str) -> Option<Format> {
     if object.raw("payload").is_some() && CODEX.contains(&kind.as_ref()) {
         return Some(Format::Codex);
     }
-    if matches!(kind.as_ref(), "entity" | "relation") && (object.raw("entityType").is_some() || object.raw("relationType").is_some()) {
+    if matches!(kind.as_ref(), "entity" | "relation")
+        && (object.raw("entityType").is_some() || object.raw("relationType").is_some())
+    {
         return Some(Format::McpMemory);
     }
-    let spoken = matches!(kind.as_ref(), "user" | "assistant") && object.raw("message").is_some_and(|message| message.starts_with('{'));
-    let own = ["sessionId", "leafUuid", "parentUuid", "messageId"].iter().any(|name| object.raw(name).is_some());
-    if (spoken && (own || object.raw("uuid").is_some())) || (own && CLAUDE_CODE.contains(&kind.as_ref())) {
+    let spoken = matches!(kind.as_ref(), "user" | "assistant")
+        && object.raw("message").is_some_and(|message| message.starts_with('{'));
+    let own = ["sessionId", "leafUuid", "parentUuid", "messageId"]
+        .iter()
+        .any(|name| object.raw(name).is_some());
+    if (spoken && (own || object.raw("uuid").is_some()))
+        || (own && CLAUDE_CODE.contains(&kind.as_ref()))
+    {
         return Some(Format::ClaudeCode);
     }
     if object.raw("text").is_some() && object.raw("ts").is_some() {
@@ -160,10 +173,22 @@ mod tests {
     #[test]
     fn a_history_is_known_by_how_it_begins() {
         for (name, head, format) in [
-            ("x", r#"{"type":"user","uuid":"a","sessionId":"s","message":{"role":"user","content":"hi"}}"#, Some(Format::ClaudeCode)),
-            ("x", "{broken\n{\"type\":\"file-history-snapshot\",\"messageId\":\"m\"}", Some(Format::ClaudeCode)),
+            (
+                "x",
+                r#"{"type":"user","uuid":"a","sessionId":"s","message":{"role":"user","content":"hi"}}"#,
+                Some(Format::ClaudeCode),
+            ),
+            (
+                "x",
+                "{broken\n{\"type\":\"file-history-snapshot\",\"messageId\":\"m\"}",
+                Some(Format::ClaudeCode),
+            ),
             ("x", r#"{"type":"summary","summary":"s","leafUuid":"l"}"#, Some(Format::ClaudeCode)),
-            ("x", r#"{"timestamp":"t","type":"session_meta","payload":{"id":"t1"}}"#, Some(Format::Codex)),
+            (
+                "x",
+                r#"{"timestamp":"t","type":"session_meta","payload":{"id":"t1"}}"#,
+                Some(Format::Codex),
+            ),
             ("x", r#"[{"title":"t","mapping":{"a":{"mess"#, Some(Format::ChatGpt)),
             (
                 "x",
@@ -174,7 +199,11 @@ mod tests {
             ("memories.txt", "[2026-01-05] - likes tea", Some(Format::ClaudeAi)),
             ("x", r#"{"results":[{"id":"1","memory":"likes tea"}]}"#, Some(Format::Mem0)),
             ("x", r#"[{"id":"1","memory":"likes tea"}]"#, Some(Format::Mem0)),
-            ("x", r#"{"type":"entity","name":"Ann","entityType":"person","observations":[]}"#, Some(Format::McpMemory)),
+            (
+                "x",
+                r#"{"type":"entity","name":"Ann","entityType":"person","observations":[]}"#,
+                Some(Format::McpMemory),
+            ),
             ("x", "{\n \"entities\": [],\n \"relations\": []}", Some(Format::McpMemory)),
             ("x", r#"{"ts":"2026-01-05","text":"hi"}"#, Some(Format::Jsonl)),
             ("x", r#"{"role":"user","content":"hi"}"#, Some(Format::Jsonl)),

@@ -1,8 +1,9 @@
 //! Lines that left the ledger, and the ledger as it was (L14, L15).
 //!
-//! An archive only grows. It consists of batches: a head that says when and why, then the lines as they stood in the
-//! ledger, byte for byte. So a reference to an event that left still resolves, and what was known at any moment can be told
-//! again. Reading never fails: whatever hand or crash was at an archive, no event in it is lost.
+//! An archive only grows. It consists of batches: a head that says when and why, then the lines as
+//! they stood in the ledger, byte for byte. So a reference to an event that left still resolves,
+//! and what was known at any moment can be told again. Reading never fails: whatever hand or crash
+//! was at an archive, no event in it is lost.
 
 use std::collections::{HashMap, HashSet};
 
@@ -42,7 +43,8 @@ pub fn write(at: Moment, why: Why, lines: &[&[u8]]) -> Vec<u8> {
         return Vec::new();
     }
     // A moment and our own words need no escaping.
-    let mut batch = format!(r#"{{"archived":"{at}","why":"{why}","lines":{}}}"#, lines.len()).into_bytes();
+    let mut batch =
+        format!(r#"{{"archived":"{at}","why":"{why}","lines":{}}}"#, lines.len()).into_bytes();
     batch.push(b'\n');
     for line in lines {
         batch.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
@@ -71,7 +73,8 @@ pub fn path(why: Why, day: Date) -> DocPath {
 /// Whether a file is an archive, ours or somebody else's.
 pub fn is_archive(path: &DocPath) -> bool {
     let name = path.as_str().strip_suffix(".jsonl");
-    let rest = name.and_then(|name| name.strip_prefix(COMPACTED).or_else(|| name.strip_prefix(PRUNED)));
+    let rest =
+        name.and_then(|name| name.strip_prefix(COMPACTED).or_else(|| name.strip_prefix(PRUNED)));
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
 }
 
@@ -141,16 +144,25 @@ pub fn read(bytes: &[u8]) -> Archive {
             && let Some((head, clean)) = head_of(raw.bytes)
         {
             if !clean {
-                complaints.add(|| format!("line {} has something torn before the head of a batch", raw.number));
+                complaints.add(|| {
+                    format!("line {} has something torn before the head of a batch", raw.number)
+                });
             }
-            batch.as_ref().and_then(Open::cut_short).into_iter().for_each(|complaint| complaints.add(|| complaint));
+            batch
+                .as_ref()
+                .and_then(Open::cut_short)
+                .into_iter()
+                .for_each(|complaint| complaints.add(|| complaint));
             let at = Moment::read(&head.archived).map(|read| read.moment.at());
             if at.is_none() {
                 let shown: String = plain::one_line(&head.archived).chars().take(40).collect();
-                complaints.add(|| format!("line {} was archived at `{shown}`, which is not a time", raw.number));
+                complaints.add(|| {
+                    format!("line {} was archived at `{shown}`, which is not a time", raw.number)
+                });
             }
             if head.lines.is_none() {
-                complaints.add(|| format!("line {} does not say how many lines follow", raw.number));
+                complaints
+                    .add(|| format!("line {} does not say how many lines follow", raw.number));
             }
             batch = Some(Open { at, line: raw.number, announced: head.lines, read: 0 });
             continue;
@@ -159,7 +171,9 @@ pub fn read(bytes: &[u8]) -> Archive {
         if let Some(batch) = batch.as_mut().filter(|_| within) {
             batch.read += 1;
         } else if batch.is_some() && !parsed.events.is_empty() {
-            complaints.add(|| format!("line {} follows a batch that was complete without it", raw.number));
+            complaints.add(|| {
+                format!("line {} follows a batch that was complete without it", raw.number)
+            });
         }
         if parsed.events.is_empty() || !parsed.is_sound() {
             let torn = if raw.ended { "" } else { " and was cut off" };
@@ -168,14 +182,25 @@ pub fn read(bytes: &[u8]) -> Archive {
         }
         let at = batch.as_ref().filter(|_| within).and_then(|batch| batch.at);
         let (offset, length) = (u64::try_from(raw.offset).unwrap_or(u64::MAX), raw.bytes.len());
-        archive.lines.extend(parsed.events.into_iter().map(|event| Archived { event, at, offset, length, line: raw.number }));
+        archive.lines.extend(parsed.events.into_iter().map(|event| Archived {
+            event,
+            at,
+            offset,
+            length,
+            line: raw.number,
+        }));
     }
-    batch.as_ref().and_then(Open::cut_short).into_iter().for_each(|complaint| complaints.add(|| complaint));
+    batch
+        .as_ref()
+        .and_then(Open::cut_short)
+        .into_iter()
+        .for_each(|complaint| complaints.add(|| complaint));
     archive.complaints = complaints.told();
     archive
 }
 
-/// The head on a line without events, and whether the line has nothing else: a torn line may stand before it.
+/// The head on a line without events, and whether the line has nothing else: a torn line may stand
+/// before it.
 fn head_of(bytes: &[u8]) -> Option<(Head, bool)> {
     let read = |bytes| serde_json::from_slice::<Head>(bytes).ok();
     if let Some(head) = read(bytes) {
@@ -209,11 +234,17 @@ impl Complaints {
     }
 }
 
-/// The events that left at this very moment, read from the end of an archive: what left earlier is not looked at.
+/// The events that left at this very moment, read from the end of an archive: what left earlier is
+/// not looked at.
 pub fn left_at(tail: &[u8], at: Moment) -> Vec<Event> {
     let head = [HEAD, format!("\"{at}\"").as_bytes()].concat();
     let Some(from) = memchr::memmem::find(tail, &head) else { return Vec::new() };
-    read(&tail[from..]).lines.into_iter().filter(|line| line.at == Some(at.at())).map(|line| line.event).collect()
+    read(&tail[from..])
+        .lines
+        .into_iter()
+        .filter(|line| line.at == Some(at.at()))
+        .map(|line| line.event)
+        .collect()
 }
 
 /// When the last batch of an archive left the ledger; none if not every line says when it did.
@@ -222,7 +253,8 @@ pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
     for (at, raw) in lines(bytes, 1).enumerate() {
         if raw.bytes.starts_with(HEAD) {
             let head: serde_json::Value = serde_json::from_slice(raw.bytes).ok()?;
-            newest = newest.max(head["archived"].as_str().and_then(Moment::read).map(|read| read.moment.at()));
+            newest = newest
+                .max(head["archived"].as_str().and_then(Moment::read).map(|read| read.moment.at()));
         } else if at == 0 {
             return None;
         }
@@ -230,29 +262,43 @@ pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
     newest
 }
 
-/// The ledger as it was at `until`: what stands in it and was recorded until then, and what left it only afterwards.
+/// The ledger as it was at `until`: what stands in it and was recorded until then, and what left it
+/// only afterwards.
 pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
     let then = Ledger::read(ledger, Some(until));
     let mut left: Vec<Archived> = archives.iter().flat_map(|bytes| read(bytes).lines).collect();
-    // A run that died between archive and ledger archives its lines once more; the last time is when they left.
+    // A run that died between archive and ledger archives its lines once more; the last time is
+    // when they left.
     let mut last: HashMap<_, Option<Timestamp>> = HashMap::with_capacity(left.len());
     for archived in &left {
         let at = last.entry(archived.event.id).or_default();
         *at = (*at).max(archived.at);
     }
     left.retain(|archived| archived.event.ts.at() <= until);
-    left.retain(|archived| last.get(&archived.event.id).copied().flatten().is_some_and(|at| at > until));
+    left.retain(|archived| {
+        last.get(&archived.event.id).copied().flatten().is_some_and(|at| at > until)
+    });
     if left.is_empty() {
         return then;
     }
     // An id belongs to the ledger's event, also while that one is not yet there.
-    let taken: HashSet<_> = Ledger::read(ledger, None).entries().iter().map(|entry| entry.event.id).collect();
-    then.with_older(left.into_iter().filter(|archived| !taken.contains(&archived.event.id)).map(|a| (a.event, a.line)).collect())
+    let taken: HashSet<_> =
+        Ledger::read(ledger, None).entries().iter().map(|entry| entry.event.id).collect();
+    then.with_older(
+        left.into_iter()
+            .filter(|archived| !taken.contains(&archived.event.id))
+            .map(|a| (a.event, a.line))
+            .collect(),
+    )
 }
 
-/// Everything that was ever in the ledger, whatever the time: for showing an event and where it came from.
+/// Everything that was ever in the ledger, whatever the time: for showing an event and where it
+/// came from.
 pub fn everything(ledger: &[u8], archives: &[&[u8]]) -> Ledger {
-    let left = archives.iter().flat_map(|bytes| read(bytes).lines).map(|archived| (archived.event, archived.line));
+    let left = archives
+        .iter()
+        .flat_map(|bytes| read(bytes).lines)
+        .map(|archived| (archived.event, archived.line));
     Ledger::read(ledger, None).with_older(left.collect())
 }
 
@@ -279,7 +325,10 @@ mod tests {
         let mut text = write(first, Why::Compaction, &lines[..1]);
         text.extend(write(last, Why::Compaction, &lines[1..]));
         let left = |text: &[u8], at| left_at(text, at).len();
-        assert_eq!((left(&text, first), left(&text, last), left(&text, at("2026-02-15T03:00:00+01:00"))), (1, 2, 0));
+        assert_eq!(
+            (left(&text, first), left(&text, last), left(&text, at("2026-02-15T03:00:00+01:00"))),
+            (1, 2, 0)
+        );
         // The end may begin within a line, and a torn line may stand before a head.
         assert_eq!(left(&text[20..], last), 2);
         let torn = [&lines[0][..9], &write(last, Why::Compaction, &lines[1..])].concat();
@@ -293,8 +342,12 @@ mod tests {
     /// `(number of the event, archived at)` of each line, and the complaints, each by a part of it.
     fn check(text: &str, expected: &[(u32, Option<&str>)], complaints: &[&str]) {
         let archive = read(text.as_bytes());
-        let found: Vec<(u32, Option<Timestamp>)> = archive.lines.iter().map(|found| (found.event.id.number(), found.at)).collect();
-        let expected: Vec<_> = expected.iter().map(|(number, when)| (*number, when.map(|when| at(when).at()))).collect();
+        let found: Vec<(u32, Option<Timestamp>)> =
+            archive.lines.iter().map(|found| (found.event.id.number(), found.at)).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(number, when)| (*number, when.map(|when| at(when).at())))
+            .collect();
         assert_eq!(found, expected, "{text}");
         assert_eq!(archive.complaints.len(), complaints.len(), "{:?}", archive.complaints);
         for (complaint, part) in archive.complaints.iter().zip(complaints) {
@@ -317,19 +370,34 @@ mod tests {
             String::from_utf8(write(at(when), Why::Compaction, &lines)).unwrap()
         };
         let first = batch(then, &[&one, &two]);
-        assert_eq!(first.lines().next().unwrap(), r#"{"archived":"2026-03-01T03:00:00+01:00","why":"compaction","lines":2}"#);
+        assert_eq!(
+            first.lines().next().unwrap(),
+            r#"{"archived":"2026-03-01T03:00:00+01:00","why":"compaction","lines":2}"#
+        );
         assert_eq!(batch(then, &[]), "");
         check("", &[], &[]);
         check(&first, &[(1, Some(then)), (2, Some(then))], &[]);
-        check(&format!("{first}{}", batch(later, &[&three])), &[(1, Some(then)), (2, Some(then)), (3, Some(later))], &[]);
+        check(
+            &format!("{first}{}", batch(later, &[&three])),
+            &[(1, Some(then)), (2, Some(then)), (3, Some(later))],
+            &[],
+        );
         // Written by other hands.
         check(&one, &[(1, None)], &[]);
         check(&format!("{one}\n\r\n{}", batch(then, &[&two])), &[(1, None), (2, Some(then))], &[]);
-        check(&format!("{first}{three}"), &[(1, Some(then)), (2, Some(then)), (3, None)], &["line 4 follows a batch"]);
+        check(
+            &format!("{first}{three}"),
+            &[(1, Some(then)), (2, Some(then)), (3, None)],
+            &["line 4 follows a batch"],
+        );
         // Wrong counts.
         let fewer = first.replace("\"lines\":2", "\"lines\":3");
         check(&fewer, &[(1, Some(then)), (2, Some(then))], &["announces 3 lines, 2 follow"]);
-        check(&format!("{fewer}{}", batch(later, &[&three])), &[(1, Some(then)), (2, Some(then)), (3, Some(later))], &["announces 3"]);
+        check(
+            &format!("{fewer}{}", batch(later, &[&three])),
+            &[(1, Some(then)), (2, Some(then)), (3, Some(later))],
+            &["announces 3"],
+        );
         let more = first.replace("\"lines\":2", "\"lines\":1");
         check(&more, &[(1, Some(then)), (2, None)], &["line 3 follows"]);
         let uncounted = first.replace(",\"lines\":2", "");
@@ -342,8 +410,16 @@ mod tests {
             &[(1, Some(then)), (3, Some(later))],
             &["torn before the head", "announces 2 lines, 1"],
         );
-        check(&first.replace("2026-03-01T03", "some day"), &[(1, None), (2, None)], &["not a time"]);
-        check(&format!("{}who was it?\n", batch(then, &[&one])), &[(1, Some(then))], &["line 3 is not a JSON object"]);
+        check(
+            &first.replace("2026-03-01T03", "some day"),
+            &[(1, None), (2, None)],
+            &["not a time"],
+        );
+        check(
+            &format!("{}who was it?\n", batch(then, &[&one])),
+            &[(1, Some(then))],
+            &["line 3 is not a JSON object"],
+        );
         let joined = format!("{}{two}", one.trim_end());
         check(&batch(then, &[&joined]), &[(1, Some(then)), (2, Some(then))], &[]);
         check(first.trim_end(), &[(1, Some(then)), (2, Some(then))], &[]);
@@ -354,14 +430,29 @@ mod tests {
     // L14, L15
     #[test]
     fn each_reason_and_day_has_its_file() {
-        assert_eq!(path(Why::Compaction, date(2026, 3, 1)).as_str(), "memory/ledger-archive-2026.jsonl");
-        for (month, name) in [(1, "2026-Q1"), (3, "2026-Q1"), (4, "2026-Q2"), (9, "2026-Q3"), (10, "2026-Q4"), (12, "2026-Q4")] {
-            assert_eq!(path(Why::Pruning, date(2026, month, 1)).as_str(), format!("memory/archive/{name}.jsonl"));
+        assert_eq!(
+            path(Why::Compaction, date(2026, 3, 1)).as_str(),
+            "memory/ledger-archive-2026.jsonl"
+        );
+        for (month, name) in [
+            (1, "2026-Q1"),
+            (3, "2026-Q1"),
+            (4, "2026-Q2"),
+            (9, "2026-Q3"),
+            (10, "2026-Q4"),
+            (12, "2026-Q4"),
+        ] {
+            assert_eq!(
+                path(Why::Pruning, date(2026, month, 1)).as_str(),
+                format!("memory/archive/{name}.jsonl")
+            );
         }
         for day in [Date::MIN, date(2026, 5, 5), Date::MAX] {
             assert!(Why::ALL.iter().all(|why| is_archive(&path(*why, day))), "{day}");
         }
-        let check = |path: &str, expected| assert_eq!(is_archive(&path.parse().unwrap()), expected, "{path}");
+        let check = |path: &str, expected| {
+            assert_eq!(is_archive(&path.parse().unwrap()), expected, "{path}")
+        };
         check("memory/ledger-archive-old.jsonl", true);
         check("memory/archive/anything.jsonl", true);
         check("memory/ledger.jsonl", false);
@@ -391,8 +482,17 @@ mod tests {
         let both = as_of(lines.concat().as_bytes(), &[&archive, &archive], when.at());
         assert_eq!(said(&both), said(&Ledger::read(lines.concat().as_bytes(), None)));
         // ... and archived the line again afterwards: until then it was there.
-        let again = write(at("2026-03-02T03:00:00+01:00"), Why::Compaction, &[lines[0].trim_end().as_bytes()]);
-        assert_eq!(as_of(now.as_bytes(), &[&archive, &again], at("2026-03-01T12:00:00+01:00").at()).entries().len(), 3);
+        let again = write(
+            at("2026-03-02T03:00:00+01:00"),
+            Why::Compaction,
+            &[lines[0].trim_end().as_bytes()],
+        );
+        assert_eq!(
+            as_of(now.as_bytes(), &[&archive, &again], at("2026-03-01T12:00:00+01:00").at())
+                .entries()
+                .len(),
+            3
+        );
         // Lines that no head announces left before anything is known.
         assert_eq!(as_of(now.as_bytes(), &[lines[0].as_bytes()], until.at()).entries().len(), 2);
         assert_eq!(everything(now.as_bytes(), &[lines[0].as_bytes()]).entries().len(), 3);

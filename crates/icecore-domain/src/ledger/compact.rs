@@ -1,12 +1,14 @@
 //! Which lines leave the ledger, and what stands for them (L14, L15).
 //!
-//! Pruning takes what has expired; compaction also takes whatever something else in the ledger stands for, and more if the
-//! ledger is too long. Both are planned from what is stored, so a run that died anywhere is finished by the next one, and a
-//! second run on the same day finds nothing to do.
+//! Pruning takes what has expired; compaction also takes whatever something else in the ledger
+//! stands for, and more if the ledger is too long. Both are planned from what is stored, so a run
+//! that died anywhere is finished by the next one, and a second run on the same day finds nothing
+//! to do.
 //!
-//! The promise: **nothing that stays changes.** Every event that decides what a staying event is worth stays with it, so
-//! the remaining lines read alone say of each event exactly what the whole ledger said of it. Everything here is linear
-//! in the number of events (fitting a ledger into its limit: times the logarithm).
+//! The promise: **nothing that stays changes.** Every event that decides what a staying event is
+//! worth stays with it, so the remaining lines read alone say of each event exactly what the whole
+//! ledger said of it. Everything here is linear in the number of events (fitting a ledger into its
+//! limit: times the logarithm).
 
 use std::collections::{HashMap, HashSet};
 
@@ -89,14 +91,16 @@ impl Leaving {
     }
 }
 
-/// Step one: the summary event that each closed chain is to get which none stands for yet, oldest chain first.
+/// Step one: the summary event that each closed chain is to get which none stands for yet, oldest
+/// chain first.
 pub fn summaries(ledger: &Ledger, now: Moment) -> Vec<Draft> {
     let web = Web::of(ledger);
     let chains = web.chains();
     let covered = web.covered();
     let mut drafts = Vec::new();
     for members in &chains {
-        let waits = web.is_closed_chain(members) && !members.iter().all(|&at| covered.contains(&web.entry(at).event.id));
+        let waits = web.is_closed_chain(members)
+            && !members.iter().all(|&at| covered.contains(&web.entry(at).event.id));
         if waits && web.rests(members, now.day()) {
             drafts.extend(web.summary(members, now));
         }
@@ -115,7 +119,10 @@ pub fn leaving(ledger: &Ledger, today: Date, limits: Limits, what: What) -> Leav
             web.settle(today, limits, what, &mut gone);
         }
         let events = web.count();
-        over = (events > limits.most).then(|| Over { events, permanent: web.staying().filter(|entry| is_permanent(entry)).count() });
+        over = (events > limits.most).then(|| Over {
+            events,
+            permanent: web.staying().filter(|entry| is_permanent(entry)).count(),
+        });
     }
     let ids = |why| {
         let these = ledger.entries().iter().zip(&gone).filter(move |(_, gone)| **gone == Some(why));
@@ -124,14 +131,18 @@ pub fn leaving(ledger: &Ledger, today: Date, limits: Limits, what: What) -> Leav
     Leaving { compacted: ids(Why::Compaction), pruned: ids(Why::Pruning), over }
 }
 
-/// The new text of the ledger, and the leaving lines byte for byte, without their line breaks. Only whole lines go, and
-/// only those of which every event leaves; a line that is no event stays where it is.
+/// The new text of the ledger, and the leaving lines byte for byte, without their line breaks. Only
+/// whole lines go, and only those of which every event leaves; a line that is no event stays where
+/// it is.
 pub fn split<'a>(text: &'a [u8], leaving: &HashSet<EventId>) -> (Vec<u8>, Vec<&'a [u8]>) {
     let mut kept = Vec::with_capacity(text.len());
     let mut gone = Vec::new();
     for raw in lines(text, 1) {
         let parsed = line::parse(raw.bytes);
-        if !parsed.events.is_empty() && parsed.is_sound() && parsed.events.iter().all(|event| leaving.contains(&event.id)) {
+        if !parsed.events.is_empty()
+            && parsed.is_sound()
+            && parsed.events.iter().all(|event| leaving.contains(&event.id))
+        {
             gone.push(raw.bytes);
             continue;
         }
@@ -147,8 +158,8 @@ fn is_permanent(entry: &Entry) -> bool {
     entry.event.priority <= Priority::P1 || entry.is_open_loop()
 }
 
-/// Whether the event acts upon others and means nothing without them. A promotion names events of a conversation, which
-/// only look like ids of this ledger.
+/// Whether the event acts upon others and means nothing without them. A promotion names events of a
+/// conversation, which only look like ids of this ledger.
 fn is_act(event: &Event) -> bool {
     !event.is_statement() && event.act != Act::Promote
 }
@@ -199,20 +210,33 @@ impl<'a> Web<'a> {
         }
         let mut needs: Vec<Vec<usize>> = vec![Vec::new(); count];
         for (at, entry) in ledger.entries.iter().enumerate() {
-            let by = entry.standing.by().and_then(|by| ledger.by_id.get(&by).copied()).filter(|by| *by != at);
-            let stands = |by: usize| !matches!(ledger.entries[by].standing, Standing::Retracted { .. });
-            let confirmations = upon[at].iter().filter(|(by, effect)| *effect == Effect::Confirm && stands(*by));
-            let newest = confirmations.clone().map(|&(by, _)| by).max_by_key(|&by| (ledger.entries[by].event.ts, by));
+            let by = entry
+                .standing
+                .by()
+                .and_then(|by| ledger.by_id.get(&by).copied())
+                .filter(|by| *by != at);
+            let stands =
+                |by: usize| !matches!(ledger.entries[by].standing, Standing::Retracted { .. });
+            let confirmations =
+                upon[at].iter().filter(|(by, effect)| *effect == Effect::Confirm && stands(*by));
+            let newest = confirmations
+                .clone()
+                .map(|&(by, _)| by)
+                .max_by_key(|&by| (ledger.entries[by].event.ts, by));
             // That somebody trusted said so counts besides when it was last said.
             let trusted = |by: &usize| Trust::of(ledger.entries[*by].event.origin) != Trust::Low;
-            let vouching = confirmations.map(|&(by, _)| by).filter(trusted).max_by_key(|&by| (ledger.entries[by].event.ts, by));
+            let vouching = confirmations
+                .map(|&(by, _)| by)
+                .filter(trusted)
+                .max_by_key(|&by| (ledger.entries[by].event.ts, by));
             needs[at].extend(by.into_iter().chain(newest).chain(vouching));
         }
         let (mates, pinned) = Self::lines_shared(ledger);
         Self { ledger, targets, upon, needs, mates, pinned, here: vec![true; count] }
     }
 
-    /// Which events share a line, and which stand on lines that are not sound or use an id that another event uses too.
+    /// Which events share a line, and which stand on lines that are not sound or use an id that
+    /// another event uses too.
     fn lines_shared(ledger: &Ledger) -> (HashMap<usize, Vec<usize>>, HashSet<usize>) {
         let mut on_line: HashMap<usize, Vec<usize>> = HashMap::with_capacity(ledger.entries.len());
         for (at, entry) in ledger.entries.iter().enumerate() {
@@ -290,14 +314,20 @@ impl<'a> Web<'a> {
     /// What stays: what does so by itself, and whatever that needs.
     fn reached(&self, verdicts: &[Verdict]) -> Vec<bool> {
         let mut stays = vec![false; verdicts.len()];
-        let mut open: Vec<usize> = self.places().filter(|at| verdicts[*at] == Verdict::Stays).collect();
+        let mut open: Vec<usize> =
+            self.places().filter(|at| verdicts[*at] == Verdict::Stays).collect();
         while let Some(at) = open.pop() {
             if !self.here[at] || std::mem::replace(&mut stays[at], true) {
                 continue;
             }
             open.extend(&self.needs[at]);
             open.extend(self.mates.get(&at).into_iter().flatten());
-            open.extend(self.upon[at].iter().map(|(by, _)| *by).filter(|by| verdicts[*by] == Verdict::WithTargets));
+            open.extend(
+                self.upon[at]
+                    .iter()
+                    .map(|(by, _)| *by)
+                    .filter(|by| verdicts[*by] == Verdict::WithTargets),
+            );
         }
         stays
     }
@@ -308,14 +338,22 @@ impl<'a> Web<'a> {
         if what == What::Compact {
             let (chains, covered) = (self.chains(), self.covered());
             for members in chains.iter().filter(|members| self.is_closed_chain(members)) {
-                let stood_for = self.rests(members, today) && members.iter().all(|&at| covered.contains(&self.entry(at).event.id));
+                let stood_for = self.rests(members, today)
+                    && members.iter().all(|&at| covered.contains(&self.entry(at).event.id));
                 members.iter().for_each(|&at| closed[at] = (true, stood_for));
             }
         }
         (0..self.here.len()).map(|at| self.verdict(at, closed[at], today, limits, what)).collect()
     }
 
-    fn verdict(&self, at: usize, (closed, stood_for): (bool, bool), today: Date, limits: Limits, what: What) -> Verdict {
+    fn verdict(
+        &self,
+        at: usize,
+        (closed, stood_for): (bool, bool),
+        today: Date,
+        limits: Limits,
+        what: What,
+    ) -> Verdict {
         let entry = self.entry(at);
         let event = &entry.event;
         let never = match what {
@@ -327,7 +365,8 @@ impl<'a> Web<'a> {
         }
         let compacts = what == What::Compact;
         let expired = decay::has_expired(entry, today, limits.ages);
-        let long_retracted = matches!(entry.standing, Standing::Retracted { .. }) && self.ended_days(entry, today) >= RETRACTED_DAYS;
+        let long_retracted = matches!(entry.standing, Standing::Retracted { .. })
+            && self.ended_days(entry, today) >= RETRACTED_DAYS;
         if is_act(event) {
             return if compacts && long_retracted {
                 Verdict::Leaves(Why::Compaction)
@@ -339,7 +378,9 @@ impl<'a> Web<'a> {
                 Verdict::WithTargets
             };
         }
-        if self.ended_days(entry, today) < UNDO_DAYS || (compacts && event.priority == Priority::P1 && event.kind == Kind::Constraint) {
+        if self.ended_days(entry, today) < UNDO_DAYS
+            || (compacts && event.priority == Priority::P1 && event.kind == Kind::Constraint)
+        {
             return Verdict::Stays;
         }
         // A closed chain waits as a whole for its summary.
@@ -353,9 +394,14 @@ impl<'a> Web<'a> {
         }
     }
 
-    /// How many days ago the entry was ended; very many if it was not, or was so from the beginning.
+    /// How many days ago the entry was ended; very many if it was not, or was so from the
+    /// beginning.
     fn ended_days(&self, entry: &Entry, today: Date) -> i64 {
-        let by = entry.standing.by().filter(|by| *by != entry.event.id).and_then(|by| self.ledger.get(by));
+        let by = entry
+            .standing
+            .by()
+            .filter(|by| *by != entry.event.id)
+            .and_then(|by| self.ledger.get(by));
         by.map_or(i64::MAX, |by| days_between(by.event.ts.day(), today))
     }
 
@@ -366,7 +412,11 @@ impl<'a> Web<'a> {
         if matches!(self.entry(at).standing, Standing::Retracted { .. }) {
             return false;
         }
-        let counts = || self.targets[at].iter().any(|&(target, _)| self.here[target] && self.needs[target].contains(&at));
+        let counts = || {
+            self.targets[at]
+                .iter()
+                .any(|&(target, _)| self.here[target] && self.needs[target].contains(&at))
+        };
         event.act == Act::Confirm && days_between(event.ts.day(), today) >= UNDO_DAYS && !counts()
     }
 
@@ -374,7 +424,9 @@ impl<'a> Web<'a> {
     fn make_room(&mut self, today: Date, limits: Limits, gone: &mut [Option<Why>]) -> bool {
         let mut verdicts = self.verdicts(today, limits, What::Compact);
         let mut spent: Vec<(u8, Moment, usize)> = Vec::new();
-        for at in self.places().filter(|at| verdicts[*at] == Verdict::Stays && !self.pinned.contains(at)) {
+        for at in
+            self.places().filter(|at| verdicts[*at] == Verdict::Stays && !self.pinned.contains(at))
+        {
             let entry = self.entry(at);
             let days = days_between(entry.verified.day(), today).min(self.ended_days(entry, today));
             if is_permanent(entry) || days < i64::from(limits.spare_days).max(UNDO_DAYS) {
@@ -389,7 +441,8 @@ impl<'a> Web<'a> {
             spent.push((worth, entry.verified, at));
         }
         spent.sort_unstable();
-        // The more may leave, the fewer stay: so the least number that is enough can be halved into.
+        // The more may leave, the fewer stay: so the least number that is enough can be halved
+        // into.
         let (mut few, mut many) = (0, spent.len());
         while few < many {
             let half = few + (many - few) / 2;
@@ -414,7 +467,8 @@ impl<'a> Web<'a> {
         self.reached(&verdicts).iter().filter(|stays| **stays).count()
     }
 
-    /// The chains among what is here, in the order of their first events, each with its members in the order of the file.
+    /// The chains among what is here, in the order of their first events, each with its members in
+    /// the order of the file.
     fn chains(&self) -> Vec<Vec<usize>> {
         let mut above: Vec<usize> = (0..self.here.len()).collect();
         for at in self.places() {
@@ -437,7 +491,9 @@ impl<'a> Web<'a> {
 
     /// The events that summaries stand for.
     fn covered(&self) -> HashSet<EventId> {
-        let stands = |entry: &&Entry| matches!(entry.standing, Standing::Closed { .. }) && is_summary(&entry.event);
+        let stands = |entry: &&Entry| {
+            matches!(entry.standing, Standing::Closed { .. }) && is_summary(&entry.event)
+        };
         self.staying().filter(stands).flat_map(|entry| listed(&entry.event)).collect()
     }
 
@@ -446,12 +502,24 @@ impl<'a> Web<'a> {
         let mut wordings = 0;
         for &at in members {
             let (entry, event) = (self.entry(at), &self.entry(at).event);
-            let stays = event.priority == Priority::P0 || (event.priority == Priority::P1 && event.kind == Kind::Constraint);
-            if stays || is_summary(event) || self.pinned.contains(&at) || self.mates.contains_key(&at) {
+            let stays = event.priority == Priority::P0
+                || (event.priority == Priority::P1 && event.kind == Kind::Constraint);
+            if stays
+                || is_summary(event)
+                || self.pinned.contains(&at)
+                || self.mates.contains_key(&at)
+            {
                 return false;
             }
-            let head = event.is_statement() && !matches!(entry.standing, Standing::Superseded { .. } | Standing::Retracted { .. });
-            if head && !(event.kind == Kind::Commitment && matches!(entry.standing, Standing::Closed { .. })) {
+            let head = event.is_statement()
+                && !matches!(
+                    entry.standing,
+                    Standing::Superseded { .. } | Standing::Retracted { .. }
+                );
+            if head
+                && !(event.kind == Kind::Commitment
+                    && matches!(entry.standing, Standing::Closed { .. }))
+            {
                 return false;
             }
             wordings += usize::from(head && event.status != Some(Status::Closed));
@@ -470,23 +538,38 @@ impl<'a> Web<'a> {
         let done: Vec<&Entry> = entries
             .iter()
             .copied()
-            .filter(|entry| entry.event.is_statement() && entry.event.status != Some(Status::Closed))
+            .filter(|entry| {
+                entry.event.is_statement() && entry.event.status != Some(Status::Closed)
+            })
             .filter(|entry| matches!(entry.standing, Standing::Closed { .. }))
             .collect();
         let head = &done.last()?.event;
-        let closing = done.iter().filter_map(|entry| self.ledger.get(entry.standing.by()?)).max_by_key(|by| (by.event.ts, by.event.id))?;
+        let closing = done
+            .iter()
+            .filter_map(|entry| self.ledger.get(entry.standing.by()?))
+            .max_by_key(|by| (by.event.ts, by.event.id))?;
         // What was replaced may have left before; its id still tells its day.
         let statements = entries.iter().filter(|entry| entry.event.is_statement());
-        let days = statements.flat_map(|entry| entry.event.supersedes.iter().map(|id| id.day()).chain([entry.event.ts.day()]));
+        let days = statements.flat_map(|entry| {
+            entry.event.supersedes.iter().map(|id| id.day()).chain([entry.event.ts.day()])
+        });
         let opened = days.min().unwrap_or(head.ts.day());
-        let mut wordings: Vec<String> =
-            done.iter().rev().take(MAX_WORDINGS).map(|entry| told(&entry.event.content, MAX_WORDING_CHARS)).collect();
+        let mut wordings: Vec<String> = done
+            .iter()
+            .rev()
+            .take(MAX_WORDINGS)
+            .map(|entry| told(&entry.event.content, MAX_WORDING_CHARS))
+            .collect();
         wordings.reverse();
         wordings.dedup();
         let more = done.len().saturating_sub(MAX_WORDINGS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let note = note(&closing.event, head).map(|note| format!(": {note}")).unwrap_or_default();
-        let content = format!("Done: {}{more} (opened {opened}, closed {}{note})", wordings.join("; "), closing.event.ts.day());
+        let content = format!(
+            "Done: {}{more} (opened {opened}, closed {}{note})",
+            wordings.join("; "),
+            closing.event.ts.day()
+        );
         let passing = entries.iter().all(|entry| entry.event.priority == Priority::P3);
         let ids: Vec<EventId> = entries.iter().map(|entry| entry.event.id).collect();
         let draft = Draft {
@@ -497,13 +580,19 @@ impl<'a> Web<'a> {
             origin: head.origin,
             source: archive::path(Why::Compaction, now.day()).to_string(),
             status: Some(Status::Closed),
-            ..Draft::new(now, Kind::Commitment, if passing { Priority::P3 } else { Priority::P2 }, content)
+            ..Draft::new(
+                now,
+                Kind::Commitment,
+                if passing { Priority::P3 } else { Priority::P2 },
+                content,
+            )
         };
         Some(draft.with_field(COMPACTS, &ids))
     }
 }
 
-/// The first of the chain that `at` belongs to, as far as is known; every step on the way there is halved.
+/// The first of the chain that `at` belongs to, as far as is known; every step on the way there is
+/// halved.
 fn top(above: &mut [usize], mut at: usize) -> usize {
     while above[at] != at {
         above[at] = above[above[at]];
@@ -533,8 +622,11 @@ fn note(closing: &Event, head: &Event) -> Option<String> {
     let words = plain::sameness_key(&closing.content);
     let (mark, rest) = words.split_once(':').unwrap_or((words.as_str(), ""));
     let first = head.content.lines().next().unwrap_or_default();
-    let known =
-        |words: &str| words.is_empty() || plain::sameness_key(&head.content) == words || plain::sameness_key(first).starts_with(words);
+    let known = |words: &str| {
+        words.is_empty()
+            || plain::sameness_key(&head.content) == words
+            || plain::sameness_key(first).starts_with(words)
+    };
     let says_nothing = known(&words) || (["closed", "done"].contains(&mark) && known(rest.trim()));
     (!says_nothing).then(|| told(&closing.content, MAX_NOTE_CHARS))
 }
@@ -549,14 +641,23 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     pub(crate) fn moment(day: Date, minute: usize) -> Moment {
-        Moment::read(&format!("{day}T{:02}:{:02}:00+01:00", minute / 60 % 24, minute % 60)).unwrap().moment
+        Moment::read(&format!("{day}T{:02}:{:02}:00+01:00", minute / 60 % 24, minute % 60))
+            .unwrap()
+            .moment
     }
 
-    /// One event of a made-up life: what it does, to which earlier ones, how important, how many days later.
+    /// One event of a made-up life: what it does, to which earlier ones, how important, how many
+    /// days later.
     pub(crate) type Step = (u8, (usize, usize), u8, u8, u8);
 
     pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
-        let step = (0_u8..16, (0_usize..8, 0_usize..8), 0_u8..12, 0_u8..7, prop_oneof![3 => Just(0_u8), 2 => 0_u8..4, 1 => 0_u8..60]);
+        let step = (
+            0_u8..16,
+            (0_usize..8, 0_usize..8),
+            0_u8..12,
+            0_u8..7,
+            prop_oneof![3 => Just(0_u8), 2 => 0_u8..4, 1 => 0_u8..60],
+        );
         prop::collection::vec(step, 1..most)
     }
 
@@ -566,9 +667,19 @@ pub(crate) mod tests {
         *day = day.checked_add(i32::from(later).days()).unwrap();
         let today = before.iter().filter(|event| event.id.day() == *day).count();
         let ts = moment(*day, today);
-        let priority = [Priority::P0, Priority::P1, Priority::P1, Priority::P2, Priority::P3][usize::from(priority.min(4))];
-        let kinds = [Kind::Fact, Kind::Commitment, Kind::Constraint, Kind::Fact, Kind::Commitment, Kind::Decision, Kind::Preference];
-        let mut draft = Draft::new(ts, kinds[usize::from(kind)], priority, format!("thing {}", before.len()));
+        let priority = [Priority::P0, Priority::P1, Priority::P1, Priority::P2, Priority::P3]
+            [usize::from(priority.min(4))];
+        let kinds = [
+            Kind::Fact,
+            Kind::Commitment,
+            Kind::Constraint,
+            Kind::Fact,
+            Kind::Commitment,
+            Kind::Decision,
+            Kind::Preference,
+        ];
+        let mut draft =
+            Draft::new(ts, kinds[usize::from(kind)], priority, format!("thing {}", before.len()));
         let back = |n: usize| before.len().checked_sub(n + 1).map(|at| before[at].id);
         let one: Vec<EventId> = back(near).into_iter().collect();
         let both: Vec<EventId> = back(near).into_iter().chain(back(far)).collect();
@@ -611,39 +722,58 @@ pub(crate) mod tests {
 
     /// What the ledger says of each event.
     pub(crate) fn said(ledger: &Ledger) -> Vec<(Event, Standing, Moment, bool)> {
-        ledger.entries().iter().map(|e| (e.event.clone(), e.standing, e.verified, e.confirmed)).collect()
+        ledger
+            .entries()
+            .iter()
+            .map(|e| (e.event.clone(), e.standing, e.verified, e.confirmed))
+            .collect()
     }
 
     /// Summaries appended as the engine would.
     pub(crate) fn append(text: &mut Vec<u8>, drafts: Vec<Draft>) {
         for draft in drafts {
             let ledger = Ledger::read(text, None);
-            let taken = ledger.entries().iter().filter(|entry| entry.event.id.day() == draft.ts.day()).map(|entry| entry.event.id.number());
+            let taken = ledger
+                .entries()
+                .iter()
+                .filter(|entry| entry.event.id.day() == draft.ts.day())
+                .map(|entry| entry.event.id.number());
             let id = EventId::new(draft.ts.day(), taken.max().unwrap_or(0) + 1);
             let (draft, _) = draft.cleaned().unwrap();
             text.extend_from_slice(line::write(&draft.with_id(id)).as_bytes());
         }
     }
 
-    fn check_split(text: &[u8], today: Date, limits: Limits, what: What) -> Result<Vec<u8>, TestCaseError> {
+    fn check_split(
+        text: &[u8],
+        today: Date,
+        limits: Limits,
+        what: What,
+    ) -> Result<Vec<u8>, TestCaseError> {
         let before = Ledger::read(text, None);
         let plan = leaving(&before, today, limits, what);
         let ids = plan.ids();
         prop_assert_eq!(ids.len(), plan.compacted.len() + plan.pruned.len());
         let (kept, gone) = split(text, &ids);
         let after = Ledger::read(&kept, None);
-        let expected: Vec<_> = said(&before).into_iter().filter(|(event, ..)| !ids.contains(&event.id)).collect();
+        let expected: Vec<_> =
+            said(&before).into_iter().filter(|(event, ..)| !ids.contains(&event.id)).collect();
         prop_assert_eq!(said(&after), expected);
         for entry in before.entries().iter().filter(|entry| ids.contains(&entry.event.id)) {
             let active = entry.event.is_statement() && entry.standing.is_active();
             prop_assert!(entry.event.priority != Priority::P0, "{}", entry.event.id);
             prop_assert!(!entry.is_open_loop(), "{}", entry.event.id);
             prop_assert!(!active || entry.event.priority >= Priority::P2, "{}", entry.event.id);
-            prop_assert!(what == What::Compact || entry.event.priority >= Priority::P2, "{}", entry.event.id);
+            prop_assert!(
+                what == What::Compact || entry.event.priority >= Priority::P2,
+                "{}",
+                entry.event.id
+            );
         }
         // Every line is in one of the two, in its order, and what is no event stays.
         let mut left = gone.iter().copied().peekable();
-        let mut stayed = lines(&kept, 1).map(|raw| raw.bytes).collect::<Vec<_>>().into_iter().peekable();
+        let mut stayed =
+            lines(&kept, 1).map(|raw| raw.bytes).collect::<Vec<_>>().into_iter().peekable();
         for raw in lines(text, 1) {
             if stayed.next_if_eq(&raw.bytes).is_none() {
                 prop_assert_eq!(left.next(), Some(raw.bytes));
@@ -654,7 +784,11 @@ pub(crate) mod tests {
         let again = leaving(&after, today, limits, what);
         prop_assert_eq!((again.compacted, again.pruned, again.over), (vec![], vec![], plan.over));
         if let Some(over) = plan.over {
-            prop_assert!(what == What::Compact && over.events == after.entries().len() && over.events > limits.most);
+            prop_assert!(
+                what == What::Compact
+                    && over.events == after.entries().len()
+                    && over.events > limits.most
+            );
             prop_assert!(over.permanent <= over.events);
         } else {
             prop_assert!(what == What::Prune || after.entries().len() <= limits.most);
@@ -710,7 +844,11 @@ pub(crate) mod tests {
     fn check(words: &str, days: i32, what: What, leaves: &[u32]) {
         let ledger = Ledger::of(story(words));
         let today = date(2026, 2, 13).checked_add(days.days()).unwrap();
-        let mut found: Vec<u32> = leaving(&ledger, today, Limits::USUAL, what).ids().iter().map(|id| id.number()).collect();
+        let mut found: Vec<u32> = leaving(&ledger, today, Limits::USUAL, what)
+            .ids()
+            .iter()
+            .map(|id| id.number())
+            .collect();
         found.sort_unstable();
         assert_eq!(found, leaves, "{words} after {days} days, {what:?}");
     }
@@ -756,17 +894,29 @@ pub(crate) mod tests {
     #[test]
     fn a_closed_chain_becomes_one_event() {
         let days = [date(2026, 1, 3), date(2026, 1, 20), date(2026, 2, 10)];
-        let first = Draft::new(moment(days[0], 0), Kind::Commitment, Priority::P1, "Send the offer").with_id(EventId::new(days[0], 1));
-        let mut second = Draft::new(moment(days[1], 0), Kind::Commitment, Priority::P1, "Send the offer\nto Client X.")
-            .with_id(EventId::new(days[1], 1));
+        let first =
+            Draft::new(moment(days[0], 0), Kind::Commitment, Priority::P1, "Send the offer")
+                .with_id(EventId::new(days[0], 1));
+        let mut second = Draft::new(
+            moment(days[1], 0),
+            Kind::Commitment,
+            Priority::P1,
+            "Send the offer\nto Client X.",
+        )
+        .with_id(EventId::new(days[1], 1));
         second.draft.supersedes = vec![first.id];
         second.draft.entity = Some("client_x".into());
         second.draft.scope = Scope::Project("sales".into());
         second.draft.tags = vec!["offer".into()];
-        let close = |note: &str| Draft::upon(&second, Act::Close, moment(days[2], 0), note).with_id(EventId::new(days[2], 1));
+        let close = |note: &str| {
+            Draft::upon(&second, Act::Close, moment(days[2], 0), note)
+                .with_id(EventId::new(days[2], 1))
+        };
         let all = |note: &str| [first.clone(), second.clone(), close(note)];
         let expected = "Done: Send the offer to Client X (opened 2026-01-03, closed 2026-02-10";
-        let check = |note: &str, end: &str| assert_eq!(drafts(&all(note), date(2026, 3, 1))[0].content, format!("{expected}{end}"));
+        let check = |note: &str, end: &str| {
+            assert_eq!(drafts(&all(note), date(2026, 3, 1))[0].content, format!("{expected}{end}"))
+        };
         check("Closed: Send the offer", ")");
         check("Closed", ")");
         check("They signed on the spot.", ": They signed on the spot)");
@@ -775,7 +925,10 @@ pub(crate) mod tests {
             (draft.kind, draft.priority, draft.status, draft.act),
             (Kind::Commitment, Priority::P2, Some(Status::Closed), Act::Assert)
         );
-        assert_eq!((draft.entity.as_deref(), draft.source.as_str()), (Some("client_x"), "memory/ledger-archive-2026.jsonl"));
+        assert_eq!(
+            (draft.entity.as_deref(), draft.source.as_str()),
+            (Some("client_x"), "memory/ledger-archive-2026.jsonl")
+        );
         assert_eq!((&draft.scope, draft.tags.len(), draft.supersedes.len()), (&second.scope, 1, 0));
         let ids = all("x").map(|event| event.id.to_string());
         assert_eq!(draft.field::<Vec<String>>(COMPACTS).unwrap(), ids);
@@ -788,7 +941,8 @@ pub(crate) mod tests {
         assert_eq!(drafts(&hard, date(2026, 3, 1)), []);
         assert_eq!(drafts(&all("x")[..2], date(2026, 3, 1)), []);
 
-        let mut text: Vec<u8> = all("x").iter().flat_map(|event| line::write(event).into_bytes()).collect();
+        let mut text: Vec<u8> =
+            all("x").iter().flat_map(|event| line::write(event).into_bytes()).collect();
         append(&mut text, drafts(&all("x"), date(2026, 3, 1)));
         let ledger = Ledger::read(&text, None);
         assert_eq!(summaries(&ledger, moment(date(2026, 3, 1), 181)), []);
@@ -804,12 +958,17 @@ pub(crate) mod tests {
     #[test]
     fn a_chain_that_was_opened_again_does_not_leave() {
         let events = story("c x1");
-        let mut text: Vec<u8> = events.iter().flat_map(|event| line::write(event).into_bytes()).collect();
+        let mut text: Vec<u8> =
+            events.iter().flat_map(|event| line::write(event).into_bytes()).collect();
         append(&mut text, drafts(&events, date(2026, 3, 1)));
-        let undone = Draft::upon(&events[1], Act::Retract, moment(date(2026, 3, 1), 200), "no").with_id(EventId::new(date(2026, 3, 1), 2));
+        let undone = Draft::upon(&events[1], Act::Retract, moment(date(2026, 3, 1), 200), "no")
+            .with_id(EventId::new(date(2026, 3, 1), 2));
         text.extend_from_slice(line::write(&undone).as_bytes());
         let ledger = Ledger::read(&text, None);
-        assert_eq!(leaving(&ledger, date(2026, 3, 5), Limits::USUAL, What::Compact).ids(), HashSet::new());
+        assert_eq!(
+            leaving(&ledger, date(2026, 3, 5), Limits::USUAL, What::Compact).ids(),
+            HashSet::new()
+        );
     }
 
     #[test]
@@ -819,7 +978,11 @@ pub(crate) mod tests {
         events[0].draft.content = long.clone();
         events[1].draft.content = format!("because {long}");
         let draft = drafts(&events, date(2026, 3, 1)).remove(0);
-        assert!(draft.content.chars().count() < 1_700 && draft.clone().cleaned().is_ok(), "{}", draft.content.len());
+        assert!(
+            draft.content.chars().count() < 1_700 && draft.clone().cleaned().is_ok(),
+            "{}",
+            draft.content.len()
+        );
     }
 
     // L15
@@ -829,7 +992,9 @@ pub(crate) mod tests {
         events[7].draft.related = events[..7].iter().map(|event| event.id).collect();
         let drafts = drafts(&events, date(2026, 3, 1));
         assert_eq!(drafts.len(), 1);
-        assert!(drafts[0].content.starts_with("Done: event 2; event 3; event 4; event 5; event 6 and 2 more (opened 2026-02-13"));
+        assert!(drafts[0].content.starts_with(
+            "Done: event 2; event 3; event 4; event 5; event 6 and 2 more (opened 2026-02-13"
+        ));
     }
 
     // L15
@@ -838,7 +1003,8 @@ pub(crate) mod tests {
         let day = date(2026, 6, 1);
         let make = |n: u32, ago: i32, kind, priority| {
             let then = day.checked_sub(ago.days()).unwrap();
-            Draft::new(moment(then, 0), kind, priority, format!("thing {n}")).with_id(EventId::new(then, n))
+            Draft::new(moment(then, 0), kind, priority, format!("thing {n}"))
+                .with_id(EventId::new(then, n))
         };
         let events = [
             make(1, 85, Kind::Preference, Priority::P2),
@@ -861,7 +1027,11 @@ pub(crate) mod tests {
             let mut found: Vec<u32> = plan.compacted.iter().map(|id| id.number()).collect();
             found.sort_unstable();
             assert_eq!(found, expected, "at most {most}");
-            assert_eq!(plan.over, (most < 4).then_some(Over { events: 4, permanent: 3 }), "at most {most}");
+            assert_eq!(
+                plan.over,
+                (most < 4).then_some(Over { events: 4, permanent: 3 }),
+                "at most {most}"
+            );
             assert!(plan.pruned.is_empty());
         }
     }
@@ -870,7 +1040,8 @@ pub(crate) mod tests {
     fn a_line_goes_only_as_a_whole() {
         let events = story("f f f");
         let written: Vec<String> = events.iter().map(line::write).collect();
-        let text = format!("{}{}? no event\n\n{}{{\"torn", written[0].trim_end(), written[1], written[2]);
+        let text =
+            format!("{}{}? no event\n\n{}{{\"torn", written[0].trim_end(), written[1], written[2]);
         let check = |leaving: &[usize], kept: &str, gone: usize| {
             let ids = leaving.iter().map(|at| events[*at].id).collect();
             let (text, lines) = split(text.as_bytes(), &ids);
@@ -888,13 +1059,16 @@ pub(crate) mod tests {
         let (mut text, mut day) = (Vec::new(), date(2026, 1, 1));
         let mut seed = 7_u64;
         let mut dice = |sides: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % sides
         };
         let (mut compactions, mut overs, mut fitted) = (0, 0, 0);
         for _ in 0..365 {
             let ledger = Ledger::read(&text, None);
-            let before: Vec<&Entry> = ledger.entries().iter().filter(|entry| entry.event.is_statement()).collect();
+            let before: Vec<&Entry> =
+                ledger.entries().iter().filter(|entry| entry.event.is_statement()).collect();
             let mut fresh: Vec<Draft> = Vec::new();
             for n in 0..5 + dice(4) {
                 let ts = moment(day, usize::try_from(n).unwrap());
@@ -904,17 +1078,37 @@ pub(crate) mod tests {
                     12..60 => Priority::P2,
                     _ => Priority::P3,
                 };
-                let any = (!before.is_empty()).then(|| before[usize::try_from(dice(before.len() as u64)).unwrap()]);
+                let any = (!before.is_empty())
+                    .then(|| before[usize::try_from(dice(before.len() as u64)).unwrap()]);
                 let loops = ledger.open_loops();
                 let draft = match (dice(10), any) {
-                    (0..3, _) if loops.len() > 5 => Draft::upon(&loops[0].event, Act::Close, ts, "Closed"),
-                    (3, Some(entry)) if entry.standing.is_active() => Draft::upon(&entry.event, Act::Confirm, ts, "still so"),
+                    (0..3, _) if loops.len() > 5 => {
+                        Draft::upon(&loops[0].event, Act::Close, ts, "Closed")
+                    }
+                    (3, Some(entry)) if entry.standing.is_active() => {
+                        Draft::upon(&entry.event, Act::Confirm, ts, "still so")
+                    }
                     (4 | 5, Some(entry)) if entry.standing.is_active() => Draft {
                         supersedes: vec![entry.event.id],
-                        ..Draft::new(ts, entry.event.kind, entry.event.priority, format!("changed on {day}"))
+                        ..Draft::new(
+                            ts,
+                            entry.event.kind,
+                            entry.event.priority,
+                            format!("changed on {day}"),
+                        )
                     },
-                    (6 | 7, _) => Draft::new(ts, Kind::Commitment, priority.max(Priority::P2), format!("promise {day}")),
-                    _ => Draft::new(ts, Kind::ALL[usize::try_from(dice(3)).unwrap()], priority, format!("thing {day}")),
+                    (6 | 7, _) => Draft::new(
+                        ts,
+                        Kind::Commitment,
+                        priority.max(Priority::P2),
+                        format!("promise {day}"),
+                    ),
+                    _ => Draft::new(
+                        ts,
+                        Kind::ALL[usize::try_from(dice(3)).unwrap()],
+                        priority,
+                        format!("thing {day}"),
+                    ),
                 };
                 fresh.push(draft);
             }
@@ -929,18 +1123,33 @@ pub(crate) mod tests {
                 let plan = leaving(&ledger, day, Limits::USUAL, What::Compact);
                 text = split(&text, &plan.ids()).0;
                 let after = Ledger::read(&text, None);
-                let recent = |entry: &Entry| days_between(entry.event.ts.day(), day) < 7 || days_between(entry.verified.day(), day) < 7;
-                let ended = |entry: &Entry| entry.standing.by().and_then(|by| after.get(by)).is_some_and(recent);
+                let recent = |entry: &Entry| {
+                    days_between(entry.event.ts.day(), day) < 7
+                        || days_between(entry.verified.day(), day) < 7
+                };
+                let ended = |entry: &Entry| {
+                    entry.standing.by().and_then(|by| after.get(by)).is_some_and(recent)
+                };
                 let spared = |entry: &Entry| is_permanent(entry) || recent(entry) || ended(entry);
                 // What confirms something that stays belongs to it.
-                let confirms = |entry: &Entry| entry.event.related.iter().any(|id| after.get(*id).is_some_and(spared));
-                let bound = after.entries().iter().filter(|entry| spared(entry) || confirms(entry)).count();
-                assert!(after.entries().len() <= bound.max(150), "{day}: {} of {bound}", after.entries().len());
+                let confirms = |entry: &Entry| {
+                    entry.event.related.iter().any(|id| after.get(*id).is_some_and(spared))
+                };
+                let bound =
+                    after.entries().iter().filter(|entry| spared(entry) || confirms(entry)).count();
+                assert!(
+                    after.entries().len() <= bound.max(150),
+                    "{day}: {} of {bound}",
+                    after.entries().len()
+                );
                 assert_eq!(plan.over.is_some(), after.entries().len() > 150, "{day}");
                 overs += usize::from(plan.over.is_some());
                 fitted += usize::from(plan.over.is_none());
             }
         }
-        assert!(compactions >= 12 && fitted >= 6, "{compactions} compactions, {overs} over, {fitted} fitted");
+        assert!(
+            compactions >= 12 && fitted >= 6,
+            "{compactions} compactions, {overs} over, {fitted} fitted"
+        );
     }
 }

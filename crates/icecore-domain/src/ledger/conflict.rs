@@ -1,10 +1,11 @@
 //! Statements that cannot both be true. They are shown, never resolved in silence (L6).
 //!
-//! A statement is reduced to *claims*: an attribute of something, and the value it is said to have. Two
-//! active statements about the same entity whose claims name the same attribute with another value
-//! contradict each other. What a claim is errs on the side of silence: a conflict shown wrongly costs
-//! trust, so only attributes that can have but one value at a time are read as claims. Words of little trust
-//! claim like any others: whoever shows a conflict shows whose words they are.
+//! A statement is reduced to *claims*: an attribute of something, and the value it is said to have.
+//! Two active statements about the same entity whose claims name the same attribute with another
+//! value contradict each other. What a claim is errs on the side of silence: a conflict shown
+//! wrongly costs trust, so only attributes that can have but one value at a time are read as
+//! claims. Words of little trust claim like any others: whoever shows a conflict shows whose words
+//! they are.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -32,7 +33,8 @@ pub fn among<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<Conflict> 
     between(&held)
 }
 
-/// The conflicts among these claims, each event named once per conflict, in order of the first event.
+/// The conflicts among these claims, each event named once per conflict, in order of the first
+/// event.
 pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
     let mut by_attribute: BTreeMap<&str, Vec<(EventId, &str)>> = BTreeMap::new();
     for (id, claim) in held {
@@ -59,7 +61,11 @@ pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
 /// Two active events that both replace the same one.
 pub fn forks(ledger: &Ledger) -> Vec<Conflict> {
     let mut heads: BTreeMap<EventId, Vec<EventId>> = BTreeMap::new();
-    for entry in ledger.entries().iter().filter(|entry| entry.standing.is_active() && entry.event.is_statement()) {
+    for entry in ledger
+        .entries()
+        .iter()
+        .filter(|entry| entry.standing.is_active() && entry.event.is_statement())
+    {
         for &replaced in &entry.event.supersedes {
             heads.entry(replaced).or_default().push(entry.event.id);
         }
@@ -67,14 +73,18 @@ pub fn forks(ledger: &Ledger) -> Vec<Conflict> {
     heads
         .into_iter()
         .filter(|(_, heads)| heads.len() > 1)
-        .map(|(replaced, events)| Conflict { about: format!("which of them replaces {replaced}"), events })
+        .map(|(replaced, events)| Conflict {
+            about: format!("which of them replaces {replaced}"),
+            events,
+        })
         .collect()
 }
 
 /// The attribute for a person: entity and what it is about, without scope and side.
 fn readable(attribute: &str) -> String {
     let mut parts = attribute.splitn(3, '|');
-    let (entity, _scope, what) = (parts.next().unwrap_or(""), parts.next(), parts.next().unwrap_or(""));
+    let (entity, _scope, what) =
+        (parts.next().unwrap_or(""), parts.next(), parts.next().unwrap_or(""));
     let what = what.rsplit_once('|').map_or(what, |(what, _side)| what).replace('#', "…");
     match (entity, what.trim()) {
         ("", what) => what.to_owned(),
@@ -93,8 +103,11 @@ mod tests {
     fn event(number: u32, kind: Kind, text: &str) -> Event {
         let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
         // `name| text` is about an entity.
-        let (entity, text) = text.split_once("| ").map_or((None, text), |(entity, text)| (Some(entity.to_owned()), text));
-        Draft { entity, ..Draft::new(ts, kind, Priority::P2, text) }.with_id(EventId::new(ts.day(), number))
+        let (entity, text) = text
+            .split_once("| ")
+            .map_or((None, text), |(entity, text)| (Some(entity.to_owned()), text));
+        Draft { entity, ..Draft::new(ts, kind, Priority::P2, text) }
+            .with_id(EventId::new(ts.day(), number))
     }
 
     fn conflicts(kind: Kind, one: &str, other: &str) -> Vec<Conflict> {
@@ -247,7 +260,10 @@ mod tests {
         ("The deadline is 15.03.2026", "The deadline is March 15th"),
         ("The deadline is tight", "The deadline is March 15"),
         ("The deadline was March 15", "The deadline is March 20"),
-        ("The deadline for the draft is March 15", "The deadline for the final version is March 20"),
+        (
+            "The deadline for the draft is March 15",
+            "The deadline for the final version is March 20",
+        ),
         ("The meeting is at 10:00", "The meeting is on Monday"),
         ("The meeting is at 10am", "The meeting is at 10:00"),
         ("The meeting on Monday is at 10:00", "The meeting on Tuesday is at 11:00"),
@@ -343,13 +359,23 @@ mod tests {
         assert!(COMPATIBLE.len() >= 80);
         let found = wrong(COMPATIBLE, false);
         assert!(found.is_empty(), "{}", found.join("\n"));
-        assert_eq!(conflicts(Kind::Commitment, "The offer is due 2026-02-13", "The offer is due 2026-02-14"), []);
+        assert_eq!(
+            conflicts(
+                Kind::Commitment,
+                "The offer is due 2026-02-13",
+                "The offer is due 2026-02-14"
+            ),
+            []
+        );
     }
 
     // L6
     #[test]
     fn scopes_are_worlds_of_their_own_and_little_trust_still_claims() {
-        let (one, mut other) = (event(1, Kind::Fact, "The budget is 500 EUR"), event(2, Kind::Fact, "The budget is 600 EUR"));
+        let (one, mut other) = (
+            event(1, Kind::Fact, "The budget is 500 EUR"),
+            event(2, Kind::Fact, "The budget is 600 EUR"),
+        );
         other.draft.origin = Origin::Tool;
         let found = among(Ledger::of([one.clone(), other.clone()]).entries());
         assert_eq!(found, [Conflict { about: "budget".into(), events: vec![one.id, other.id] }]);
@@ -362,12 +388,20 @@ mod tests {
         for (one, other, about) in [
             ("The deadline is March 15", "The deadline moved to April 20", "deadline"),
             ("alice| Lives in Berlin", "alice| Lives in Hamburg", "alice: lives in"),
-            ("Uses Postgres 15 in production", "Uses Postgres 16 in production", "use postgres … in production"),
+            (
+                "Uses Postgres 15 in production",
+                "Uses Postgres 16 in production",
+                "use postgres … in production",
+            ),
             ("Anna is the contact for X", "Bert is the contact for X", "x: contact"),
             ("Deploy on Fridays", "Never deploy on Fridays", "deploy on friday"),
         ] {
             let found = conflicts(Kind::Fact, one, other);
-            assert_eq!(found.iter().map(|conflict| conflict.about.as_str()).collect::<Vec<_>>(), [about], "{one}");
+            assert_eq!(
+                found.iter().map(|conflict| conflict.about.as_str()).collect::<Vec<_>>(),
+                [about],
+                "{one}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! How old a statement may be before a pack stops saying it (L5).
 //!
-//! Decay governs only what packs surface: the ledger, pages, memories and search keep everything. What is said again, or
-//! confirmed, is as fresh as on its first day.
+//! Decay governs only what packs surface: the ledger, pages, memories and search keep everything.
+//! What is said again, or confirmed, is as fresh as on its first day.
 
 use jiff::civil::Date;
 
@@ -43,8 +43,8 @@ impl Ages {
 /// Tags of what is lasting whatever its type.
 const LASTING: &[&str] = &["identity", "principle", "mantra", "account"];
 
-/// Whether the entry is of a kind that loses its truth with time: facts and decisions do, unless they are P0 or say who
-/// somebody is.
+/// Whether the entry is of a kind that loses its truth with time: facts and decisions do, unless
+/// they are P0 or say who somebody is.
 pub fn ages(entry: &Entry) -> bool {
     let event = &entry.event;
     matches!(event.kind, Kind::Fact | Kind::Decision)
@@ -64,7 +64,8 @@ pub fn freshness(entry: &Entry, day: Date, after: Ages) -> Freshness {
     }
 }
 
-/// Whether the time of a passing statement is over on `day`: P2 and P3 expire, open commitments never do (L14).
+/// Whether the time of a passing statement is over on `day`: P2 and P3 expire, open commitments
+/// never do (L14).
 pub fn has_expired(entry: &Entry, day: Date, after: Ages) -> bool {
     let most = match entry.event.priority {
         Priority::P0 | Priority::P1 => return false,
@@ -84,7 +85,10 @@ mod tests {
 
     fn entry(kind: Kind, priority: Priority, tag: Option<&str>) -> Entry {
         let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-        let draft = Draft { tags: tag.map(Into::into).into_iter().collect(), ..Draft::new(ts, kind, priority, "x") };
+        let draft = Draft {
+            tags: tag.map(Into::into).into_iter().collect(),
+            ..Draft::new(ts, kind, priority, "x")
+        };
         Entry::fresh(draft.with_id(EventId::new(ts.day(), 1)), 1)
     }
 
@@ -96,7 +100,11 @@ mod tests {
     #[test]
     fn facts_age_and_what_lasts_does_not() {
         let check = |kind, priority, tag, days, expected| {
-            assert_eq!(freshness(&entry(kind, priority, tag), after(days), Ages::USUAL), expected, "{kind} {priority} {tag:?} {days}");
+            assert_eq!(
+                freshness(&entry(kind, priority, tag), after(days), Ages::USUAL),
+                expected,
+                "{kind} {priority} {tag:?} {days}"
+            );
         };
         for (days, expected) in [
             (0, Freshness::Fresh),
@@ -108,7 +116,13 @@ mod tests {
         ] {
             check(Kind::Fact, Priority::P1, None, days, expected);
             check(Kind::Decision, Priority::P2, None, days, expected);
-            for kind in [Kind::Preference, Kind::Constraint, Kind::Relationship, Kind::Procedure, Kind::Commitment] {
+            for kind in [
+                Kind::Preference,
+                Kind::Constraint,
+                Kind::Relationship,
+                Kind::Procedure,
+                Kind::Commitment,
+            ] {
                 check(kind, Priority::P2, None, days, Freshness::Fresh);
             }
             check(Kind::Fact, Priority::P0, None, days, Freshness::Fresh);
@@ -138,7 +152,11 @@ mod tests {
             (Kind::Fact, Priority::P0, 9_000, false),
             (Kind::Commitment, Priority::P3, 9_000, false),
         ] {
-            assert_eq!(has_expired(&entry(kind, priority, None), after(days), Ages::USUAL), expected, "{kind} {priority} {days}");
+            assert_eq!(
+                has_expired(&entry(kind, priority, None), after(days), Ages::USUAL),
+                expected,
+                "{kind} {priority} {days}"
+            );
         }
     }
 }

@@ -136,11 +136,18 @@ impl Prefix {
 
 /// Examines the ledger by itself. `archived` are ids that moved to an archive and so still resolve;
 /// `known_gaps` are ids whose lines were lost and set aside before, with a person's knowledge.
-pub fn examine(ledger: &Ledger, archived: &HashSet<EventId>, known_gaps: &BTreeSet<EventId>) -> Vec<Finding> {
+pub fn examine(
+    ledger: &Ledger,
+    archived: &HashSet<EventId>,
+    known_gaps: &BTreeSet<EventId>,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     for fault in ledger.faults() {
         let what = format!("line {} {}", fault.line, fault.fault.what);
-        let finding = Finding { fails: fault.fault.severity == Severity::Bad, ..Finding::failure(Check::ValidLines, what) };
+        let finding = Finding {
+            fails: fault.fault.severity == Severity::Bad,
+            ..Finding::failure(Check::ValidLines, what)
+        };
         found.push(finding.on_line(fault.line));
     }
     for &(line, id, same) in &ledger.duplicates {
@@ -148,7 +155,9 @@ pub fn examine(ledger: &Ledger, archived: &HashSet<EventId>, known_gaps: &BTreeS
         let what = if same {
             format!("line {line} repeats {id} of line {first} word for word")
         } else {
-            format!("line {line} uses {id} again, which line {first} has; it is not seen by any command")
+            format!(
+                "line {line} uses {id} again, which line {first} has; it is not seen by any command"
+            )
         };
         found.push(Finding::failure(Check::UniqueIds, what).on_line(line).about(id));
     }
@@ -159,14 +168,21 @@ pub fn examine(ledger: &Ledger, archived: &HashSet<EventId>, known_gaps: &BTreeS
             continue;
         }
         found.extend(
-            references(ledger, archived, at, &entry.event).into_iter().map(|finding| finding.on_line(entry.line).about(entry.event.id)),
+            references(ledger, archived, at, &entry.event)
+                .into_iter()
+                .map(|finding| finding.on_line(entry.line).about(entry.event.id)),
         );
     }
     found
 }
 
-/// Compares the ledger with what it once told: the events that are gone, and a finding for each that is another now.
-pub fn compare(ledger: &Ledger, told: &HashMap<EventId, Event>, archived: &HashSet<EventId>) -> (Vec<EventId>, Vec<Finding>) {
+/// Compares the ledger with what it once told: the events that are gone, and a finding for each
+/// that is another now.
+pub fn compare(
+    ledger: &Ledger,
+    told: &HashMap<EventId, Event>,
+    archived: &HashSet<EventId>,
+) -> (Vec<EventId>, Vec<Finding>) {
     let (mut gone, mut changed) = (Vec::new(), Vec::new());
     for (&id, event) in told {
         match ledger.get(id) {
@@ -176,7 +192,8 @@ pub fn compare(ledger: &Ledger, told: &HashMap<EventId, Event>, archived: &HashS
                     "{id} on line {} is not what the last snapshot has. `icecore doctor --fix` puts it back and gives the other an id of its own",
                     entry.line
                 );
-                changed.push(Finding::failure(Check::Unchanged, what).on_line(entry.line).about(id));
+                changed
+                    .push(Finding::failure(Check::Unchanged, what).on_line(entry.line).about(id));
             }
             _ => {}
         }
@@ -187,7 +204,13 @@ pub fn compare(ledger: &Ledger, told: &HashMap<EventId, Event>, archived: &HashS
 
 fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>) -> Vec<Finding> {
     let mut days: BTreeMap<jiff::civil::Date, BTreeSet<u32>> = BTreeMap::new();
-    for id in ledger.entries().iter().map(|entry| entry.event.id).chain(archived.iter().copied()).chain(known.iter().copied()) {
+    for id in ledger
+        .entries()
+        .iter()
+        .map(|entry| entry.event.id)
+        .chain(archived.iter().copied())
+        .chain(known.iter().copied())
+    {
         days.entry(id.day()).or_default().insert(id.number());
     }
     let mut found = Vec::new();
@@ -196,7 +219,11 @@ fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>)
         for number in numbers {
             if number > expected {
                 let (first, last) = (EventId::new(day, expected), EventId::new(day, number - 1));
-                let what = if first == last { format!("{first} is missing") } else { format!("{first} to {last} are missing") };
+                let what = if first == last {
+                    format!("{first} is missing")
+                } else {
+                    format!("{first} to {last} are missing")
+                };
                 found.push(Finding::failure(Check::SequentialIds, what).about(first));
             }
             expected = number + 1;
@@ -206,19 +233,32 @@ fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>)
 }
 
 /// The ids that are missing between those that are there; what `doctor --fix` accepts as lost.
-pub fn missing_ids(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>) -> Vec<EventId> {
+pub fn missing_ids(
+    ledger: &Ledger,
+    archived: &HashSet<EventId>,
+    known: &BTreeSet<EventId>,
+) -> Vec<EventId> {
     /// More than this in one day is a typing error in a foreign line, not a loss.
     const MOST: u32 = 10_000;
     let mut missing = Vec::new();
-    let taken: HashSet<EventId> =
-        ledger.entries().iter().map(|entry| entry.event.id).chain(archived.iter().copied()).chain(known.iter().copied()).collect();
+    let taken: HashSet<EventId> = ledger
+        .entries()
+        .iter()
+        .map(|entry| entry.event.id)
+        .chain(archived.iter().copied())
+        .chain(known.iter().copied())
+        .collect();
     let mut highest: BTreeMap<jiff::civil::Date, u32> = BTreeMap::new();
     for id in &taken {
         let most = highest.entry(id.day()).or_default();
         *most = id.number().max(*most);
     }
     for (day, most) in highest {
-        missing.extend((1..most.min(MOST)).map(|number| EventId::new(day, number)).filter(|id| !taken.contains(id)));
+        missing.extend(
+            (1..most.min(MOST))
+                .map(|number| EventId::new(day, number))
+                .filter(|id| !taken.contains(id)),
+        );
     }
     missing
 }
@@ -226,31 +266,62 @@ pub fn missing_ids(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSe
 /// The ids that a report of `verify` knows to be lost for good; they are not given again.
 pub fn known_gaps(report: &[u8]) -> BTreeSet<EventId> {
     let report: serde_json::Value = serde_json::from_slice(report).unwrap_or_default();
-    report["known_gaps"].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect()
+    report["known_gaps"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|id| id.as_str()?.parse().ok())
+        .collect()
 }
 
-fn references(ledger: &Ledger, archived: &HashSet<EventId>, at: usize, event: &Event) -> Vec<Finding> {
+fn references(
+    ledger: &Ledger,
+    archived: &HashSet<EventId>,
+    at: usize,
+    event: &Event,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     let place = |id: &EventId| ledger.by_id.get(id).copied();
-    for (check, verb, targets) in [(Check::Supersedes, "supersedes", &event.supersedes), (Check::Related, "refers to", &event.related)] {
+    for (check, verb, targets) in [
+        (Check::Supersedes, "supersedes", &event.supersedes),
+        (Check::Related, "refers to", &event.related),
+    ] {
         for target in targets {
             match place(target) {
                 None if archived.contains(target) => {}
-                None => found.push(Finding::failure(check, format!("{} {verb} {target}, which does not exist", event.id))),
-                Some(there) if there == at => found.push(Finding::failure(check, format!("{} {verb} itself", event.id))),
+                None => found.push(Finding::failure(
+                    check,
+                    format!("{} {verb} {target}, which does not exist", event.id),
+                )),
+                Some(there) if there == at => {
+                    found.push(Finding::failure(check, format!("{} {verb} itself", event.id)))
+                }
                 Some(there) if there > at && check == Check::Supersedes => {
-                    found.push(Finding::failure(check, format!("{} {verb} {target}, which comes after it; it has no effect", event.id)));
+                    found.push(Finding::failure(
+                        check,
+                        format!(
+                            "{} {verb} {target}, which comes after it; it has no effect",
+                            event.id
+                        ),
+                    ));
                 }
                 Some(_) => {}
             }
         }
     }
     if event.act != Act::Assert && event.related.is_empty() {
-        found.push(Finding::failure(Check::Related, format!("{} is to {} something but names no event", event.id, event.act)));
+        found.push(Finding::failure(
+            Check::Related,
+            format!("{} is to {} something but names no event", event.id, event.act),
+        ));
     }
-    let closes_nothing = event.is_statement() && event.status == Some(Status::Closed) && event.supersedes.is_empty();
+    let closes_nothing =
+        event.is_statement() && event.status == Some(Status::Closed) && event.supersedes.is_empty();
     if closes_nothing && event.kind == Kind::Commitment && !event.related.is_empty() {
-        let what = format!("{} is closed itself and closes nothing; to close another commitment, name it in `supersedes`", event.id);
+        let what = format!(
+            "{} is closed itself and closes nothing; to close another commitment, name it in `supersedes`",
+            event.id
+        );
         found.push(Finding::oddity(Check::Related, what));
     }
     found
@@ -265,7 +336,11 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let ledger = Ledger::read(text.as_bytes(), None);
         let found = examine(&ledger, &HashSet::new(), &BTreeSet::new());
-        let found: Vec<&str> = found.iter().filter(|finding| finding.fails).map(|finding| finding.what.as_str()).collect();
+        let found: Vec<&str> = found
+            .iter()
+            .filter(|finding| finding.fails)
+            .map(|finding| finding.what.as_str())
+            .collect();
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (found, part) in found.iter().zip(expected) {
             assert!(found.contains(part), "{found} has no {part}");
@@ -281,12 +356,21 @@ mod tests {
     fn each_kind_of_damage_is_found() {
         check(&written("f s1 c x3 r2").concat(), &[]);
         let three = written("f f f");
-        check(&[&three[0], &three[2]].map(String::as_str).concat(), &["EVT-20260213-002 is missing"]);
+        check(
+            &[&three[0], &three[2]].map(String::as_str).concat(),
+            &["EVT-20260213-002 is missing"],
+        );
         check(&three[2..].concat(), &["EVT-20260213-001 to EVT-20260213-002 are missing"]);
-        check(&[three.concat(), three[1].clone()].concat(), &["line 4 repeats EVT-20260213-002 of line 2"]);
+        check(
+            &[three.concat(), three[1].clone()].concat(),
+            &["line 4 repeats EVT-20260213-002 of line 2"],
+        );
         let other = three[1].replace("event 1", "event X");
         check(&[three.concat(), other].concat(), &["line 4 uses EVT-20260213-002 again"]);
-        check(&[three[0].as_str(), "not json\n", &three[1]].concat(), &["line 2 is not a JSON object"]);
+        check(
+            &[three[0].as_str(), "not json\n", &three[1]].concat(),
+            &["line 2 is not a JSON object"],
+        );
         check(&written("f s9 f").concat(), &["supersedes EVT-20260213-009, which does not exist"]);
         check(&written("f s3 f").concat(), &["comes after it"]);
         check(&written("f s2").concat(), &["supersedes itself"]);

@@ -1,8 +1,8 @@
 //! The ledger as a whole: every line read, every event given its standing (L2, L3).
 //!
-//! Events are never edited. What an event is worth today follows from the ones after it, and from those
-//! alone: **an act reaches only backwards**. So supersession can have no cycles, whatever a foreign line
-//! claims; a reference forwards or to itself has no effect and is reported.
+//! Events are never edited. What an event is worth today follows from the ones after it, and from
+//! those alone: **an act reaches only backwards**. So supersession can have no cycles, whatever a
+//! foreign line claims; a reference forwards or to itself has no effect and is reported.
 
 pub mod archive;
 mod claim;
@@ -50,15 +50,18 @@ pub enum Standing {
 impl Standing {
     /// The standing an event has by itself.
     pub fn at_first(event: &Event) -> Self {
-        if event.is_statement() && event.kind == Kind::Commitment && event.status == Some(Status::Closed) {
+        if event.is_statement()
+            && event.kind == Kind::Commitment
+            && event.status == Some(Status::Closed)
+        {
             Self::Closed { by: event.id }
         } else {
             Self::Active
         }
     }
 
-    /// The standing after one more event has had its effect. The first to end an event is the one that did;
-    /// only a retraction goes over everything else.
+    /// The standing after one more event has had its effect. The first to end an event is the one
+    /// that did; only a retraction goes over everything else.
     #[must_use]
     pub fn after(self, effect: Effect, by: EventId) -> Self {
         match (self, effect) {
@@ -122,15 +125,24 @@ pub struct Entry {
 impl Entry {
     /// Whether this is an open commitment.
     pub fn is_open_loop(&self) -> bool {
-        self.standing.is_active() && self.event.is_statement() && self.event.kind == Kind::Commitment
+        self.standing.is_active()
+            && self.event.is_statement()
+            && self.event.kind == Kind::Commitment
     }
 
     /// An entry of which nothing later is known yet.
     pub fn fresh(event: Event, line: usize) -> Self {
-        Self { standing: Standing::at_first(&event), verified: event.ts, confirmed: false, line, event }
+        Self {
+            standing: Standing::at_first(&event),
+            verified: event.ts,
+            confirmed: false,
+            line,
+            event,
+        }
     }
 
-    /// Whether it goes back to a tool's or a stranger's words and nobody has confirmed it: then no pack shows it.
+    /// Whether it goes back to a tool's or a stranger's words and nobody has confirmed it: then no
+    /// pack shows it.
     pub fn is_quarantined(&self) -> bool {
         Trust::of(self.event.origin) == Trust::Low && !self.confirmed
     }
@@ -154,7 +166,14 @@ impl Serialize for Entry {
         let mut told = self.event.clone();
         told.draft.extra.retain(|(name, _)| !known.contains(&name.as_str()));
         let (line, verified) = (self.line, self.verified);
-        Flat { event: &told, line, standing: self.standing.word(), ended_by: self.standing.by(), verified }.serialize(serializer)
+        Flat {
+            event: &told,
+            line,
+            standing: self.standing.word(),
+            ended_by: self.standing.by(),
+            verified,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -195,15 +214,20 @@ pub fn lines(bytes: &[u8], first: usize) -> impl Iterator<Item = RawLine<'_>> {
         }
         let rest = &bytes[offset..];
         let end = memchr::memchr(b'\n', rest);
-        let line = RawLine { number, offset, bytes: &rest[..end.unwrap_or(rest.len())], ended: end.is_some() };
+        let line = RawLine {
+            number,
+            offset,
+            bytes: &rest[..end.unwrap_or(rest.len())],
+            ended: end.is_some(),
+        };
         offset += line.bytes.len() + 1;
         number += 1;
         Some(line)
     })
 }
 
-/// Where the torn last line of an append-only file starts, if it has one: bytes after the last line break
-/// that are not a whole event. A whole event whose writer forgot the line break is not torn.
+/// Where the torn last line of an append-only file starts, if it has one: bytes after the last line
+/// break that are not a whole event. A whole event whose writer forgot the line break is not torn.
 pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
     let start = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
     let tail = &bytes[start..];
@@ -226,7 +250,9 @@ pub fn tied<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
     let mut known: HashSet<EventId> = ids.iter().copied().collect();
     let mut next: Vec<EventId> = ids.to_vec();
     while let Some(id) = next.pop() {
-        next.extend(neighbours.get(&id).into_iter().flatten().copied().filter(|&found| known.insert(found)));
+        next.extend(
+            neighbours.get(&id).into_iter().flatten().copied().filter(|&found| known.insert(found)),
+        );
     }
     events.into_iter().filter(|event| known.contains(&event.borrow().id)).collect()
 }
@@ -244,8 +270,9 @@ pub struct Ledger {
     bytes: usize,
 }
 
-/// The events of a ledger with others that stood in it once, each before the first event with a greater id: ids grow with the
-/// file. Each comes with its line; an older one whose id stands in the ledger is not needed.
+/// The events of a ledger with others that stood in it once, each before the first event with a
+/// greater id: ids grow with the file. Each comes with its line; an older one whose id stands in
+/// the ledger is not needed.
 pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(Event, usize)> {
     let known: HashSet<EventId> = own.iter().map(|(event, _)| event.id).collect();
     older.retain(|(event, _)| !known.contains(&event.id));
@@ -275,15 +302,18 @@ impl Ledger {
         ledger
     }
 
-    /// Reads what was appended since, all of it being known until then and its last line ended. It comes to the same as reading
-    /// everything anew, and costs only what is new, unless something is taken back.
+    /// Reads what was appended since, all of it being known until then and its last line ended. It
+    /// comes to the same as reading everything anew, and costs only what is new, unless something
+    /// is taken back.
     pub fn read_on(&mut self, bytes: &[u8]) {
         let known = self.entries.len();
         self.take(bytes, None);
-        let takes_back = (known..self.entries.len()).any(|at| !self.targets(at, |effect| effect == Effect::Retract).is_empty());
+        let takes_back = (known..self.entries.len())
+            .any(|at| !self.targets(at, |effect| effect == Effect::Retract).is_empty());
         if takes_back {
             for entry in &mut self.entries {
-                (entry.standing, entry.verified, entry.confirmed) = (Standing::at_first(&entry.event), entry.event.ts, false);
+                (entry.standing, entry.verified, entry.confirmed) =
+                    (Standing::at_first(&entry.event), entry.event.ts, false);
             }
             self.fold();
         } else {
@@ -299,7 +329,9 @@ impl Ledger {
         self.by_id.reserve(most);
         for raw in lines(&bytes[..torn.unwrap_or(bytes.len())], self.lines + 1) {
             let parsed = line::parse(raw.bytes);
-            self.faults.extend(parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }));
+            self.faults.extend(
+                parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }),
+            );
             for event in parsed.events {
                 if until.is_none_or(|until| event.ts.at() <= until) {
                     self.push(event, raw.number);
@@ -321,8 +353,9 @@ impl Ledger {
         ledger
     }
 
-    /// The same ledger with events that stood in it once, each before the first event with a greater id: ids grow with
-    /// the file. Each comes with its line in the archive; one whose id stands in the ledger is not needed.
+    /// The same ledger with events that stood in it once, each before the first event with a
+    /// greater id: ids grow with the file. Each comes with its line in the archive; one whose id
+    /// stands in the ledger is not needed.
     #[must_use]
     pub fn with_older(mut self, older: Vec<(Event, usize)>) -> Self {
         if older.is_empty() {
@@ -330,7 +363,9 @@ impl Ledger {
         }
         let own = std::mem::take(&mut self.entries);
         self.by_id.clear();
-        for (event, line) in woven(own.into_iter().map(|entry| (entry.event, entry.line)).collect(), older) {
+        for (event, line) in
+            woven(own.into_iter().map(|entry| (entry.event, entry.line)).collect(), older)
+        {
             self.push(event, line);
         }
         self.fold();
@@ -339,7 +374,8 @@ impl Ledger {
 
     fn push(&mut self, event: Event, line: usize) {
         if let Some(&first) = self.by_id.get(&event.id) {
-            // The first to use an id has it. An identical copy (a merge of two clones) says nothing new.
+            // The first to use an id has it. An identical copy (a merge of two clones) says nothing
+            // new.
             let same = self.entries[first].event == event;
             self.duplicates.push((line, event.id, same));
             return;
@@ -348,8 +384,9 @@ impl Ledger {
         self.entries.push(Entry::fresh(event, line));
     }
 
-    /// Gives every event its standing. Retractions are settled from the end backwards, because a retraction
-    /// counts only if it was not itself retracted; then what stands has its effects, in order.
+    /// Gives every event its standing. Retractions are settled from the end backwards, because a
+    /// retraction counts only if it was not itself retracted; then what stands has its effects, in
+    /// order.
     fn fold(&mut self) {
         let mut retracted: Vec<Option<EventId>> = vec![None; self.entries.len()];
         for at in (0..self.entries.len()).rev() {
@@ -429,7 +466,9 @@ impl Ledger {
     /// Everything that no command can see: lines that are not events, and second uses of an id.
     pub fn unread(&self) -> Vec<LineFault> {
         let mut unread: Vec<LineFault> = self.bad_lines().cloned().collect();
-        unread.extend(self.duplicates.iter().map(|&(line, id, _)| LineFault { line, fault: second_use(id) }));
+        unread.extend(
+            self.duplicates.iter().map(|&(line, id, _)| LineFault { line, fault: second_use(id) }),
+        );
         unread.sort_by_key(|found| found.line);
         unread
     }
@@ -441,13 +480,14 @@ impl Ledger {
 
     /// Open commitments, oldest first (L10).
     pub fn open_loops(&self) -> Vec<&Entry> {
-        let mut open: Vec<&Entry> = self.entries.iter().filter(|entry| entry.is_open_loop()).collect();
+        let mut open: Vec<&Entry> =
+            self.entries.iter().filter(|entry| entry.is_open_loop()).collect();
         open.sort_by_key(|entry| (entry.event.ts, entry.event.id));
         open
     }
 
-    /// Everything that hangs together with `id` by supersession, in the order of the file: what it replaced,
-    /// what replaced it, and the acts upon any of these.
+    /// Everything that hangs together with `id` by supersession, in the order of the file: what it
+    /// replaced, what replaced it, and the acts upon any of these.
     pub fn chain(&self, id: EventId) -> Vec<&Entry> {
         let mut members: Vec<EventId> = vec![id];
         let mut next = 0;
@@ -455,7 +495,10 @@ impl Ledger {
             let member = members[next];
             next += 1;
             let Some(&at) = self.by_id.get(&member) else { continue };
-            let backwards = self.targets(at, |_| true).into_iter().map(|(target, _)| self.entries[target].event.id);
+            let backwards = self
+                .targets(at, |_| true)
+                .into_iter()
+                .map(|(target, _)| self.entries[target].event.id);
             let forwards = self.entries[at + 1..]
                 .iter()
                 .filter(|entry| entry.event.effects().any(|(target, _)| target == member))
@@ -466,7 +509,8 @@ impl Ledger {
                 }
             }
         }
-        let mut places: Vec<usize> = members.iter().filter_map(|member| self.by_id.get(member).copied()).collect();
+        let mut places: Vec<usize> =
+            members.iter().filter_map(|member| self.by_id.get(member).copied()).collect();
         places.sort_unstable();
         places.into_iter().filter_map(|at| self.entries.get(at)).collect()
     }
@@ -478,21 +522,29 @@ pub(crate) mod tests {
     use crate::event::{Act, Draft, Priority};
     use proptest::prelude::*;
 
-    /// A story in short: each word is one event. `f` fact, `c` commitment, `s1` supersedes the first,
-    /// `x1` closes, `k1` confirms, `r1` retracts it.
+    /// A story in short: each word is one event. `f` fact, `c` commitment, `s1` supersedes the
+    /// first, `x1` closes, `k1` confirms, `r1` retracts it.
     pub(crate) fn story(words: &str) -> Vec<Event> {
-        let ts = |n: usize| Moment::read(&format!("2026-02-13T09:{:02}:00+01:00", n % 60)).unwrap().moment;
+        let ts = |n: usize| {
+            Moment::read(&format!("2026-02-13T09:{:02}:00+01:00", n % 60)).unwrap().moment
+        };
         let mut events: Vec<Event> = Vec::new();
         for (n, word) in words.split_whitespace().enumerate() {
             let id = EventId::new(ts(n).day(), u32::try_from(n).unwrap() + 1);
             let target = word[1..].parse().ok().map(|n| EventId::new(ts(0).day(), n));
             let mut draft = Draft::new(ts(n), Kind::Fact, Priority::P2, format!("event {n}"));
             match &word[..1] {
-                "c" => draft = Draft::new(ts(n), Kind::Commitment, Priority::P2, format!("event {n}")),
+                "c" => {
+                    draft = Draft::new(ts(n), Kind::Commitment, Priority::P2, format!("event {n}"))
+                }
                 "s" => draft.supersedes = target.into_iter().collect(),
                 "f" => {}
                 act => {
-                    draft.act = [("x", Act::Close), ("k", Act::Confirm), ("r", Act::Retract)].iter().find(|(w, _)| *w == act).unwrap().1;
+                    draft.act = [("x", Act::Close), ("k", Act::Confirm), ("r", Act::Retract)]
+                        .iter()
+                        .find(|(w, _)| *w == act)
+                        .unwrap()
+                        .1;
                     draft.related = target.into_iter().collect();
                 }
             }
@@ -506,7 +558,11 @@ pub(crate) mod tests {
             .entries()
             .iter()
             .map(|entry| {
-                format!("{}{}", &entry.standing.word()[..1], entry.standing.by().map_or(String::new(), |by| by.number().to_string()))
+                format!(
+                    "{}{}",
+                    &entry.standing.word()[..1],
+                    entry.standing.by().map_or(String::new(), |by| by.number().to_string())
+                )
             })
             .collect();
         assert_eq!(found.join(" "), standings, "{words}");
@@ -565,7 +621,9 @@ pub(crate) mod tests {
             let found = ledger.entries().len();
             assert!(found == whole || found == whole + 1, "cut at {cut}: {found} of {whole}");
             assert_eq!(ledger.bad_lines().count(), 0, "cut at {cut}");
-            assert!(ledger.entries().iter().zip(&events).all(|(entry, event)| entry.event == *event));
+            assert!(
+                ledger.entries().iter().zip(&events).all(|(entry, event)| entry.event == *event)
+            );
         }
     }
 
@@ -581,14 +639,21 @@ pub(crate) mod tests {
     #[test]
     fn a_chain_holds_everything_that_hangs_together() {
         let ledger = Ledger::of(story("f s1 f k2 s2 r5"));
-        let chain = |n| ledger.chain(EventId::new(ledger.entries()[0].event.id.day(), n)).iter().map(|e| e.line).collect::<Vec<_>>();
+        let chain = |n| {
+            ledger
+                .chain(EventId::new(ledger.entries()[0].event.id.day(), n))
+                .iter()
+                .map(|e| e.line)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(chain(1), [1, 2, 4, 5, 6]);
         assert_eq!(chain(5), [1, 2, 4, 5, 6]);
         assert_eq!(chain(3), [3]);
     }
 
     proptest! {
-        // L3: the standing kept step by step is the one a full fold gives, as long as nothing is retracted
+        // L3: the standing kept step by step is the one a full fold gives, as long as nothing is
+        // retracted
         #[test]
         fn step_by_step_equals_the_fold(plan in proptest::collection::vec((0_usize..5, 1_usize..20), 1..20)) {
             let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k"][what])).collect();

@@ -79,7 +79,8 @@ impl EventQuery {
         Self { kinds: vec![Kind::Commitment], ..Self::default() }
     }
 
-    /// Whether this entry is among those asked for; the limit and where it stands are not its business.
+    /// Whether this entry is among those asked for; the limit and where it stands are not its
+    /// business.
     pub fn admits(&self, entry: &Entry) -> bool {
         let event = &entry.event;
         let any_of = |list: &[Kind]| list.is_empty() || list.contains(&event.kind);
@@ -97,14 +98,21 @@ impl EventQuery {
             && self.verified_since.is_none_or(|day| entry.verified.day() >= day)
             && self.verified_until.is_none_or(|day| entry.verified.day() <= day)
             && self.quarantined.is_none_or(|wanted| entry.is_quarantined() == wanted)
-            && self.saying.as_ref().is_none_or(|saying| plain::sameness_key(&event.content) == plain::sameness_key(saying))
-            && self.text.as_ref().is_none_or(|text| plain::sameness_key(&event.content).contains(&plain::sameness_key(text)))
+            && self.saying.as_ref().is_none_or(|saying| {
+                plain::sameness_key(&event.content) == plain::sameness_key(saying)
+            })
+            && self.text.as_ref().is_none_or(|text| {
+                plain::sameness_key(&event.content).contains(&plain::sameness_key(text))
+            })
     }
 
     /// The admitted ones among `entries`, in their order, the newest up to the limit.
     pub fn choose<'a>(&self, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let limit = self.limit.unwrap_or(usize::MAX);
-        let from = self.after.and_then(|after| entries.iter().position(|entry| entry.event.id == after)).map_or(0, |at| at + 1);
+        let from = self
+            .after
+            .and_then(|after| entries.iter().position(|entry| entry.event.id == after))
+            .map_or(0, |at| at + 1);
         let newest_first = entries[from..].iter().rev().filter(|entry| self.admits(entry));
         let mut chosen: Vec<&Entry> = if self.weightiest {
             let mut all: Vec<&Entry> = newest_first.collect();

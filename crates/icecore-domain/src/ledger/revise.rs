@@ -12,7 +12,9 @@ pub enum Refusal {
     #[error("there is no event {0}; `icecore events --all` lists every one")]
     Unknown(EventId),
     /// It has left the ledger.
-    #[error("{0} was put into the archive; `icecore remember … --supersedes {0}` says it anew, `icecore show {0}` shows it")]
+    #[error(
+        "{0} was put into the archive; `icecore remember … --supersedes {0}` says it anew, `icecore show {0}` shows it"
+    )]
     Archived(EventId),
     /// Somebody was faster, or the id is an old one.
     #[error("{id} was already replaced by {by}; act on {by} instead")]
@@ -49,26 +51,39 @@ pub enum Refusal {
         kind: Kind,
     },
     /// A stranger has no say in what others said.
-    #[error("only a tool or stranger says so, and that cannot end {id}; let the person say it, or leave {id} alone")]
+    #[error(
+        "only a tool or stranger says so, and that cannot end {id}; let the person say it, or leave {id} alone"
+    )]
     Stranger {
         /// The event.
         id: EventId,
     },
     /// Acts state nothing that could be replaced, closed or confirmed.
-    #[error("{id} is not a statement but acts on others; the only thing to do with it is `icecore retract {id}`")]
+    #[error(
+        "{id} is not a statement but acts on others; the only thing to do with it is `icecore retract {id}`"
+    )]
     NotAStatement {
         /// The event.
         id: EventId,
     },
 }
 
-/// Likewise, if it goes back to words of that origin: what only a tool or a stranger says ends nothing that counts, for it does
-/// not count itself before somebody confirms it.
-pub fn may_by(origin: Origin, id: EventId, entry: Option<&Entry>, effect: Effect) -> Result<(), Refusal> {
+/// Likewise, if it goes back to words of that origin: what only a tool or a stranger says ends
+/// nothing that counts, for it does not count itself before somebody confirms it.
+pub fn may_by(
+    origin: Origin,
+    id: EventId,
+    entry: Option<&Entry>,
+    effect: Effect,
+) -> Result<(), Refusal> {
     may(id, entry, effect)?;
     let ends = matches!(effect, Effect::Supersede | Effect::Close | Effect::Retract);
     let counts = entry.is_some_and(|entry| !entry.is_quarantined());
-    if ends && counts && Trust::of(origin) == Trust::Low { Err(Refusal::Stranger { id }) } else { Ok(()) }
+    if ends && counts && Trust::of(origin) == Trust::Low {
+        Err(Refusal::Stranger { id })
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether `effect` may be had on the event of that id, which is `entry` if there is one.
@@ -114,9 +129,17 @@ mod tests {
         let id = |number: u32| EventId::new(ledger.entries()[0].event.id.day(), number);
         for effect in [Effect::Supersede, Effect::Close, Effect::Retract] {
             for origin in [Origin::Tool, Origin::Import] {
-                assert_eq!(may_by(origin, id(1), ledger.get(id(1)), effect), Err(Refusal::Stranger { id: id(1) }), "{effect:?}");
+                assert_eq!(
+                    may_by(origin, id(1), ledger.get(id(1)), effect),
+                    Err(Refusal::Stranger { id: id(1) }),
+                    "{effect:?}"
+                );
             }
-            assert_eq!(may_by(Origin::Assistant, id(1), ledger.get(id(1)), effect), Ok(()), "{effect:?}");
+            assert_eq!(
+                may_by(Origin::Assistant, id(1), ledger.get(id(1)), effect),
+                Ok(()),
+                "{effect:?}"
+            );
         }
         assert_eq!(may_by(Origin::Tool, id(2), ledger.get(id(2)), Effect::Confirm), Ok(()));
         let mut whispered = ledger.get(id(2)).unwrap().clone();

@@ -32,9 +32,16 @@ fn batches(text: &[u8]) -> Vec<Batch<'_>> {
     let mut batches: Vec<Batch<'_>> = Vec::new();
     for line in lines::of(text) {
         match (head(line), batches.last_mut()) {
-            (Some(at), _) => batches.push(Batch { at: Some(at), head: Some(line), lines: Vec::new(), fewer: false }),
+            (Some(at), _) => batches.push(Batch {
+                at: Some(at),
+                head: Some(line),
+                lines: Vec::new(),
+                fewer: false,
+            }),
             (None, Some(batch)) => batch.lines.push(line),
-            (None, None) => batches.push(Batch { at: None, head: None, lines: vec![line], fewer: false }),
+            (None, None) => {
+                batches.push(Batch { at: None, head: None, lines: vec![line], fewer: false })
+            }
         }
     }
     batches
@@ -43,7 +50,8 @@ fn batches(text: &[u8]) -> Vec<Batch<'_>> {
 fn written(batches: &[Batch<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for batch in batches.iter().filter(|batch| !batch.lines.is_empty()) {
-        let recounted = batch.head.filter(|_| batch.fewer).and_then(|head| recounted(head, batch.lines.len()));
+        let recounted =
+            batch.head.filter(|_| batch.fewer).and_then(|head| recounted(head, batch.lines.len()));
         if let Some(head) = recounted.as_deref().or(batch.head) {
             out.extend_from_slice(head);
             out.push(b'\n');
@@ -55,7 +63,10 @@ fn written(batches: &[Batch<'_>]) -> Vec<u8> {
 
 fn recounted(head: &[u8], count: usize) -> Option<Vec<u8>> {
     let Value::Object(fields) = serde_json::from_slice(head).ok()? else { return None };
-    let others = fields.iter().filter(|(name, _)| *name != "lines").map(|(name, value)| format!("{}:{value},", Value::from(name.as_str())));
+    let others = fields
+        .iter()
+        .filter(|(name, _)| *name != "lines")
+        .map(|(name, value)| format!("{}:{value},", Value::from(name.as_str())));
     Some(format!(r#"{{{}"lines":{count}}}"#, others.collect::<String>()).into_bytes())
 }
 
@@ -71,12 +82,17 @@ fn event_of(line: &[u8]) -> Option<(EventId, bool)> {
     }
 }
 
-/// The batches of both: those that both began with, in the wording in which a side has forgotten something, then the new ones in
-/// the order of time. A line that both have moved out is in the earlier batch alone.
+/// The batches of both: those that both began with, in the wording in which a side has forgotten
+/// something, then the new ones in the order of time. A line that both have moved out is in the
+/// earlier batch alone.
 pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
     let (base, ours, theirs) = (batches(sides.base), batches(sides.ours), batches(sides.theirs));
     let begins = |side: &[Batch<'_>]| {
-        side.len() >= base.len() && side.iter().zip(&base).all(|(one, then)| one.head == then.head && one.lines.len() == then.lines.len())
+        side.len() >= base.len()
+            && side
+                .iter()
+                .zip(&base)
+                .all(|(one, then)| one.head == then.head && one.lines.len() == then.lines.len())
     };
     if !begins(&ours) || !begins(&theirs) {
         return Err(Clash::Rewritten);
@@ -95,7 +111,8 @@ pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
     let is_forgotten = |id: EventId| {
         [&first, &second].iter().any(|named| {
             let line = named.lines.get(&super::events::Name::Event(id));
-            line.and_then(|(_, event)| event.as_ref()).is_some_and(|event| event.content == FORGOTTEN)
+            line.and_then(|(_, event)| event.as_ref())
+                .is_some_and(|event| event.content == FORGOTTEN)
         })
     };
     Ok(written(&unique(vec![all], is_forgotten).concat()))
@@ -117,7 +134,10 @@ fn settle<'a>(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<&'a [u
 }
 
 /// Leaves every line in one batch: the earliest, but in the wording of the forgotten one if one is.
-fn unique<'a>(files: Vec<Vec<Batch<'a>>>, is_forgotten: impl Fn(EventId) -> bool) -> Vec<Vec<Batch<'a>>> {
+fn unique<'a>(
+    files: Vec<Vec<Batch<'a>>>,
+    is_forgotten: impl Fn(EventId) -> bool,
+) -> Vec<Vec<Batch<'a>>> {
     let mut places: HashMap<EventId, Vec<Place>> = HashMap::new();
     for (file, batches) in files.iter().enumerate() {
         for (at, batch) in batches.iter().enumerate() {
@@ -135,7 +155,10 @@ fn unique<'a>(files: Vec<Vec<Batch<'a>>>, is_forgotten: impl Fn(EventId) -> bool
         let line = |(_, file, at, place): Place| files[file][at].lines[place];
         let (first, rest) = (places[0], &places[1..]);
         for &other in rest {
-            let erased = [first, other].into_iter().map(line).find(|line| event_of(line).is_some_and(|(_, erased)| erased));
+            let erased = [first, other]
+                .into_iter()
+                .map(line)
+                .find(|line| event_of(line).is_some_and(|(_, erased)| erased));
             if line(first) != line(other) && !is_forgotten(id) && erased.is_none() {
                 continue;
             }
@@ -166,6 +189,9 @@ pub fn once(archives: &[(DocPath, Vec<u8>)]) -> BTreeMap<DocPath, Vec<u8>> {
     let read: Vec<Vec<Batch<'_>>> = archives.iter().map(|(_, text)| batches(text)).collect();
     let before = read.clone();
     let after = unique(read, |_| false);
-    let changed = archives.iter().zip(before.iter().zip(&after)).filter(|(_, (before, after))| before != after);
+    let changed = archives
+        .iter()
+        .zip(before.iter().zip(&after))
+        .filter(|(_, (before, after))| before != after);
     changed.map(|((path, _), (_, after))| (path.clone(), written(after))).collect()
 }

@@ -38,16 +38,19 @@ impl<'a> Named<'a> {
     fn name(&self, bytes: &'a [u8]) -> (Name<'a>, Option<Event>) {
         let mut parsed = line::parse(bytes);
         match parsed.events.pop() {
-            Some(event) if parsed.events.is_empty() && parsed.is_sound() => match self.lines.get(&Name::Event(event.id)) {
-                Some((first, _)) if *first != bytes => (Name::Bytes(bytes), None),
-                _ => (Name::Event(event.id), Some(event)),
-            },
+            Some(event) if parsed.events.is_empty() && parsed.is_sound() => {
+                match self.lines.get(&Name::Event(event.id)) {
+                    Some((first, _)) if *first != bytes => (Name::Bytes(bytes), None),
+                    _ => (Name::Event(event.id), Some(event)),
+                }
+            }
             _ => (Name::Bytes(bytes), None),
         }
     }
 }
 
-/// Whether two events are the same but for when they were written down: what both machines made of the same.
+/// Whether two events are the same but for when they were written down: what both machines made of
+/// the same.
 pub(super) fn are_alike(one: &Event, other: &Event) -> bool {
     one.id == other.id && Draft { ts: other.ts, ..one.draft.clone() } == other.draft
 }
@@ -75,14 +78,28 @@ fn settle<'a>(
     if bytes(ours) == base {
         return Ok(bytes(theirs));
     }
-    let event = |side: Option<&'_ (&'a [u8], Option<Event>)>| side.and_then(|(_, event)| event.clone());
+    let event =
+        |side: Option<&'_ (&'a [u8], Option<Event>)>| side.and_then(|(_, event)| event.clone());
     let is_erased = |event: &Event| event.content == FORGOTTEN;
     let (one, other) = match (event(ours), event(theirs)) {
         (Some(one), Some(other)) => (one, other),
-        // One side has moved it to an archive, the other has forgotten it: there it is forgotten too.
+        // One side has moved it to an archive, the other has forgotten it: there it is forgotten
+        // too.
         (Some(left), None) | (None, Some(left)) if is_erased(&left) => return Ok(None),
-        (Some(left), None) => return Err(Clash::Changed { id: left.id, ours: gist(&left), theirs: "(not there)".into() }),
-        (None, Some(left)) => return Err(Clash::Changed { id: left.id, ours: "(not there)".into(), theirs: gist(&left) }),
+        (Some(left), None) => {
+            return Err(Clash::Changed {
+                id: left.id,
+                ours: gist(&left),
+                theirs: "(not there)".into(),
+            });
+        }
+        (None, Some(left)) => {
+            return Err(Clash::Changed {
+                id: left.id,
+                ours: "(not there)".into(),
+                theirs: gist(&left),
+            });
+        }
         (None, None) => return Ok(None),
     };
     let smaller = bytes(ours).min(bytes(theirs));
@@ -91,15 +108,21 @@ fn settle<'a>(
         // An id that both gave anew may name two things even if one of them was forgotten since.
         (true, false) if base.is_some() => Ok(bytes(ours)),
         (false, true) if base.is_some() => Ok(bytes(theirs)),
-        _ if base.is_none() && are_alike(&one, &other) => Ok(if one.ts <= other.ts { bytes(ours) } else { bytes(theirs) }),
-        _ if base.is_none() => Err(Clash::SameId { id: one.id, ours: gist(&one), theirs: gist(&other) }),
+        _ if base.is_none() && are_alike(&one, &other) => {
+            Ok(if one.ts <= other.ts { bytes(ours) } else { bytes(theirs) })
+        }
+        _ if base.is_none() => {
+            Err(Clash::SameId { id: one.id, ours: gist(&one), theirs: gist(&other) })
+        }
         _ => Err(Clash::Changed { id: one.id, ours: gist(&one), theirs: gist(&other) }),
     }
 }
 
-/// The lines of both: those that both began with in their order, then the new ones by their ids, which grow with the file.
+/// The lines of both: those that both began with in their order, then the new ones by their ids,
+/// which grow with the file.
 pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
-    let (base, ours, theirs) = (Named::read(sides.base), Named::read(sides.ours), Named::read(sides.theirs));
+    let (base, ours, theirs) =
+        (Named::read(sides.base), Named::read(sides.ours), Named::read(sides.theirs));
     let mut settled: HashMap<&Name<'_>, &[u8]> = HashMap::new();
     for name in base.order.iter().chain(&ours.order).chain(&theirs.order) {
         let before = base.lines.get(name).map(|(bytes, _)| *bytes);
@@ -107,9 +130,14 @@ pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
             settled.insert(name, line);
         }
     }
-    let ours_new: Vec<&Name<'_>> = ours.order.iter().filter(|name| !base.lines.contains_key(name)).collect();
-    let theirs_new: Vec<&Name<'_>> = theirs.order.iter().filter(|name| !base.lines.contains_key(name)).collect();
+    let ours_new: Vec<&Name<'_>> =
+        ours.order.iter().filter(|name| !base.lines.contains_key(name)).collect();
+    let theirs_new: Vec<&Name<'_>> =
+        theirs.order.iter().filter(|name| !base.lines.contains_key(name)).collect();
     let mut seen = HashSet::new();
-    let order = base.order.iter().chain(lines::woven(&ours_new, &theirs_new, |one, other| one.cmp(other)));
-    Ok(lines::text(order.filter(|name| seen.insert(*name)).filter_map(|name| settled.get(name).copied())))
+    let order =
+        base.order.iter().chain(lines::woven(&ours_new, &theirs_new, |one, other| one.cmp(other)));
+    Ok(lines::text(
+        order.filter(|name| seen.insert(*name)).filter_map(|name| settled.get(name).copied()),
+    ))
 }

@@ -1,4 +1,5 @@
-//! Two machines count up from the same number, so they give the same ids. Ours, which nobody else has seen, get others.
+//! Two machines count up from the same number, so they give the same ids. Ours, which nobody else
+//! has seen, get others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,21 +17,35 @@ pub type Renumbering = BTreeMap<EventId, EventId>;
 
 fn events(texts: &[&[u8]]) -> HashMap<EventId, Event> {
     let mut events = HashMap::new();
-    for event in texts.iter().flat_map(|text| lines::of(text)).flat_map(|bytes| line::parse(bytes).events) {
+    for event in
+        texts.iter().flat_map(|text| lines::of(text)).flat_map(|bytes| line::parse(bytes).events)
+    {
         events.entry(event.id).or_insert(event);
     }
     events
 }
 
-/// The ids that ours must get so that none means two things. Each side is its ledger and its archives; `spent` are ids that must not
-/// be given again. On a day on which any id was given twice, all of ours that are new come after theirs, so that ids still grow with
-/// the file. `None` if a day has not so many numbers left.
-pub fn renumbering(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]], spent: &BTreeSet<EventId>) -> Option<Renumbering> {
+/// The ids that ours must get so that none means two things. Each side is its ledger and its
+/// archives; `spent` are ids that must not be given again. On a day on which any id was given
+/// twice, all of ours that are new come after theirs, so that ids still grow with the file. `None`
+/// if a day has not so many numbers left.
+pub fn renumbering(
+    base: &[&[u8]],
+    ours: &[&[u8]],
+    theirs: &[&[u8]],
+    spent: &BTreeSet<EventId>,
+) -> Option<Renumbering> {
     let (base, ours, theirs) = (events(base), events(ours), events(theirs));
-    let is_same = |event: &Event| theirs.get(&event.id).is_some_and(|other| other == event || are_alike(event, other));
-    let new: BTreeSet<EventId> =
-        ours.values().filter(|event| !base.contains_key(&event.id) && !is_same(event)).map(|event| event.id).collect();
-    let days: BTreeSet<Date> = new.iter().filter(|id| theirs.contains_key(id)).map(|id| id.day()).collect();
+    let is_same = |event: &Event| {
+        theirs.get(&event.id).is_some_and(|other| other == event || are_alike(event, other))
+    };
+    let new: BTreeSet<EventId> = ours
+        .values()
+        .filter(|event| !base.contains_key(&event.id) && !is_same(event))
+        .map(|event| event.id)
+        .collect();
+    let days: BTreeSet<Date> =
+        new.iter().filter(|id| theirs.contains_key(id)).map(|id| id.day()).collect();
     let mut highest: BTreeMap<Date, u32> = BTreeMap::new();
     let staying = ours.keys().filter(|id| !new.contains(id));
     for id in base.keys().chain(theirs.keys()).chain(spent).chain(staying) {
@@ -49,8 +64,9 @@ pub fn renumbering(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]], spent: &BTr
     Some(renumbering)
 }
 
-/// The same renumbering for a ledger that has grown since it was worked out: an event that was added under an id which is given to
-/// another gets the next one. `None` if a day has not so many numbers left.
+/// The same renumbering for a ledger that has grown since it was worked out: an event that was
+/// added under an id which is given to another gets the next one. `None` if a day has not so many
+/// numbers left.
 pub fn extend_renumbering(renumbering: &Renumbering, ours: &[&[u8]]) -> Option<Renumbering> {
     let ours = events(ours);
     let given: BTreeSet<EventId> = renumbering.values().copied().collect();
@@ -114,8 +130,10 @@ fn renamed(bytes: &[u8], renumbering: &Renumbering) -> Option<Vec<u8>> {
     let (mut out, mut from) = (Vec::new(), 0);
     for at in memchr::memmem::find_iter(bytes, b"EVT-") {
         let rest = &bytes[at..];
-        let digits = rest[4..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
-        let token = std::str::from_utf8(&rest[..4 + digits]).unwrap_or_default().trim_end_matches('-');
+        let digits =
+            rest[4..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
+        let token =
+            std::str::from_utf8(&rest[..4 + digits]).unwrap_or_default().trim_end_matches('-');
         let new = token.parse::<EventId>().ok().and_then(|id| renumbering.get(&id));
         if let Some(new) = new.filter(|_| !bytes[..at].ends_with(OF_CONVERSATION)) {
             out.extend_from_slice(&bytes[from..at]);

@@ -27,8 +27,13 @@ pub(super) fn text<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     out
 }
 
-/// Two sequences as one, each in its own order; of their next ones the smaller goes first, and what both have next goes once.
-pub(super) fn woven<T: Clone>(ours: &[T], theirs: &[T], order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+/// Two sequences as one, each in its own order; of their next ones the smaller goes first, and what
+/// both have next goes once.
+pub(super) fn woven<T: Clone>(
+    ours: &[T],
+    theirs: &[T],
+    order: impl Fn(&T, &T) -> Ordering,
+) -> Vec<T> {
     let (mut ours, mut theirs) = (ours.iter().peekable(), theirs.iter().peekable());
     let mut all = Vec::new();
     while let (Some(one), Some(other)) = (ours.peek(), theirs.peek()) {
@@ -54,19 +59,23 @@ fn counts(text: &[u8]) -> HashMap<&[u8], usize> {
 /// When a line of JSON was written, if it says so.
 fn time(line: &[u8]) -> Option<Timestamp> {
     let Value::Object(fields) = serde_json::from_slice(line).ok()? else { return None };
-    let moment = |name: &&str| Moment::read(fields.get(*name)?.as_str()?).map(|read| read.moment.at());
+    let moment =
+        |name: &&str| Moment::read(fields.get(*name)?.as_str()?).map(|read| read.moment.at());
     TIMES.iter().find_map(moment)
 }
 
-/// Every line by set theory: what both began with and neither took out, then what either added, in the order of time.
+/// Every line by set theory: what both began with and neither took out, then what either added, in
+/// the order of time.
 pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let (base, ours, theirs) = (counts(sides.base), counts(sides.ours), counts(sides.theirs));
-    let count = |counts: &HashMap<&[u8], usize>, line: &[u8]| counts.get(line).copied().unwrap_or(0);
+    let count =
+        |counts: &HashMap<&[u8], usize>, line: &[u8]| counts.get(line).copied().unwrap_or(0);
     let mut left: HashMap<&[u8], usize> = HashMap::new();
     for line in ours.keys().chain(theirs.keys()) {
         left.insert(line, wanted(count(&base, line), count(&ours, line), count(&theirs, line)));
     }
-    let mut take = |line: &[u8]| left.get_mut(line).filter(|left| **left > 0).map(|left| *left -= 1).is_some();
+    let mut take =
+        |line: &[u8]| left.get_mut(line).filter(|left| **left > 0).map(|left| *left -= 1).is_some();
     let mut kept: Vec<&[u8]> = of(sides.base).filter(|line| take(line)).collect();
     // A line without a time belongs to the one before it.
     let added = |text| {

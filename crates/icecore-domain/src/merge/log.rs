@@ -1,9 +1,10 @@
 //! Text that grows: logs, the integrity log, reports.
 //!
-//! The unit is an entry: a line with everything that belongs to it. Entries are compared within their section, so that equal
-//! lines below different headings stay two. An entry that one side took out stays out, one that either side added is there once,
-//! and one that both sides changed is there in both wordings: a log never waits for a person. Entries are in the order of their
-//! file; where the two files say nothing about the order, times decide.
+//! The unit is an entry: a line with everything that belongs to it. Entries are compared within
+//! their section, so that equal lines below different headings stay two. An entry that one side
+//! took out stays out, one that either side added is there once, and one that both sides changed is
+//! there in both wordings: a log never waits for a person. Entries are in the order of their file;
+//! where the two files say nothing about the order, times decide.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +58,9 @@ fn level(line: &[u8]) -> usize {
 /// Whether each line stands inside a block of code.
 fn in_code(lines: &[&[u8]]) -> Vec<bool> {
     let mut open = false;
-    let mark = |line: &[u8]| line.trim_ascii_start().starts_with(b"```") || line.trim_ascii_start().starts_with(b"~~~");
+    let mark = |line: &[u8]| {
+        line.trim_ascii_start().starts_with(b"```") || line.trim_ascii_start().starts_with(b"~~~")
+    };
     let inside = |line: &&[u8]| {
         let before = open;
         open ^= mark(line);
@@ -74,7 +77,8 @@ fn trailing_gap(lines: &[&[u8]]) -> usize {
 /// What stands before the first heading of this level, and the sections.
 fn sections<'a>(lines: &'a [&'a [u8]], of: usize) -> (&'a [&'a [u8]], Vec<Section<'a>>) {
     let code = in_code(lines);
-    let starts: Vec<usize> = (0..lines.len()).filter(|&at| !code[at] && level(lines[at]) == of).collect();
+    let starts: Vec<usize> =
+        (0..lines.len()).filter(|&at| !code[at] && level(lines[at]) == of).collect();
     let Some(&first) = starts.first() else { return (lines, Vec::new()) };
     let end = |at: usize| starts.get(at + 1).copied().unwrap_or(lines.len());
     let sections = starts.iter().enumerate().map(|(at, &start)| Section {
@@ -91,8 +95,11 @@ fn merge_level<'a>(sides: [&'a [&'a [u8]]; 3], of: usize, out: &mut Vec<&'a [u8]
     }
     let split = sides.map(|lines| sections(lines, of));
     merge_level([split[0].0, split[1].0, split[2].0], of + 1, out);
-    let keyed = [&split[0].1, &split[1].1, &split[2].1].map(|sections| numbered(sections.iter().map(|section| section.heading)));
-    let find = |side: usize, key: &Key<&'a [u8]>| keyed[side].iter().position(|known| known == key).map(|at| split[side].1[at]);
+    let keyed = [&split[0].1, &split[1].1, &split[2].1]
+        .map(|sections| numbered(sections.iter().map(|section| section.heading)));
+    let find = |side: usize, key: &Key<&'a [u8]>| {
+        keyed[side].iter().position(|known| known == key).map(|at| split[side].1[at])
+    };
     let timed = |side: usize| timed(keyed[side].iter().map(|key| (*key, time(key.0))).collect());
     for key in weave(&timed(1), &timed(2)) {
         let found = [0, 1, 2].map(|side| find(side, &key));
@@ -142,7 +149,10 @@ fn entries<'a>(lines: &'a [&'a [u8]]) -> Vec<Entry<'a>> {
         .enumerate()
         .map(|(at, &start)| {
             let whole = &lines[start..end(at)];
-            Entry { gap: trailing_gap(&lines[..start]), lines: &whole[..whole.len() - trailing_gap(whole)] }
+            Entry {
+                gap: trailing_gap(&lines[..start]),
+                lines: &whole[..whole.len() - trailing_gap(whole)],
+            }
         })
         .collect()
 }
@@ -158,7 +168,9 @@ fn merge_entries<'a>(sides: [&'a [&'a [u8]]; 3], out: &mut Vec<&'a [u8]>) {
         counts
     });
     let count = |side: usize, lines: &[&[u8]]| counts[side].get(lines).copied().unwrap_or(0);
-    let stays = |key: &Key<&'a [&'a [u8]]>| key.1 < wanted(count(0, key.0), count(1, key.0), count(2, key.0));
+    let stays = |key: &Key<&'a [&'a [u8]]>| {
+        key.1 < wanted(count(0, key.0), count(1, key.0), count(2, key.0))
+    };
     let timed = |side: usize| {
         let all: Vec<_> = keys[side].iter().map(|key| (*key, time(key.0[0]))).collect();
         let mut timed = timed(all);
@@ -166,9 +178,15 @@ fn merge_entries<'a>(sides: [&'a [&'a [u8]]; 3], out: &mut Vec<&'a [u8]>) {
         timed
     };
     // What stands before the first entry belongs to the section, whichever entry comes first.
-    let lead = split[1..].iter().filter_map(|entries| entries.first()).map(|entry| entry.gap).max().unwrap_or(0);
-    let gaps: [HashMap<_, usize>; 2] =
-        [1, 2].map(|side| keys[side].iter().copied().zip(split[side].iter().map(|entry| entry.gap)).skip(1).collect());
+    let lead = split[1..]
+        .iter()
+        .filter_map(|entries| entries.first())
+        .map(|entry| entry.gap)
+        .max()
+        .unwrap_or(0);
+    let gaps: [HashMap<_, usize>; 2] = [1, 2].map(|side| {
+        keys[side].iter().copied().zip(split[side].iter().map(|entry| entry.gap)).skip(1).collect()
+    });
     for (at, key) in weave(&timed(1), &timed(2)).into_iter().enumerate() {
         let own = gaps.iter().filter_map(|gaps| gaps.get(&key)).copied().max().unwrap_or(0);
         push_gap(if at == 0 { lead } else { own }, out);
@@ -203,20 +221,29 @@ fn timed<K>(keys: Vec<(K, Option<Time>)>) -> Vec<(K, Time)> {
         .collect()
 }
 
-/// The time that a line begins with, after its mark: `- 09:30 …`, `- 2026-02-13T09:30:00+01:00 …`, `## Run 2026-…`.
+/// The time that a line begins with, after its mark: `- 09:30 …`, `- 2026-02-13T09:30:00+01:00 …`,
+/// `## Run 2026-…`.
 fn time(line: &[u8]) -> Option<Time> {
     let text = std::str::from_utf8(line).ok()?;
     text.split_ascii_whitespace().skip(1).take(2).find_map(|word| {
-        let clock = word.split_once(':').filter(|(hours, minutes)| hours.len() == 2 && minutes.len() == 2);
-        match clock.and_then(|(hours, minutes)| Some((hours.parse::<Time>().ok()?, minutes.parse::<Time>().ok()?))) {
+        let clock =
+            word.split_once(':').filter(|(hours, minutes)| hours.len() == 2 && minutes.len() == 2);
+        match clock.and_then(|(hours, minutes)| {
+            Some((hours.parse::<Time>().ok()?, minutes.parse::<Time>().ok()?))
+        }) {
             Some((hours, minutes)) => Some(hours * 3_600 + minutes * 60),
-            None => word.contains('T').then(|| Moment::read(word)).flatten().map(|read| read.moment.at().as_second()),
+            None => word
+                .contains('T')
+                .then(|| Moment::read(word))
+                .flatten()
+                .map(|read| read.moment.at().as_second()),
         }
     })
 }
 
-/// Both in one order, each key once. A key that only one side has keeps its place among those that both have; of two that nothing
-/// else puts in order, the earlier goes first. Either way round, the same comes out.
+/// Both in one order, each key once. A key that only one side has keeps its place among those that
+/// both have; of two that nothing else puts in order, the earlier goes first. Either way round, the
+/// same comes out.
 fn weave<K: Copy + Ord + std::hash::Hash>(ours: &[(K, Time)], theirs: &[(K, Time)]) -> Vec<K> {
     let known = |side: &[(K, Time)]| side.iter().map(|(key, _)| *key).collect::<HashSet<K>>();
     let (in_ours, in_theirs) = (known(ours), known(theirs));
@@ -226,12 +253,14 @@ fn weave<K: Copy + Ord + std::hash::Hash>(ours: &[(K, Time)], theirs: &[(K, Time
         while ours.next_if(|(key, _)| done.contains(key)).is_some() {}
         while theirs.next_if(|(key, _)| done.contains(key)).is_some() {}
         let key = match (ours.peek(), theirs.peek()) {
-            (Some((one, one_time)), Some((other, other_time))) => match (in_theirs.contains(one), in_ours.contains(other)) {
-                (true, false) => *other,
-                (false, true) => *one,
-                _ if (one_time, one) <= (other_time, other) => *one,
-                _ => *other,
-            },
+            (Some((one, one_time)), Some((other, other_time))) => {
+                match (in_theirs.contains(one), in_ours.contains(other)) {
+                    (true, false) => *other,
+                    (false, true) => *one,
+                    _ if (one_time, one) <= (other_time, other) => *one,
+                    _ => *other,
+                }
+            }
             (Some((key, _)), None) | (None, Some((key, _))) => *key,
             (None, None) => return all,
         };

@@ -1,9 +1,10 @@
 //! Two machines on one vault: what a file becomes that both have changed.
 //!
-//! Everything is decided from three texts: what both began with, ours and theirs. Of files that only grow, a line that one side
-//! took out stays out, a line that one side has added is there once, and a line that one side has changed is there in that
-//! wording. What was forgotten goes over everything. What cannot be decided so is a [`Clash`] and is left to a person; no merge
-//! ever loses a line, brings one back or lets an id mean two things.
+//! Everything is decided from three texts: what both began with, ours and theirs. Of files that
+//! only grow, a line that one side took out stays out, a line that one side has added is there
+//! once, and a line that one side has changed is there in that wording. What was forgotten goes
+//! over everything. What cannot be decided so is a [`Clash`] and is left to a person; no merge ever
+//! loses a line, brings one back or lets an id mean two things.
 
 mod archive;
 mod events;
@@ -70,7 +71,9 @@ pub enum Clash {
         theirs: String,
     },
     /// One event was changed on both sides, or changed on one and taken out on the other.
-    #[error("{id} was changed by hand: here “{ours}”, there “{theirs}”. Make the line the same on both machines, commit, and merge again")]
+    #[error(
+        "{id} was changed by hand: here “{ours}”, there “{theirs}”. Make the line the same on both machines, commit, and merge again"
+    )]
     Changed {
         /// The event.
         id: EventId,
@@ -80,10 +83,14 @@ pub enum Clash {
         theirs: String,
     },
     /// The older part of an archive is not what it was.
-    #[error("what was archived long ago is another on the two machines. Make the file the same on both, commit, and merge again")]
+    #[error(
+        "what was archived long ago is another on the two machines. Make the file the same on both, commit, and merge again"
+    )]
     Rewritten,
     /// A person wrote on both sides.
-    #[error("somebody has edited it on both machines. Put into one what is missing from the other, commit, and merge again")]
+    #[error(
+        "somebody has edited it on both machines. Put into one what is missing from the other, commit, and merge again"
+    )]
     BothEdited,
 }
 
@@ -131,7 +138,8 @@ fn how(path: &str) -> How {
         Nature::AppendOnly => return How::Grown,
         _ => {}
     }
-    let is_period = || document.name().strip_suffix(".md").is_some_and(|name| name.parse::<Period>().is_ok());
+    let is_period =
+        || document.name().strip_suffix(".md").is_some_and(|name| name.parse::<Period>().is_ok());
     if path.starts_with("conversations/") && path.ends_with(".jsonl") {
         How::Lines
     } else if path.starts_with(layout::REPORTS) {
@@ -147,8 +155,8 @@ fn how(path: &str) -> How {
     }
 }
 
-/// What becomes of the file at `path`. `adopted`: what people wrote into our pages is in the ledger already, so that theirs may
-/// take their place.
+/// What becomes of the file at `path`. `adopted`: what people wrote into our pages is in the ledger
+/// already, so that theirs may take their place.
 pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clash> {
     if let Some(settled) = sides.settled() {
         return Ok(Merged::Whole(settled));
@@ -169,14 +177,15 @@ pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clas
     Ok(Merged::Whole(whole))
 }
 
-/// Whether a person or another program wrote a page: none of its lines names an event. What it says is in the ledger, and not how it
-/// says it.
+/// Whether a person or another program wrote a page: none of its lines names an event. What it says
+/// is in the ledger, and not how it says it.
 fn is_own_page(path: &str, text: &[u8]) -> bool {
     let is_page = path.parse().is_ok_and(|path| PageKey::of_path(&path).is_some());
     is_page && !text.trim_ascii().is_empty() && page::ids(&String::from_utf8_lossy(text)).is_empty()
 }
 
-/// How often a line is to be there: what one side did to it is done, and what both did is done once.
+/// How often a line is to be there: what one side did to it is done, and what both did is done
+/// once.
 fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
     if ours == base {
         theirs
@@ -191,7 +200,9 @@ fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
 
 /// The file of a summary: the one that somebody has edited, if only one is.
 fn view(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
-    let is_ours = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| read_file(text) == ReadView::Ours);
+    let is_ours = |bytes: &[u8]| {
+        std::str::from_utf8(bytes).is_ok_and(|text| read_file(text) == ReadView::Ours)
+    };
     match (is_ours(sides.ours), is_ours(sides.theirs)) {
         (true, _) => Ok(sides.theirs.to_vec()),
         (false, true) => Ok(sides.ours.to_vec()),

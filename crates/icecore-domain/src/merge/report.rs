@@ -18,15 +18,22 @@ fn fields(bytes: &[u8]) -> Map<String, Value> {
 
 /// Ids that are lost on either side are lost; the merged ledger has still to be verified.
 pub(super) fn integrity(sides: Sides<'_>) -> Vec<u8> {
-    let gaps: BTreeSet<_> = [sides.ours, sides.theirs].into_iter().flat_map(integrity::known_gaps).collect();
+    let gaps: BTreeSet<_> =
+        [sides.ours, sides.theirs].into_iter().flat_map(integrity::known_gaps).collect();
     pretty(&json!({ "known_gaps": gaps }))
 }
 
-/// Pages have taken up what both had; sessions and logs that were distilled on one machine need not be on the other.
+/// Pages have taken up what both had; sessions and logs that were distilled on one machine need not
+/// be on the other.
 pub(super) fn checkpoint(sides: Sides<'_>) -> Vec<u8> {
     let (ours, theirs) = (fields(sides.ours), fields(sides.theirs));
     let mut merged = Map::new();
-    let run = |side: &Map<String, Value>| side.get("last_run_ts").and_then(Value::as_str).and_then(Moment::read).map(|read| read.moment);
+    let run = |side: &Map<String, Value>| {
+        side.get("last_run_ts")
+            .and_then(Value::as_str)
+            .and_then(Moment::read)
+            .map(|read| read.moment)
+    };
     if let (Some(one), Some(other)) = (run(&ours), run(&theirs)) {
         merged.insert("last_run_ts".into(), one.min(other).to_string().into());
     }
@@ -34,11 +41,20 @@ pub(super) fn checkpoint(sides: Sides<'_>) -> Vec<u8> {
     let mut distilled = Map::new();
     for part in ["sessions", "logs"] {
         let of = |side: &Map<String, Value>| -> Map<String, Value> {
-            side.get("distilled").and_then(|distilled| distilled.get(part)).and_then(Value::as_object).cloned().unwrap_or_default()
+            side.get("distilled")
+                .and_then(|distilled| distilled.get(part))
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default()
         };
         let (ours, theirs) = (of(&ours), of(&theirs));
         let differs = |name: &String| matches!((ours.get(name), theirs.get(name)), (Some(one), Some(other)) if one != other);
-        let all: Map<String, Value> = ours.clone().into_iter().chain(theirs.clone()).filter(|(name, _)| !differs(name)).collect();
+        let all: Map<String, Value> = ours
+            .clone()
+            .into_iter()
+            .chain(theirs.clone())
+            .filter(|(name, _)| !differs(name))
+            .collect();
         distilled.insert(part.into(), all.into());
     }
     merged.insert("distilled".into(), distilled.into());

@@ -1,4 +1,5 @@
-//! Summaries: every accepted version of every period. What both machines have pressed keeps both, one version after the other.
+//! Summaries: every accepted version of every period. What both machines have pressed keeps both,
+//! one version after the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,13 +7,15 @@ use super::{Sides, lines};
 use crate::record::SessionKey;
 use crate::summary::{Period, Summary};
 
-/// By set theory; then two sessions that were given the same number get two, and two versions of the same number likewise. The one
-/// that was made first keeps it.
+/// By set theory; then two sessions that were given the same number get two, and two versions of
+/// the same number likewise. The one that was made first keeps it.
 pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let merged = lines::merge(sides);
-    let (mut sessions, mut given): (HashMap<Period, SessionKey>, HashMap<SessionKey, Period>) = (HashMap::new(), HashMap::new());
+    let (mut sessions, mut given): (HashMap<Period, SessionKey>, HashMap<SessionKey, Period>) =
+        (HashMap::new(), HashMap::new());
     let mut numbers: BTreeMap<jiff::civil::Date, BTreeSet<u32>> = BTreeMap::new();
-    let read: Vec<(&[u8], Option<Summary>)> = lines::of(&merged).map(|line| (line, Summary::read(line.trim_ascii()).ok())).collect();
+    let read: Vec<(&[u8], Option<Summary>)> =
+        lines::of(&merged).map(|line| (line, Summary::read(line.trim_ascii()).ok())).collect();
     for summary in read.iter().filter_map(|(_, summary)| summary.as_ref()) {
         if let Period::Session { day, number } = summary.period {
             numbers.entry(day).or_default().insert(number);
@@ -26,7 +29,8 @@ pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
             continue;
         };
         let before = (summary.period, summary.version);
-        if let (Period::Session { day, .. }, Some(key)) = (summary.period, summary.session.clone()) {
+        if let (Period::Session { day, .. }, Some(key)) = (summary.period, summary.session.clone())
+        {
             let owner = sessions.entry(summary.period).or_insert_with(|| key.clone()).clone();
             if let Some(period) = given.get(&key).filter(|_| owner != key) {
                 summary.period = *period;

@@ -19,7 +19,9 @@ fn joined(lines: &[&str]) -> Vec<u8> {
 fn merged(path: &str, base: &[&str], ours: &[&str], theirs: &[&str]) -> Result<Vec<String>, Clash> {
     let (base, ours, theirs) = (joined(base), joined(ours), joined(theirs));
     match merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false)? {
-        Merged::Whole(bytes) => Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()),
+        Merged::Whole(bytes) => {
+            Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect())
+        }
         Merged::ByLines => Ok(vec!["BY LINES".into()]),
     }
 }
@@ -48,7 +50,11 @@ fn the_ledger_has_what_either_added_and_neither_took_out() {
 
 #[test]
 fn what_was_forgotten_wins() {
-    let (one, two, three) = (&*event("001", "09:00", "one", ""), &*event("002", "09:01", "two", ""), &*event("003", "09:02", "three", ""));
+    let (one, two, three) = (
+        &*event("001", "09:00", "one", ""),
+        &*event("002", "09:01", "two", ""),
+        &*event("003", "09:02", "three", ""),
+    );
     let gone = &*event("001", "09:00", "[forgotten]", "");
     let ledger = layout::LEDGER;
     // It stays where it was, so that what refers to it stands behind it.
@@ -72,7 +78,10 @@ fn an_id_never_means_two_things() {
     check(layout::LEDGER, &[], &[here], &[later], &[here]);
     // One event, changed by two hands.
     let base = &*event("001", "09:00", "as it was", "");
-    assert!(matches!(merged(layout::LEDGER, &[base], &[here], &[there]), Err(Clash::Changed { .. })));
+    assert!(matches!(
+        merged(layout::LEDGER, &[base], &[here], &[there]),
+        Err(Clash::Changed { .. })
+    ));
     // Changed by hand and archived.
     assert!(matches!(merged(layout::LEDGER, &[base], &[here], &[]), Err(Clash::Changed { .. })));
 }
@@ -80,19 +89,38 @@ fn an_id_never_means_two_things() {
 #[test]
 fn archives_have_each_line_in_one_batch() {
     let path = "memory/ledger-archive-2026.jsonl";
-    let (one, two, three) = (&*event("001", "09:00", "one", ""), &*event("002", "09:01", "two", ""), &*event("003", "09:02", "three", ""));
-    let head = |time: &str, lines: usize| format!(r#"{{"archived":"2026-02-14T{time}:00+01:00","why":"compaction","lines":{lines}}}"#);
+    let (one, two, three) = (
+        &*event("001", "09:00", "one", ""),
+        &*event("002", "09:01", "two", ""),
+        &*event("003", "09:02", "three", ""),
+    );
+    let head = |time: &str, lines: usize| {
+        format!(r#"{{"archived":"2026-02-14T{time}:00+01:00","why":"compaction","lines":{lines}}}"#)
+    };
     let (early, late, one_less) = (&*head("03:00", 2), &*head("04:00", 2), &*head("04:00", 1));
     check(path, &[], &[early, one, two], &[late, two, three], &[early, one, two, one_less, three]);
     // The whole batch again is no batch.
     check(path, &[], &[early, one, two], &[late, one, two], &[early, one, two]);
     // Forgotten in one of them.
     let gone = &*event("002", "09:01", "[forgotten]", "");
-    check(path, &[early, one, two], &[early, one, gone], &[early, one, two, one_less, three], &[early, one, gone, one_less, three]);
-    check(path, &[], &[early, one, two], &[late, gone, three], &[early, one, gone, one_less, three]);
+    check(
+        path,
+        &[early, one, two],
+        &[early, one, gone],
+        &[early, one, two, one_less, three],
+        &[early, one, gone, one_less, three],
+    );
+    check(
+        path,
+        &[],
+        &[early, one, two],
+        &[late, gone, three],
+        &[early, one, gone, one_less, three],
+    );
     // Pruned on one machine, compacted on the other.
     let file = |name: &str, lines: &[&str]| (name.parse::<DocPath>().unwrap(), joined(lines));
-    let files = [file("memory/archive/2026-Q1.jsonl", &[early, one, two]), file(path, &[late, two, three])];
+    let files =
+        [file("memory/archive/2026-Q1.jsonl", &[early, one, two]), file(path, &[late, two, three])];
     let changed = once(&files);
     assert_eq!(changed, BTreeMap::from([file(path, &[one_less, three])]));
     assert!(once(&[files[0].clone()]).is_empty());
@@ -100,7 +128,9 @@ fn archives_have_each_line_in_one_batch() {
 
 #[test]
 fn summaries_keep_every_version_under_a_number_of_its_own() {
-    let moment = |time: &str| crate::calendar::Moment::read(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment;
+    let moment = |time: &str| {
+        crate::calendar::Moment::read(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment
+    };
     let day = |version: u32, time: &str, said: &str| {
         let summary = crate::summary::Summary {
             period: "2026-02-13".parse().unwrap(),
@@ -146,7 +176,13 @@ fn logs_grow_on_both_sides() {
         &[title, "", "- 09:00 a", "- 09:05 c"],
         &[title, "", "- 09:00 a", "- 09:05 c", "- 09:10 b", "  and more"],
     );
-    check(log, &[], &[title, "", "- 09:00 a"], &[title, "", "- 08:00 b"], &[title, "", "- 08:00 b", "- 09:00 a"]);
+    check(
+        log,
+        &[],
+        &[title, "", "- 09:00 a"],
+        &[title, "", "- 08:00 b"],
+        &[title, "", "- 08:00 b", "- 09:00 a"],
+    );
     // A third machine's line stands before what both began with.
     check(
         log,
@@ -165,8 +201,15 @@ fn logs_grow_on_both_sides() {
     );
     check(log, &["- 09:00 a"], &["- 09:00 one"], &["- 09:00 two"], &["- 09:00 one", "- 09:00 two"]);
     // Both have it from a third machine, in different places.
-    check(log, &["- 09:00 b"], &["- 08:00 a", "- 09:00 b"], &["- 09:00 b", "- 08:00 a"], &["- 08:00 a", "- 09:00 b"]);
-    // Equal lines that belong to different entries stay two, and so do those below different headings.
+    check(
+        log,
+        &["- 09:00 b"],
+        &["- 08:00 a", "- 09:00 b"],
+        &["- 09:00 b", "- 08:00 a"],
+        &["- 08:00 a", "- 09:00 b"],
+    );
+    // Equal lines that belong to different entries stay two, and so do those below different
+    // headings.
     check(
         log,
         &[title],
@@ -190,13 +233,25 @@ fn logs_grow_on_both_sides() {
         &[title, "", "- 09:00 a", "", extracts, "- [P1] x", "- [P1] one", "- [P2] two"],
     );
     // One side took a section out, and the other wrote into it.
-    check(log, &[title, extracts, "- old"], &[title], &[title, extracts, "- old", "- new"], &[title, extracts, "- new"]);
+    check(
+        log,
+        &[title, extracts, "- old"],
+        &[title],
+        &[title, extracts, "- old", "- new"],
+        &[title, extracts, "- new"],
+    );
     // The log of checks, whose moments may have been written in different zones.
     let checks = "# Integrity log";
     check(
         layout::INTEGRITY_LOG,
         &[checks, "", "- 2026-02-13T09:00:00+01:00 ok, 1 event"],
-        &[checks, "", "- 2026-02-13T09:00:00+01:00 ok, 1 event", "- 2026-02-13T09:30:00+01:00 FAILED, 1 event", "  - it is"],
+        &[
+            checks,
+            "",
+            "- 2026-02-13T09:00:00+01:00 ok, 1 event",
+            "- 2026-02-13T09:30:00+01:00 FAILED, 1 event",
+            "  - it is",
+        ],
         &[
             checks,
             "",
@@ -222,7 +277,17 @@ fn logs_grow_on_both_sides() {
         &["# Consolidation 2026-02-13"],
         &["# Consolidation 2026-02-13", "", late, "### Learnt", "- nothing"],
         &["# Consolidation 2026-02-13", "", early, "### Learnt", "- nothing"],
-        &["# Consolidation 2026-02-13", "", early, "### Learnt", "- nothing", "", late, "### Learnt", "- nothing"],
+        &[
+            "# Consolidation 2026-02-13",
+            "",
+            early,
+            "### Learnt",
+            "- nothing",
+            "",
+            late,
+            "### Learnt",
+            "- nothing",
+        ],
     );
 }
 
@@ -261,22 +326,44 @@ fn every_file_is_merged_by_its_kind() {
 fn our_ids_give_way_with_everything_that_names_them() {
     let base = joined(&[&event("001", "08:00", "known to both", "")]);
     let with = |lines: &[&str]| [base.clone(), joined(lines)].concat();
-    let ours = with(&[&event("002", "09:00", "ours", ""), &event("003", "09:10", "ours too", r#","supersedes":"EVT-20260213-002""#)]);
+    let ours = with(&[
+        &event("002", "09:00", "ours", ""),
+        &event("003", "09:10", "ours too", r#","supersedes":"EVT-20260213-002""#),
+    ]);
     let theirs = with(&[&event("002", "09:05", "theirs", "")]);
     let map = renumbering(&[&base], &[&ours], &[&theirs], &BTreeSet::new()).unwrap();
     let told: Vec<String> = map.iter().map(|(old, new)| format!("{old} {new}")).collect();
     assert_eq!(told, ["EVT-20260213-002 EVT-20260213-003", "EVT-20260213-003 EVT-20260213-004"]);
     let renamed = rename(layout::LEDGER, &ours, &map).unwrap();
-    let Merged::Whole(all) = merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false).unwrap() else {
+    let Merged::Whole(all) =
+        merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false)
+            .unwrap()
+    else {
         panic!()
     };
     let ledger = crate::ledger::Ledger::read(&all, None);
-    let said: Vec<(String, &str)> =
-        ledger.entries().iter().map(|entry| (entry.event.id.to_string()[13..].to_owned(), entry.event.content.as_str())).collect();
-    assert_eq!(said, [("001".into(), "known to both"), ("002".into(), "theirs"), ("003".into(), "ours"), ("004".into(), "ours too")]);
+    let said: Vec<(String, &str)> = ledger
+        .entries()
+        .iter()
+        .map(|entry| (entry.event.id.to_string()[13..].to_owned(), entry.event.content.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("001".into(), "known to both"),
+            ("002".into(), "theirs"),
+            ("003".into(), "ours"),
+            ("004".into(), "ours too")
+        ]
+    );
     assert_eq!(ledger.entries()[3].event.supersedes, [ledger.entries()[2].event.id]);
-    let text = |path: &str, text: &str| rename(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap());
-    assert_eq!(text("knowledge/entities/a.md", "- x (EVT-20260213-002)\n").unwrap(), "- x (EVT-20260213-003)\n");
+    let text = |path: &str, text: &str| {
+        rename(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    assert_eq!(
+        text("knowledge/entities/a.md", "- x (EVT-20260213-002)\n").unwrap(),
+        "- x (EVT-20260213-003)\n"
+    );
     assert_eq!(text("a.md", "EVT-20260213-0021 EVT-20260213-001"), None);
     // A conversation counts its own, and words stay as they were said.
     assert_eq!(text(layout::FORGOTTEN, r#""conversations/x/events.jsonl#EVT-20260213-002""#), None);
@@ -313,7 +400,8 @@ fn text_of(set: &BTreeSet<u8>, kind: bool) -> Vec<u8> {
     set.iter().flat_map(|&number| format!("{}\n", line_of(number, kind)).into_bytes()).collect()
 }
 
-/// A log with these entries; those from `below` on stand under a heading of their own. `backwards`: whoever wrote it did not go by time.
+/// A log with these entries; those from `below` on stand under a heading of their own. `backwards`:
+/// whoever wrote it did not go by time.
 fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
     let entry = |number: &u8| format!("- 09:{:02} said {number}\n  by somebody\n", number % 7);
     let (first, last): (Vec<&u8>, Vec<&u8>) = set.iter().partition(|number| **number < below);
@@ -330,11 +418,16 @@ fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
 }
 
 fn merged_log(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
-    let Merged::Whole(bytes) = merge("memory/2026-02-13.md", Sides { base, ours, theirs }, false).unwrap() else { panic!() };
+    let Merged::Whole(bytes) =
+        merge("memory/2026-02-13.md", Sides { base, ours, theirs }, false).unwrap()
+    else {
+        panic!()
+    };
     bytes
 }
 
-/// The lines that say something, in the order of the alphabet. A heading below which nothing is left may stay.
+/// The lines that say something, in the order of the alphabet. A heading below which nothing is
+/// left may stay.
 fn entries_in(bytes: &[u8]) -> Vec<String> {
     let lines = lines_in(bytes);
     assert!(lines.iter().filter(|line| line.starts_with("## ")).count() <= 1, "{lines:?}");
@@ -343,12 +436,15 @@ fn entries_in(bytes: &[u8]) -> Vec<String> {
 
 fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let path = if kind { layout::LEDGER } else { layout::RUNS };
-    let Merged::Whole(bytes) = merge(path, Sides { base, ours, theirs }, false).unwrap() else { panic!() };
+    let Merged::Whole(bytes) = merge(path, Sides { base, ours, theirs }, false).unwrap() else {
+        panic!()
+    };
     bytes
 }
 
 fn lines_in(bytes: &[u8]) -> Vec<String> {
-    let mut lines: Vec<String> = String::from_utf8(bytes.to_vec()).unwrap().lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> =
+        String::from_utf8(bytes.to_vec()).unwrap().lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
@@ -365,7 +461,8 @@ proptest! {
         let (b, o, t) = (text_of(&base, kind), text_of(&ours, kind), text_of(&theirs, kind));
         let one = three_way(kind, &b, &o, &t);
         prop_assert_eq!(lines_in(&one), lines_in(&text_of(&wanted, kind)));
-        // The other way round, the very bytes, unless one side has nothing new: then its file is taken as it is.
+        // The other way round, the very bytes, unless one side has nothing new: then its file is
+        // taken as it is.
         let other = three_way(kind, &b, &t, &o);
         prop_assert_eq!(lines_in(&other), lines_in(&one));
         if b != o && b != t {

@@ -1,7 +1,9 @@
-//! What is learnt from old files: statements of texts that somebody tended, and the events of an older ledger.
+//! What is learnt from old files: statements of texts that somebody tended, and the events of an
+//! older ledger.
 //!
-//! A text says a thing once, however many files repeat it. A ledger's line is known by its old id and what it says, so that
-//! closing a commitment in the very words it was opened with is not taken for a repetition.
+//! A text says a thing once, however many files repeat it. A ledger's line is known by its old id
+//! and what it says, so that closing a commitment in the very words it was opened with is not taken
+//! for a repetition.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +20,19 @@ impl Planner<'_> {
     pub(super) fn learn(&mut self, found: &Found, which: Which, account: &mut Account) {
         let text = String::from_utf8_lossy(&found.bytes);
         if matches!(text, std::borrow::Cow::Owned(_)) {
-            self.complain(format!("{}: not all of it is UTF-8; it is kept as it is, and read without the rest", shown(&found.path)));
+            self.complain(format!(
+                "{}: not all of it is UTF-8; it is kept as it is, and read without the rest",
+                shown(&found.path)
+            ));
         }
         let reading = read::statements(&text, which);
         if reading.beyond > 0 {
             let path = shown(&found.path);
-            self.complain(format!("{path}: {} statements beyond the first {} are kept as text only", reading.beyond, read::MAX_STATEMENTS));
+            self.complain(format!(
+                "{path}: {} statements beyond the first {} are kept as text only",
+                reading.beyond,
+                read::MAX_STATEMENTS
+            ));
         }
         let (mut new, mut known, mut lines) = (0, 0, 0);
         for said in reading.statements {
@@ -31,7 +40,10 @@ impl Planner<'_> {
             let draft = match fit(self.statement(found, said)) {
                 Ok(draft) => draft,
                 Err(unfit) => {
-                    self.complain(format!("{}:{line} is kept as text only: {unfit}", shown(&found.path)));
+                    self.complain(format!(
+                        "{}:{line} is kept as text only: {unfit}",
+                        shown(&found.path)
+                    ));
                     continue;
                 }
             };
@@ -65,7 +77,8 @@ impl Planner<'_> {
         let mut draft = Draft::new(self.now, said.kind, said.priority, said.text);
         draft.origin = Origin::File;
         let path = plain::one_line(&found.path);
-        draft.source = format!("{}:{}", &path[..path.floor_char_boundary(MAX_FIELD_BYTES - 24)], said.line);
+        draft.source =
+            format!("{}:{}", &path[..path.floor_char_boundary(MAX_FIELD_BYTES - 24)], said.line);
         draft.entity = said.entity;
         draft.tags = said.tags;
         draft.status = said.status;
@@ -80,7 +93,8 @@ impl Planner<'_> {
             }
             for line in ledger::lines(&found.bytes, 1) {
                 for event in read::old_events(line.bytes, self.now, self.zone).unwrap_or_default() {
-                    let key = fit(event.draft).map_or(String::new(), |draft| plain::sameness_key(&draft.content));
+                    let key = fit(event.draft)
+                        .map_or(String::new(), |draft| plain::sameness_key(&draft.content));
                     self.taken.extend((self.vault.taken)(&event.was, &key));
                 }
             }
@@ -90,7 +104,9 @@ impl Planner<'_> {
     pub(super) fn learn_ledger(&mut self, found: &Found, account: &mut Account) {
         let (mut new, mut known, mut foreign) = (0, 0, 0);
         let mut ids: BTreeMap<String, String> = BTreeMap::new();
-        for line in ledger::lines(&found.bytes, 1).filter(|line| !line.bytes.trim_ascii().is_empty()) {
+        for line in
+            ledger::lines(&found.bytes, 1).filter(|line| !line.bytes.trim_ascii().is_empty())
+        {
             let at = format!("{}:{}", shown(&found.path), line.number);
             let events = match read::old_events(line.bytes, self.now, self.zone) {
                 Ok(events) => events,
@@ -104,9 +120,13 @@ impl Planner<'_> {
                 for odd in std::mem::take(&mut event.odd) {
                     self.complain(format!("{at} {odd}"));
                 }
-                let first = ids.entry(event.was.clone()).or_insert_with(|| event.draft.content.clone());
+                let first =
+                    ids.entry(event.was.clone()).or_insert_with(|| event.draft.content.clone());
                 if *first != event.draft.content {
-                    self.complain(format!("{at} uses the id {} again for something else; both are taken", shown(&event.was)));
+                    self.complain(format!(
+                        "{at} uses the id {} again for something else; both are taken",
+                        shown(&event.was)
+                    ));
                 }
                 match self.learn_event(found, line.number, event) {
                     Ok(true) => new += 1,
@@ -134,14 +154,22 @@ impl Planner<'_> {
             return Ok(false);
         }
         // Said before by something that is not from these ledgers: then this is the repetition.
-        let known = (self.vault.taken)(&was, &key).or(said.filter(|id| states && !self.taken.contains(id)));
+        let known =
+            (self.vault.taken)(&was, &key).or(said.filter(|id| states && !self.taken.contains(id)));
         self.learnt.insert(key);
         if let Some(id) = known {
             self.plan.known.push((was, id));
             return Ok(false);
         }
         let draft = Box::new(draft.with_field(WAS, &was));
-        self.plan.steps.push(Step::Learn { from: found.path.clone(), line, draft, was: Some(was), replaces, related });
+        self.plan.steps.push(Step::Learn {
+            from: found.path.clone(),
+            line,
+            draft,
+            was: Some(was),
+            replaces,
+            related,
+        });
         Ok(true)
     }
 }

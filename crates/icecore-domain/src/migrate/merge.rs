@@ -1,4 +1,5 @@
-//! Two texts of one day becoming one: what the second has and the first has not is appended, under a heading of its own.
+//! Two texts of one day becoming one: what the second has and the first has not is appended, under
+//! a heading of its own.
 
 use std::collections::HashSet;
 
@@ -21,11 +22,18 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').map(key).filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// What has to be appended to `so_far`, the log of `day`, for it to have every line of `source`: the lines it has not, in their
-/// order, under `title` and the headings they stood under. `None` if it has them all.
-pub(super) fn missing(so_far: Option<&[u8]>, day: Date, title: &str, source: &[u8]) -> Option<(Vec<u8>, usize)> {
+/// What has to be appended to `so_far`, the log of `day`, for it to have every line of `source`:
+/// the lines it has not, in their order, under `title` and the headings they stood under. `None` if
+/// it has them all.
+pub(super) fn missing(
+    so_far: Option<&[u8]>,
+    day: Date,
+    title: &str,
+    source: &[u8],
+) -> Option<(Vec<u8>, usize)> {
     let have: HashSet<&[u8]> = so_far.map_or(HashSet::new(), |text| lines(text).collect());
-    let mut gathered = Gathered { have: &have, out: Vec::new(), headings: Vec::new(), titled: false, gap: false };
+    let mut gathered =
+        Gathered { have: &have, out: Vec::new(), headings: Vec::new(), titled: false, gap: false };
     let mut new = 0;
     for block in blocks(source) {
         new += block.lines.iter().filter(|line| gathered.is_new(line)).count();
@@ -37,13 +45,16 @@ pub(super) fn missing(so_far: Option<&[u8]>, day: Date, title: &str, source: &[u
     let mut bytes = Vec::new();
     let mut level = 2;
     match so_far {
-        None | Some([]) => bytes.extend_from_slice(format!("# {day} {}, {}\n", weekday(day), Week::of(day)).as_bytes()),
+        None | Some([]) => bytes
+            .extend_from_slice(format!("# {day} {}, {}\n", weekday(day), Week::of(day)).as_bytes()),
         Some(text) => {
             if !text.ends_with(b"\n") {
                 bytes.push(b'\n');
             }
             // What comes now must not slip into a section whose lines become events.
-            level = extract::extracts(&String::from_utf8_lossy(text)).open_section.map_or(level, |open| open.min(level));
+            level = extract::extracts(&String::from_utf8_lossy(text))
+                .open_section
+                .map_or(level, |open| open.min(level));
         }
     }
     bytes.extend_from_slice(format!("\n{} {title}\n\n", "#".repeat(level)).as_bytes());
@@ -51,7 +62,8 @@ pub(super) fn missing(so_far: Option<&[u8]>, day: Date, title: &str, source: &[u
     Some((bytes, new))
 }
 
-/// Lines that make sense only together: a fence with what it holds, an item with what goes on with it.
+/// Lines that make sense only together: a fence with what it holds, an item with what goes on with
+/// it.
 struct Block<'a> {
     level: Option<usize>,
     lines: Vec<&'a [u8]>,
@@ -84,7 +96,11 @@ fn blocks(text: &[u8]) -> Vec<Block<'_>> {
         let text = String::from_utf8_lossy(line);
         fence = [b"```".as_slice(), b"~~~"].into_iter().find(|mark| bare.starts_with(mark));
         goes_on = fence.is_none() && read::bullet(text.trim_start()).is_some();
-        found.push(Block { level: read::heading(&text).map(|(level, _)| level), lines: vec![line], apart });
+        found.push(Block {
+            level: read::heading(&text).map(|(level, _)| level),
+            lines: vec![line],
+            apart,
+        });
         apart = false;
     }
     found
@@ -110,7 +126,8 @@ impl<'a> Gathered<'a> {
         self.gap |= block.apart;
         if let (Some(level), Some(line)) = (block.level, block.lines.first()) {
             self.headings.retain(|(outer, _)| *outer < level);
-            // The title of the day is not said again; a section is, so that its lines stay what they were.
+            // The title of the day is not said again; a section is, so that its lines stay what
+            // they were.
             if new || !(first && level == 1) {
                 self.headings.push((level, line));
             }
@@ -151,8 +168,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(so_far: Option<&str>, source: &str, added: &str) {
-        let found = missing(so_far.map(str::as_bytes), date(2026, 2, 3), "from b.md", source.as_bytes());
-        assert_eq!(found.map_or(String::new(), |(bytes, _)| String::from_utf8(bytes).unwrap()), added, "{so_far:?} + {source:?}");
+        let found =
+            missing(so_far.map(str::as_bytes), date(2026, 2, 3), "from b.md", source.as_bytes());
+        assert_eq!(
+            found.map_or(String::new(), |(bytes, _)| String::from_utf8(bytes).unwrap()),
+            added,
+            "{so_far:?} + {source:?}"
+        );
     }
 
     // L18
@@ -176,7 +198,11 @@ mod tests {
             "# Day\n- [P1] a mere line\n\n## Priority Extracts\n- [P1] one\n- [P2] two\n",
             "\n## from b.md\n\n- [P1] a mere line\n\n## Priority Extracts\n\n- [P2] two\n",
         );
-        check(Some("# Priority Extracts\n- [P1] one\n"), "- [P0] no extract\n", "\n# from b.md\n\n- [P0] no extract\n");
+        check(
+            Some("# Priority Extracts\n- [P1] one\n"),
+            "- [P0] no extract\n",
+            "\n# from b.md\n\n- [P0] no extract\n",
+        );
     }
 
     proptest! {

@@ -1,12 +1,13 @@
 //! Taking an older memory folder into a vault (L18, K11).
 //!
-//! The caller reads the folder and the vault; here it is said what is to be done, step by step, and what becomes of every
-//! line. Nothing is destroyed: each old text comes to stand in the vault word for word, as the document it is or as a copy in
-//! the archive, and events are learnt from it besides. An old file goes to the archive only after what it holds is kept, and
-//! only where the folder is the vault itself; elsewhere the old folder is not touched.
+//! The caller reads the folder and the vault; here it is said what is to be done, step by step, and
+//! what becomes of every line. Nothing is destroyed: each old text comes to stand in the vault word
+//! for word, as the document it is or as a copy in the archive, and events are learnt from it
+//! besides. An old file goes to the archive only after what it holds is kept, and only where the
+//! folder is the vault itself; elsewhere the old folder is not touched.
 //!
-//! A plan is worked out from what is there now, so one that was carried out in part is finished by planning again, and one that
-//! was carried out whole leaves nothing to do.
+//! A plan is worked out from what is there now, so one that was carried out in part is finished by
+//! planning again, and one that was carried out whole leaves nothing to do.
 
 mod learn;
 mod merge;
@@ -50,9 +51,11 @@ pub struct Found {
 pub struct Vault<'a> {
     /// The document at a path.
     pub documents: &'a dyn Fn(&DocPath) -> Option<Vec<u8>>,
-    /// The earliest event, in any standing and also if archived, whose content has that [`plain::sameness_key`].
+    /// The earliest event, in any standing and also if archived, whose content has that
+    /// [`plain::sameness_key`].
     pub said: &'a dyn Fn(&str) -> Option<EventId>,
-    /// The event whose field [`WAS`] is that old id and whose content has that key: the line has been taken before.
+    /// The event whose field [`WAS`] is that old id and whose content has that key: the line has
+    /// been taken before.
     pub taken: &'a dyn Fn(&str, &str) -> Option<EventId>,
     /// The old folder is the vault itself.
     pub in_place: bool,
@@ -67,7 +70,8 @@ pub struct Plan {
     pub inventory: Vec<Account>,
     /// What a person should look at.
     pub complaints: Vec<String>,
-    /// Old ids whose events are in the vault already, for [`Step::Learn`]'s `replaces` and `related`.
+    /// Old ids whose events are in the vault already, for [`Step::Learn`]'s `replaces` and
+    /// `related`.
     pub known: Vec<(String, EventId)>,
 }
 
@@ -83,7 +87,8 @@ pub enum Step {
         /// What it holds.
         bytes: Vec<u8>,
     },
-    /// Lines that a document does not have yet are appended to it; it begins with them if there is none.
+    /// Lines that a document does not have yet are appended to it; it begins with them if there is
+    /// none.
     Merge {
         /// The old file.
         from: String,
@@ -167,10 +172,13 @@ impl Plan {
 
 /// The plan for people: the inventory before and after, what will be done, and what needs a look.
 pub fn report(plan: &Plan) -> String {
-    let mut out = String::from("# Migration\n\n## Inventory\n\n| file | lines | bytes | stands in | becomes |\n|---|---:|---:|---|---|\n");
+    let mut out = String::from(
+        "# Migration\n\n## Inventory\n\n| file | lines | bytes | stands in | becomes |\n|---|---:|---:|---|---|\n",
+    );
     let cell = |text: &str| plain::one_line(text).replace('\\', "\\\\").replace('|', "\\|");
     let list = |items: &[(String, usize)]| {
-        let items: Vec<String> = items.iter().map(|(what, count)| format!("{}: {count}", cell(what))).collect();
+        let items: Vec<String> =
+            items.iter().map(|(what, count)| format!("{}: {count}", cell(what))).collect();
         if items.is_empty() { "-".to_owned() } else { items.join(", ") }
     };
     let (mut lines, mut bytes, mut left, mut missing) = (0, 0, 0, 0);
@@ -179,7 +187,12 @@ pub fn report(plan: &Plan) -> String {
         lines += account.lines;
         bytes += account.bytes;
         missing += account.missing();
-        left += account.stands.iter().filter(|(place, _)| place == LEFT).map(|(_, lines)| lines).sum::<usize>();
+        left += account
+            .stands
+            .iter()
+            .filter(|(place, _)| place == LEFT)
+            .map(|(_, lines)| lines)
+            .sum::<usize>();
         for (what, count) in &account.becomes {
             match totals.iter_mut().find(|(known, _)| known == what) {
                 Some((_, total)) => *total += count,
@@ -188,7 +201,13 @@ pub fn report(plan: &Plan) -> String {
         }
         let (stands, becomes) = (list(&account.stands), list(&account.becomes));
         // Writing to a text cannot fail.
-        let _ = writeln!(out, "| {} | {} | {} | {stands} | {becomes} |", cell(&account.path), account.lines, account.bytes);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {stands} | {becomes} |",
+            cell(&account.path),
+            account.lines,
+            account.bytes
+        );
     }
     totals.sort();
     let kept = lines.saturating_sub(left + missing);
@@ -207,9 +226,13 @@ pub fn report(plan: &Plan) -> String {
     out.push_str(&counted("documents that grow", &|step| matches!(step, Step::Merge { .. })));
     out.push_str(&counted("events learnt", &|step| matches!(step, Step::Learn { .. })));
     out.push_str(&counted("states recorded", &|step| matches!(step, Step::Record { .. })));
-    out.push_str(&counted("old files moved to the archive", &|step| matches!(step, Step::Move { .. })));
+    out.push_str(&counted("old files moved to the archive", &|step| {
+        matches!(step, Step::Move { .. })
+    }));
     out.push_str(&counted("empty folders removed", &|step| matches!(step, Step::RemoveFolder(_))));
-    out.push_str(&counted("files with nothing to do", &|step| matches!(step, Step::Nothing { .. })));
+    out.push_str(&counted("files with nothing to do", &|step| {
+        matches!(step, Step::Nothing { .. })
+    }));
     if !plan.complaints.is_empty() {
         out.push_str("\n## To look at\n\n");
         for complaint in &plan.complaints {

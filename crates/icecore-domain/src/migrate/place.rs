@@ -1,6 +1,7 @@
 //! What an old file is, told from its path, and under which name it may rest in a vault.
 //!
-//! Old names are strangers' words: whatever they are, the names made here are paths inside a vault, on every file system.
+//! Old names are strangers' words: whatever they are, the names made here are paths inside a vault,
+//! on every file system.
 
 use jiff::civil::Date;
 
@@ -22,8 +23,8 @@ const MAX_NAME_BYTES: usize = 200;
 /// The longest path that is made, in bytes, likewise.
 const MAX_PATH_BYTES: usize = 900;
 
-/// What an old file is. The order is that in which they are taken: what says most about a statement comes first, so that
-/// what merely repeats it is known to be a repetition.
+/// What an old file is. The order is that in which they are taken: what says most about a statement
+/// comes first, so that what merely repeats it is known to be a repetition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
     /// `SOUL.md` or `USER.md`.
@@ -75,7 +76,8 @@ pub(super) fn is_hidden(path: &str) -> bool {
 
 /// Whether the path stays within its folder, so that the file may be moved.
 pub(super) fn is_inside(path: &str) -> bool {
-    !path.contains(['\\', '\0']) && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+    !path.contains(['\\', '\0'])
+        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
 /// What the file at that path is.
@@ -99,29 +101,39 @@ pub(super) fn shape(path: &str) -> Shape {
         return Shape::Inbox(inner.to_owned());
     }
     let top = folder.split('/').next().unwrap_or_default();
-    let for_logs = folder.is_empty() || ["daily", "logs"].contains(&top) || folder == "summaries/daily";
+    let for_logs =
+        folder.is_empty() || ["daily", "logs"].contains(&top) || folder == "summaries/daily";
     if let Some((day, plain)) = log_day(stem).filter(|_| for_logs) {
         return Shape::Log(day, !(plain && folder.is_empty()));
     }
     match folder {
-        "summaries" if stem.len() == 4 && stem.bytes().all(|byte| byte.is_ascii_digit()) => Shape::Year,
+        "summaries" if stem.len() == 4 && stem.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Shape::Year
+        }
         "memories" if is_stamped(stem) => Shape::Memory,
         "memories" => Shape::Topic,
         _ => Shape::Other,
     }
 }
 
-/// The day of a log's name, and whether the day is all of it: `2026-02-13`, or `2026-02-13-standup`.
+/// The day of a log's name, and whether the day is all of it: `2026-02-13`, or
+/// `2026-02-13-standup`.
 fn log_day(stem: &str) -> Option<(Date, bool)> {
     let (day, rest) = stem.split_at_checked(10)?;
-    let shaped = day.bytes().enumerate().all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
+    let shaped = day
+        .bytes()
+        .enumerate()
+        .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
     let day: Date = shaped.then(|| day.parse().ok()).flatten()?;
     (rest.is_empty() || rest.starts_with(['-', '_', ' '])).then_some((day, rest.is_empty()))
 }
 
 /// Whether the name of a memory says when it was made: `20260213-0915-slug`.
 fn is_stamped(stem: &str) -> bool {
-    let stamp = stem.bytes().take(14).enumerate().all(|(at, byte)| if at == 8 || at == 13 { byte == b'-' } else { byte.is_ascii_digit() });
+    let stamp =
+        stem.bytes().take(14).enumerate().all(|(at, byte)| {
+            if at == 8 || at == 13 { byte == b'-' } else { byte.is_ascii_digit() }
+        });
     stamp && stem.len() > 14
 }
 
@@ -148,17 +160,26 @@ impl Shape {
 /// Where the old file rests in the archive.
 pub(super) fn archived(path: &str) -> Option<DocPath> {
     let place = safe_path(ARCHIVE, path)?;
-    // An archived `.jsonl` is read as events that left the ledger, and a sync program's leftover as something to clear up;
-    // this is neither.
-    if place.as_str().ends_with(".jsonl") || place.is_sync_leftover() { format!("{place}.kept").parse().ok() } else { Some(place) }
+    // An archived `.jsonl` is read as events that left the ledger, and a sync program's leftover as
+    // something to clear up; this is neither.
+    if place.as_str().ends_with(".jsonl") || place.is_sync_leftover() {
+        format!("{place}.kept").parse().ok()
+    } else {
+        Some(place)
+    }
 }
 
 /// The same place for other content under the same name.
 pub(super) fn beside(place: &DocPath, bytes: &[u8]) -> Option<DocPath> {
     let (folder, name) = place.as_str().rsplit_once('/').unwrap_or(("", place.as_str()));
-    let (stem, end) = name.find('.').filter(|at| *at > 0).map_or((name, ""), |at| name.split_at(at));
+    let (stem, end) =
+        name.find('.').filter(|at| *at > 0).map_or((name, ""), |at| name.split_at(at));
     let told_apart = format!("{stem}-{}{end}", Hash::of(bytes).short());
-    if folder.is_empty() { told_apart.parse().ok() } else { format!("{folder}/{told_apart}").parse().ok() }
+    if folder.is_empty() {
+        told_apart.parse().ok()
+    } else {
+        format!("{folder}/{told_apart}").parse().ok()
+    }
 }
 
 /// `path` below `folder`, every part of it a name that every file system takes.
@@ -177,24 +198,37 @@ pub(super) fn safe_name(part: &str) -> String {
     let cleaned = plain::clean(part).text;
     let odd = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
     let plain: String = cleaned.chars().map(|c| if odd(c) { '_' } else { c }).collect();
-    let mut name = plain.trim_start_matches('.').trim_end_matches(['.', ' ']).trim_start().to_owned();
+    let mut name =
+        plain.trim_start_matches('.').trim_end_matches(['.', ' ']).trim_start().to_owned();
     if name.len() > MAX_NAME_BYTES {
-        let end = name.rfind('.').filter(|at| name.len() - at <= 16).map_or(String::new(), |at| name[at..].to_owned());
+        let end = name
+            .rfind('.')
+            .filter(|at| name.len() - at <= 16)
+            .map_or(String::new(), |at| name[at..].to_owned());
         name.truncate(name.floor_char_boundary(MAX_NAME_BYTES - 32));
-        name = format!("{}-{}{end}", name.trim_end_matches(['.', ' ']), Hash::of(part.as_bytes()).short());
+        name = format!(
+            "{}-{}{end}",
+            name.trim_end_matches(['.', ' ']),
+            Hash::of(part.as_bytes()).short()
+        );
     }
     if name.parse::<DocPath>().is_ok() {
         return name;
     }
     let marked = format!("_{name}");
-    if marked.parse::<DocPath>().is_ok() { marked } else { format!("_{}", Hash::of(part.as_bytes()).short()) }
+    if marked.parse::<DocPath>().is_ok() {
+        marked
+    } else {
+        format!("_{}", Hash::of(part.as_bytes()).short())
+    }
 }
 
 /// A folder of summaries that an older system made and a vault has no use for.
 pub(super) fn is_summary_folder(path: &str) -> bool {
     const TIERS: [&str; 5] = ["daily", "weekly", "monthly", "quarterly", "yearly"];
     let parts: Vec<&str> = path.split('/').collect();
-    is_inside(path) && parts.windows(2).any(|pair| pair[0] == "summaries" && TIERS.contains(&pair[1]))
+    is_inside(path)
+        && parts.windows(2).any(|pair| pair[0] == "summaries" && TIERS.contains(&pair[1]))
 }
 
 #[cfg(test)]
@@ -262,7 +296,10 @@ mod tests {
         let long = format!("{}.md", "ü".repeat(150));
         let place = archived(&long).unwrap();
         assert!(place.name().len() <= MAX_NAME_BYTES && place.as_str().ends_with(".md"), "{place}");
-        assert_ne!(archived(&format!("{}a", "x".repeat(400))), archived(&format!("{}b", "x".repeat(400))));
+        assert_ne!(
+            archived(&format!("{}a", "x".repeat(400))),
+            archived(&format!("{}b", "x".repeat(400)))
+        );
         let deep = archived(&"deep/".repeat(400)).unwrap();
         assert!(deep.as_str().len() < 100, "{deep}");
     }

@@ -1,4 +1,5 @@
-//! Working out the steps: file by file, in an order in which each can be stopped after any step and planned again.
+//! Working out the steps: file by file, in an order in which each can be stopped after any step and
+//! planned again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,15 +18,23 @@ use crate::plain;
 use crate::record::{self, Captured};
 use crate::summary::Summary;
 
-/// What is to be done to take the files of an old folder into the vault. `empty` are its empty folders.
-pub fn plan(found: &[Found], empty: &[String], vault: &Vault<'_>, now: Moment, zone: &Zone) -> Plan {
+/// What is to be done to take the files of an old folder into the vault. `empty` are its empty
+/// folders.
+pub fn plan(
+    found: &[Found],
+    empty: &[String],
+    vault: &Vault<'_>,
+    now: Moment,
+    zone: &Zone,
+) -> Plan {
     let mut files = shaped(found);
     files.sort_by(|(one, a), (other, b)| {
         let depth = |path: &str| path.matches('/').count();
         (one, depth(&a.path), &a.path).cmp(&(other, depth(&b.path), &b.path))
     });
     let mut planner = Planner::new(vault, now, zone);
-    planner.know(files.iter().filter(|(shape, _)| *shape == Shape::Ledger).map(|(_, found)| *found));
+    planner
+        .know(files.iter().filter(|(shape, _)| *shape == Shape::Ledger).map(|(_, found)| *found));
     for (shape, found) in &files {
         planner.take(found, shape);
     }
@@ -43,12 +52,17 @@ fn shaped(found: &[Found]) -> Vec<(Shape, &Found)> {
         let Some(listed) = read::topics(&text) else { continue };
         indices.insert(&index.path);
         topics.extend(listed.iter().map(|name| format!("{folder}{name}")));
-        let beside =
-            found.iter().filter(|found| found.path.strip_prefix(folder).is_some_and(|name| !name.contains('/') && name.ends_with(".md")));
+        let beside = found.iter().filter(|found| {
+            found
+                .path
+                .strip_prefix(folder)
+                .is_some_and(|name| !name.contains('/') && name.ends_with(".md"))
+        });
         for other in beside.filter(|other| place::shape(&other.path) == Shape::Other) {
             let text = String::from_utf8_lossy(&other.bytes);
-            let is_topic =
-                read::front_matter(&text).is_some_and(|matter| ["name", "type"].iter().any(|name| read::field(&matter, name).is_some()));
+            let is_topic = read::front_matter(&text).is_some_and(|matter| {
+                ["name", "type"].iter().any(|name| read::field(&matter, name).is_some())
+            });
             if is_topic {
                 topics.insert(other.path.clone());
             }
@@ -124,7 +138,11 @@ impl<'a> Planner<'a> {
 
     fn finish(mut self) -> Plan {
         for (name, count) in std::mem::take(&mut self.hidden) {
-            self.complain(format!("{}: {count} hidden file{} {LEFT}", shown(&name), if count == 1 { "" } else { "s" }));
+            self.complain(format!(
+                "{}: {count} hidden file{} {LEFT}",
+                shown(&name),
+                if count == 1 { "" } else { "s" }
+            ));
         }
         if self.complaints_beyond > 0 {
             self.plan.complaints.push(format!("{} more like these", self.complaints_beyond));
@@ -144,12 +162,19 @@ impl<'a> Planner<'a> {
         };
         let (place, why) = if place::is_hidden(&found.path) {
             if !self.vault.in_place {
-                let part = place::core(&found.path).split('/').find(|part| part.starts_with('.')).unwrap_or_default();
+                let part = place::core(&found.path)
+                    .split('/')
+                    .find(|part| part.starts_with('.'))
+                    .unwrap_or_default();
                 *self.hidden.entry(part.to_owned()).or_default() += 1;
             }
             (None, "it is hidden, and no part of a memory")
         } else if found.bytes.len() > MAX_BINARY_BYTES && is_binary(&found.bytes) {
-            self.complain(format!("{}: no text, and {} bytes; {LEFT}", shown(&found.path), found.bytes.len()));
+            self.complain(format!(
+                "{}: no text, and {} bytes; {LEFT}",
+                shown(&found.path),
+                found.bytes.len()
+            ));
             (None, "it is no text, and large")
         } else if self.is_at_home(found, shape) {
             self.stay(found, shape, &mut account);
@@ -159,7 +184,10 @@ impl<'a> Planner<'a> {
         } else {
             let place = self.bring(found, shape, &mut account);
             if place.is_none() {
-                self.complain(format!("{}: there is no place for it in the vault; {LEFT}", shown(&found.path)));
+                self.complain(format!(
+                    "{}: there is no place for it in the vault; {LEFT}",
+                    shown(&found.path)
+                ));
             }
             (place.map(|place| place.to_string()), "all of it is in the vault")
         };
@@ -173,7 +201,10 @@ impl<'a> Planner<'a> {
 
     /// Whether the file is a document of the vault already, at its own place.
     pub(super) fn is_at_home(&self, found: &Found, shape: &Shape) -> bool {
-        let Some(here) = self.vault.in_place.then(|| found.path.parse::<DocPath>().ok()).flatten() else { return false };
+        let Some(here) = self.vault.in_place.then(|| found.path.parse::<DocPath>().ok()).flatten()
+        else {
+            return false;
+        };
         match shape {
             Shape::Other => here.is_kept(),
             Shape::Topic => here.as_str().starts_with(place::MEMORIES),
@@ -210,20 +241,23 @@ impl<'a> Planner<'a> {
     fn bring(&mut self, found: &Found, shape: &Shape, account: &mut Account) -> Option<DocPath> {
         let home = shape.home(&found.path);
         match shape {
-            Shape::Identity(name) => match self.keep(found, home) {
-                Some(home) => self.retire(found, home),
-                None => {
-                    let copy = self.put_away(found)?;
-                    self.complain(format!("{}: the vault's {name} says something else; this one is kept as {copy}", shown(&found.path)));
-                    Some(copy)
+            Shape::Identity(name) => {
+                match self.keep(found, home) {
+                    Some(home) => self.retire(found, home),
+                    None => {
+                        let copy = self.put_away(found)?;
+                        self.complain(format!("{}: the vault's {name} says something else; this one is kept as {copy}", shown(&found.path)));
+                        Some(copy)
+                    }
                 }
-            },
+            }
             Shape::Ledger => {
                 self.learn_ledger(found, account);
                 self.put_away(found)
             }
             Shape::Curated => {
-                // Learnt first: once it stands at home, a run begun anew would find it there and name that as the source.
+                // Learnt first: once it stands at home, a run begun anew would find it there and
+                // name that as the source.
                 self.learn(found, Which::All, account);
                 match self.keep(found, home) {
                     Some(home) => self.retire(found, home),
@@ -277,7 +311,11 @@ impl<'a> Planner<'a> {
 
     fn room(&self, place: &DocPath, bytes: &[u8]) -> Room {
         if let Some((claimed, hash)) = self.claimed.get(&self.as_seen(place)) {
-            return if claimed == place && *hash == Hash::of(bytes) { Room::Same } else { Room::Taken };
+            return if claimed == place && *hash == Hash::of(bytes) {
+                Room::Same
+            } else {
+                Room::Taken
+            };
         }
         match (self.vault.documents)(place) {
             None => Room::Free,
@@ -290,8 +328,8 @@ impl<'a> Planner<'a> {
         self.claimed.insert(self.as_seen(place), (place.clone(), Hash::of(bytes)));
     }
 
-    /// A path as the vault's file system sees it. Where two names that differ in case came from elsewhere it may take them for
-    /// one; where they stand in the vault itself it does not.
+    /// A path as the vault's file system sees it. Where two names that differ in case came from
+    /// elsewhere it may take them for one; where they stand in the vault itself it does not.
     fn as_seen(&self, place: &DocPath) -> String {
         if self.vault.in_place { place.to_string() } else { place.as_str().to_lowercase() }
     }
@@ -302,7 +340,11 @@ impl<'a> Planner<'a> {
         match self.room(&place, &found.bytes) {
             Room::Taken => return None,
             Room::Same => {}
-            Room::Free => self.plan.steps.push(Step::Keep { from: found.path.clone(), to: place.clone(), bytes: found.bytes.clone() }),
+            Room::Free => self.plan.steps.push(Step::Keep {
+                from: found.path.clone(),
+                to: place.clone(),
+                bytes: found.bytes.clone(),
+            }),
         }
         self.claim(&place, &found.bytes);
         Some(place)
@@ -326,7 +368,10 @@ impl<'a> Planner<'a> {
         }
         let first = place::archived(&found.path)?;
         let second = place::beside(&first, &found.bytes);
-        let to = [Some(first), second].into_iter().flatten().find(|place| self.room(place, &found.bytes) != Room::Taken)?;
+        let to = [Some(first), second]
+            .into_iter()
+            .flatten()
+            .find(|place| self.room(place, &found.bytes) != Room::Taken)?;
         self.claim(&to, &found.bytes);
         self.moved.insert(found.path.clone());
         self.plan.steps.push(Step::Move { from: found.path.clone(), to: to.clone() });
@@ -345,7 +390,11 @@ impl<'a> Planner<'a> {
 
     fn log(&mut self, found: &Found, day: Date) -> usize {
         if self.log_of(day).is_none() {
-            self.plan.steps.push(Step::Keep { from: found.path.clone(), to: DocPath::log(day), bytes: found.bytes.clone() });
+            self.plan.steps.push(Step::Keep {
+                from: found.path.clone(),
+                to: DocPath::log(day),
+                bytes: found.bytes.clone(),
+            });
             self.logs.insert(day, Some(found.bytes.clone()));
             return merge::lines(&found.bytes).count();
         }
@@ -361,7 +410,11 @@ impl<'a> Planner<'a> {
         let so_far = self.log_of(day).map(Vec::as_slice);
         let Some((bytes, new)) = merge::missing(so_far, day, title, source) else { return 0 };
         self.logs.entry(day).or_default().get_or_insert_default().extend_from_slice(&bytes);
-        self.plan.steps.push(Step::Merge { from: found.path.clone(), to: DocPath::log(day), bytes });
+        self.plan.steps.push(Step::Merge {
+            from: found.path.clone(),
+            to: DocPath::log(day),
+            bytes,
+        });
         new
     }
 
@@ -370,7 +423,8 @@ impl<'a> Planner<'a> {
         let text = String::from_utf8_lossy(&found.bytes);
         let mut days: BTreeMap<Date, Vec<&str>> = BTreeMap::new();
         for told in read::days(&text).1 {
-            let foreign = told.lines.into_iter().filter(|line| line.trim().is_empty() || !self.is_told(line));
+            let foreign =
+                told.lines.into_iter().filter(|line| line.trim().is_empty() || !self.is_told(line));
             days.entry(told.day).or_default().extend(foreign);
         }
         let mut new = 0;
@@ -392,9 +446,18 @@ impl<'a> Planner<'a> {
         }
         let documents = self.vault.documents;
         let told = self.told.get_or_insert_with(|| {
-            let bytes = layout::SUMMARIES.parse().ok().and_then(|place| documents(&place)).unwrap_or_default();
-            let summaries = ledger::lines(&bytes, 1).filter_map(|line| Summary::read(line.bytes).ok());
-            summaries.flat_map(|summary| summary.headline.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()).collect()
+            let bytes = layout::SUMMARIES
+                .parse()
+                .ok()
+                .and_then(|place| documents(&place))
+                .unwrap_or_default();
+            let summaries =
+                ledger::lines(&bytes, 1).filter_map(|line| Summary::read(line.bytes).ok());
+            summaries
+                .flat_map(|summary| {
+                    summary.headline.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+                })
+                .collect()
         });
         told.contains(line)
     }
@@ -416,28 +479,46 @@ impl<'a> Planner<'a> {
         new
     }
 
-    fn record_all(&mut self, found: &Found, new: Vec<(Moment, Option<String>, String)>, account: &mut Account) {
-        let count = new.into_iter().filter(|(at, title, text)| self.record(found, *at, title.clone(), text)).count();
+    fn record_all(
+        &mut self,
+        found: &Found,
+        new: Vec<(Moment, Option<String>, String)>,
+        account: &mut Account,
+    ) {
+        let count = new
+            .into_iter()
+            .filter(|(at, title, text)| self.record(found, *at, title.clone(), text))
+            .count();
         account.becomes.push(("state".into(), count));
     }
 
     /// Records a saved state, unless it is too long for a record or there already.
     fn record(&mut self, found: &Found, at: Moment, title: Option<String>, text: &str) -> bool {
         if text.len() > record::MAX_TEXT_BYTES {
-            self.complain(format!("{}: a state of {} bytes is kept as text only", shown(&found.path), text.len()));
+            self.complain(format!(
+                "{}: a state of {} bytes is kept as text only",
+                shown(&found.path),
+                text.len()
+            ));
             return false;
         }
         // The same twice within a minute is one state.
         if !self.states_of(at.day()).insert((at.clock(), text.to_owned())) {
             return false;
         }
-        self.plan.steps.push(Step::Record { from: found.path.clone(), at, title, text: text.to_owned() });
+        self.plan.steps.push(Step::Record {
+            from: found.path.clone(),
+            at,
+            title,
+            text: text.to_owned(),
+        });
         true
     }
 
     fn states_of(&mut self, day: Date) -> &mut HashSet<(String, String)> {
         self.states.entry(day).or_insert_with(|| {
-            let bytes = (self.vault.documents)(&DocPath::records(Captured::State, day)).unwrap_or_default();
+            let bytes =
+                (self.vault.documents)(&DocPath::records(Captured::State, day)).unwrap_or_default();
             let records = record::read_file(&bytes).0.into_iter();
             records
                 .filter(|record| record.kind == Captured::State)
@@ -448,9 +529,12 @@ impl<'a> Planner<'a> {
 
     /// Records the state that was saved last, and says how many that makes.
     fn state(&mut self, found: &Found) -> usize {
-        let text = String::from_utf8_lossy(&found.bytes).trim_start_matches('\u{feff}').trim().to_owned();
-        // Without a time of its own it would be another state at every run; the copy in the archive says that it was taken.
-        let taken = place::archived(&found.path).is_some_and(|place| self.room(&place, &found.bytes) == Room::Same);
+        let text =
+            String::from_utf8_lossy(&found.bytes).trim_start_matches('\u{feff}').trim().to_owned();
+        // Without a time of its own it would be another state at every run; the copy in the archive
+        // says that it was taken.
+        let taken = place::archived(&found.path)
+            .is_some_and(|place| self.room(&place, &found.bytes) == Room::Same);
         let at = found.modified.map_or(self.now, |modified| self.zone.moment(modified.at()));
         let known = self.states_of(at.day()).iter().any(|(_, known)| *known == text);
         if text.is_empty() || known || (taken && found.modified.is_none()) {
@@ -462,12 +546,18 @@ impl<'a> Planner<'a> {
     /// A single memory comes to stand among the others, under the time it was made.
     fn topic(&mut self, found: &Found) -> Option<DocPath> {
         let text = String::from_utf8_lossy(&found.bytes);
-        let said = read::front_matter(&text).and_then(|matter| Moment::read(read::field(&matter, "modified")?));
-        let said = said.map(|read| if read.offset_assumed { read::in_zone(read.moment, self.zone) } else { read.moment });
+        let said = read::front_matter(&text)
+            .and_then(|matter| Moment::read(read::field(&matter, "modified")?));
+        let said = said.map(|read| {
+            if read.offset_assumed { read::in_zone(read.moment, self.zone) } else { read.moment }
+        });
         let made = said.or(found.modified);
         let archived = place::archived(&found.path);
-        // Without a time of its own it would get another name at every run; a copy in the archive says that it was taken.
-        if let Some(copy) = archived.filter(|place| made.is_none() && self.room(place, &found.bytes) == Room::Same) {
+        // Without a time of its own it would get another name at every run; a copy in the archive
+        // says that it was taken.
+        if let Some(copy) =
+            archived.filter(|place| made.is_none() && self.room(place, &found.bytes) == Room::Same)
+        {
             return self.keep(found, Some(copy));
         }
         let at = self.zone.moment(made.unwrap_or(self.now).at());
@@ -477,8 +567,10 @@ impl<'a> Planner<'a> {
             "" => Hash::of(name.as_bytes()).short(),
             slug => slug.to_owned(),
         };
-        let stamp = format!("{}-{}", at.day().to_string().replace('-', ""), at.clock().replace(':', ""));
-        let place = self.keep_beside(found, format!("{}/{stamp}-{slug}.md", place::MEMORIES).parse().ok()?)?;
+        let stamp =
+            format!("{}-{}", at.day().to_string().replace('-', ""), at.clock().replace(':', ""));
+        let place = self
+            .keep_beside(found, format!("{}/{stamp}-{slug}.md", place::MEMORIES).parse().ok()?)?;
         if made.is_none() {
             self.copy(found);
         }
@@ -501,10 +593,15 @@ impl<'a> Planner<'a> {
         for found in found.iter().filter(|found| !self.moved.contains(&found.path)) {
             busy.extend(found.path.match_indices('/').map(|(at, _)| &found.path[..at]));
         }
-        let mut going: Vec<String> =
-            folders.into_iter().filter(|folder| place::is_summary_folder(folder) && !busy.contains(folder)).map(str::to_owned).collect();
+        let mut going: Vec<String> = folders
+            .into_iter()
+            .filter(|folder| place::is_summary_folder(folder) && !busy.contains(folder))
+            .map(str::to_owned)
+            .collect();
         // What is inside goes before what it is in.
-        going.sort_by(|one, other| (other.matches('/').count(), one).cmp(&(one.matches('/').count(), other)));
+        going.sort_by(|one, other| {
+            (other.matches('/').count(), one).cmp(&(one.matches('/').count(), other))
+        });
         self.plan.steps.extend(going.into_iter().map(Step::RemoveFolder));
     }
 }

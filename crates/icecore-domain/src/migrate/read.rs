@@ -1,6 +1,8 @@
-//! What old files say: statements in Markdown, lines of an older ledger, an index of topic files, summaries of days.
+//! What old files say: statements in Markdown, lines of an older ledger, an index of topic files,
+//! summaries of days.
 //!
-//! Reading never fails and decides nothing: what is no statement simply stays text, and every old text is kept whole elsewhere.
+//! Reading never fails and decides nothing: what is no statement simply stays text, and every old
+//! text is kept whole elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -86,7 +88,8 @@ pub(crate) fn statements(text: &str, which: Which) -> Reading {
             reader.flush();
             let indent = line.len() - bare.len();
             reader.labels.retain(|(outer, _)| *outer < indent);
-            reader.open = Some(Open { item: Some(indent), first: at + 1, lines: vec![item.to_owned()] });
+            reader.open =
+                Some(Open { item: Some(indent), first: at + 1, lines: vec![item.to_owned()] });
         } else if let Some(open) = &mut reader.open {
             open.lines.push(bare.to_owned());
         } else {
@@ -108,7 +111,8 @@ struct Open {
 #[derive(Default)]
 struct Reader {
     which: Which,
-    /// The headings the text is under, outermost first. The title of the whole says nothing about a line.
+    /// The headings the text is under, outermost first. The title of the whole says nothing about a
+    /// line.
     headings: Vec<(usize, String, bool)>,
     titled: bool,
     /// Items that only introduce those below them, by how far they are indented.
@@ -131,8 +135,9 @@ impl Reader {
         let marked = |text: &str| mark(text).is_some();
         if let Some(indent) = open.item {
             let text = open.lines.join(" ");
-            let decided =
-                ["decided", "decision:"].iter().any(|word| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)));
+            let decided = ["decided", "decision:"].iter().any(|word| {
+                text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+            });
             if self.which == Which::Marked && !marked(&text) && !decided {
                 return;
             }
@@ -142,23 +147,39 @@ impl Reader {
                 return;
             }
             self.state(&text, open.first, open.lines.len(), MAX_ITEM_BYTES, None);
-        } else if self.which == Which::Marked || open.lines.iter().all(|line| marked(line) || key_value(line).is_some()) {
+        } else if self.which == Which::Marked
+            || open.lines.iter().all(|line| marked(line) || key_value(line).is_some())
+        {
             for (at, line) in open.lines.iter().enumerate() {
                 if self.which == Which::All || marked(line) {
                     self.state(line, open.first + at, 1, MAX_ITEM_BYTES, None);
                 }
             }
         } else {
-            let lines: Vec<&str> = open.lines.iter().map(|line| line.trim_start_matches(['>', ' '])).collect();
+            let lines: Vec<&str> =
+                open.lines.iter().map(|line| line.trim_start_matches(['>', ' '])).collect();
             let text = lines.join(" ");
             if !is_aside(&text) {
-                self.state(&text, open.first, open.lines.len(), MAX_PARAGRAPH_BYTES, Some(Priority::P2));
+                self.state(
+                    &text,
+                    open.first,
+                    open.lines.len(),
+                    MAX_PARAGRAPH_BYTES,
+                    Some(Priority::P2),
+                );
             }
         }
     }
 
     /// Takes one statement, unless it is too long to be one.
-    fn state(&mut self, text: &str, line: usize, lines: usize, room: usize, priority: Option<Priority>) {
+    fn state(
+        &mut self,
+        text: &str,
+        line: usize,
+        lines: usize,
+        room: usize,
+        priority: Option<Priority>,
+    ) {
         if text.len() > room {
             return;
         }
@@ -173,15 +194,21 @@ impl Reader {
         };
         let marked = mark(text);
         let text = marked.as_ref().map_or(text, |(.., rest)| rest);
-        let (label, said) = bold_label(text).map_or((None, text.to_owned()), |(name, rest)| (Some(name), format!("{name}: {rest}")));
+        let (label, said) = bold_label(text).map_or((None, text.to_owned()), |(name, rest)| {
+            (Some(name), format!("{name}: {rest}"))
+        });
         let said = plain::clean(&said).text;
         if !said.contains(char::is_alphanumeric) {
             return;
         }
         let category = self.headings.iter().rev().find_map(|(_, title, _)| Category::of(title));
-        let named =
-            self.headings.last().filter(|(level, title, _)| *level >= 3 && names_a_thing(title)).map(|(_, title, _)| title.as_str());
-        // What the lines above said about this one goes with it: alone, "lives in Hamburg" is about nobody.
+        let named = self
+            .headings
+            .last()
+            .filter(|(level, title, _)| *level >= 3 && names_a_thing(title))
+            .map(|(_, title, _)| title.as_str());
+        // What the lines above said about this one goes with it: alone, "lives in Hamburg" is about
+        // nobody.
         let mut content = said;
         let above = named.into_iter().chain(self.labels.iter().map(|(_, label)| label.as_str()));
         for name in above.collect::<Vec<_>>().into_iter().rev() {
@@ -196,19 +223,30 @@ impl Reader {
             None => guess,
         });
         let strict = category == Some(Category::Rule) && {
-            let words = format!(" {} ", plain::sameness_key(&content).replace(|c: char| !c.is_alphanumeric(), " "));
+            let words = format!(
+                " {} ",
+                plain::sameness_key(&content).replace(|c: char| !c.is_alphanumeric(), " ")
+            );
             [" must ", " never ", " always "].iter().any(|word| words.contains(word))
         };
         let usual = priority.unwrap_or(if strict { Priority::P0 } else { Priority::P1 });
-        let mut tags: BTreeSet<String> =
-            self.headings.iter().filter(|(.., of_all)| !of_all).flat_map(|(_, title, _)| heading_words(title)).take(MAX_TAGS).collect();
+        let mut tags: BTreeSet<String> = self
+            .headings
+            .iter()
+            .filter(|(.., of_all)| !of_all)
+            .flat_map(|(_, title, _)| heading_words(title))
+            .take(MAX_TAGS)
+            .collect();
         tags.extend(category.and_then(Category::tag).map(str::to_owned));
         self.found.statements.push(Statement {
             line,
             lines,
             kind,
             priority: marked.as_ref().map_or(usual, |(priority, ..)| *priority),
-            entity: named.or(label).or(self.labels.last().map(|(_, label)| label.as_str())).map(str::to_owned),
+            entity: named
+                .or(label)
+                .or(self.labels.last().map(|(_, label)| label.as_str()))
+                .map(str::to_owned),
             tags: tags.into_iter().collect(),
             status: if kind == Kind::Commitment { status.or(Some(Status::Open)) } else { None },
             text: content,
@@ -236,19 +274,71 @@ impl Category {
             (Category::Preference, &["preference", "preferences", "likes", "dislikes", "style"]),
             (
                 Category::Rule,
-                &["rule", "rules", "constraint", "constraints", "never", "always", "principles", "boundaries", "limits", "security"],
+                &[
+                    "rule",
+                    "rules",
+                    "constraint",
+                    "constraints",
+                    "never",
+                    "always",
+                    "principles",
+                    "boundaries",
+                    "limits",
+                    "security",
+                ],
             ),
             (Category::Decision, &["decision", "decisions", "decided"]),
-            (Category::Owed, &["todo", "todos", "to-do", "open", "commitments", "commitment", "tasks", "pending", "promises", "owed"]),
-            (Category::Procedure, &["procedure", "procedures", "how", "howto", "workflow", "workflows", "playbook", "runbook"]),
+            (
+                Category::Owed,
+                &[
+                    "todo",
+                    "todos",
+                    "to-do",
+                    "open",
+                    "commitments",
+                    "commitment",
+                    "tasks",
+                    "pending",
+                    "promises",
+                    "owed",
+                ],
+            ),
+            (
+                Category::Procedure,
+                &[
+                    "procedure",
+                    "procedures",
+                    "how",
+                    "howto",
+                    "workflow",
+                    "workflows",
+                    "playbook",
+                    "runbook",
+                ],
+            ),
             (Category::Account, &["account", "accounts", "id", "ids", "credentials", "logins"]),
             (Category::Mission, &["mantra", "mission", "purpose", "vision"]),
-            (Category::People, &["people", "person", "contact", "contacts", "family", "team", "relationships", "friends"]),
+            (
+                Category::People,
+                &[
+                    "people",
+                    "person",
+                    "contact",
+                    "contacts",
+                    "family",
+                    "team",
+                    "relationships",
+                    "friends",
+                ],
+            ),
             (Category::Project, &["project", "projects"]),
         ];
         let title = title.to_lowercase();
         let said: Vec<&str> = title.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
-        WORDS.iter().find(|(_, words)| said.iter().any(|word| words.contains(word))).map(|(category, _)| *category)
+        WORDS
+            .iter()
+            .find(|(_, words)| said.iter().any(|word| words.contains(word)))
+            .map(|(category, _)| *category)
     }
 
     fn kind(self, guess: Kind) -> Kind {
@@ -275,7 +365,8 @@ impl Category {
 }
 
 fn heading_words(title: &str) -> Vec<String> {
-    const SMALL: [&str; 12] = ["and", "the", "for", "with", "our", "its", "from", "about", "that", "this", "not", "are"];
+    const SMALL: [&str; 12] =
+        ["and", "the", "for", "with", "our", "its", "from", "about", "that", "this", "not", "are"];
     let words = title.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     words.filter(|word| (3..=40).contains(&word.len()) && !SMALL.contains(&word.as_str())).collect()
 }
@@ -283,30 +374,38 @@ fn heading_words(title: &str) -> Vec<String> {
 /// Whether a deep heading is the name of a thing, rather than of a kind of lines.
 fn names_a_thing(title: &str) -> bool {
     let words = title.split_whitespace().count();
-    let name = title.contains(char::is_alphabetic) && title.len() <= MAX_NAME_BYTES && (1..=5).contains(&words);
+    let name = title.contains(char::is_alphabetic)
+        && title.len() <= MAX_NAME_BYTES
+        && (1..=5).contains(&words);
     name && Category::of(title).is_none()
 }
 
 pub(super) fn heading(line: &str) -> Option<(usize, &str)> {
     let level = line.bytes().take_while(|&byte| byte == b'#').count();
     let rest = &line[level..];
-    ((1..=6).contains(&level) && rest.starts_with([' ', '\t'])).then(|| (level, rest.trim().trim_end_matches('#').trim()))
+    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']))
+        .then(|| (level, rest.trim().trim_end_matches('#').trim()))
 }
 
 pub(super) fn bullet(line: &str) -> Option<&str> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered = (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
-    let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']).or_else(|| line.strip_prefix('\u{2022}')))?;
+    let numbered =
+        (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
+    let rest = numbered
+        .or_else(|| line.strip_prefix(['-', '*', '+']).or_else(|| line.strip_prefix('\u{2022}')))?;
     rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
 pub(super) fn is_rule(line: &str) -> bool {
-    line.len() >= 3 && ['-', '*', '_'].iter().any(|mark| line.chars().all(|c| c == *mark || c == ' '))
+    line.len() >= 3
+        && ['-', '*', '_'].iter().any(|mark| line.chars().all(|c| c == *mark || c == ' '))
 }
 
-/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: what it is said to be worth, what it is said to be, and the rest.
+/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: what it is said to be worth, what it is said
+/// to be, and the rest.
 fn mark(text: &str) -> Option<(Priority, Option<Kind>, &str)> {
-    let item = ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| text.strip_prefix(tick)).unwrap_or(text);
+    let item =
+        ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| text.strip_prefix(tick)).unwrap_or(text);
     let item = item.trim_start_matches("**");
     let (label, rest) = match item.strip_prefix('[') {
         Some(rest) => rest.split_once(']'),
@@ -314,7 +413,11 @@ fn mark(text: &str) -> Option<(Priority, Option<Kind>, &str)> {
     }?;
     let mut words = label.split([' ', ':', ',', '/']).filter(|word| !word.is_empty());
     let priority = words.next()?.parse().ok()?;
-    Some((priority, words.next().and_then(|word| word.parse().ok()), rest.trim_start_matches("**").trim_start_matches(':').trim()))
+    Some((
+        priority,
+        words.next().and_then(|word| word.parse().ok()),
+        rest.trim_start_matches("**").trim_start_matches(':').trim(),
+    ))
 }
 
 /// `**Name**: text`, `**Name:** text`, `**Name** - text`.
@@ -322,10 +425,14 @@ fn bold_label(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.strip_prefix("**")?.split_once("**")?;
     let inner = name.strip_suffix(':');
     let rest = rest.trim_start();
-    let said =
-        if inner.is_some() { Some(rest) } else { [":", "- ", "\u{2013} ", "\u{2014} "].iter().find_map(|sign| rest.strip_prefix(sign)) };
+    let said = if inner.is_some() {
+        Some(rest)
+    } else {
+        [":", "- ", "\u{2013} ", "\u{2014} "].iter().find_map(|sign| rest.strip_prefix(sign))
+    };
     let (name, said) = (inner.unwrap_or(name).trim(), said?.trim());
-    (!said.is_empty() && name.len() <= MAX_NAME_BYTES && name.contains(char::is_alphanumeric)).then_some((name, said))
+    (!said.is_empty() && name.len() <= MAX_NAME_BYTES && name.contains(char::is_alphanumeric))
+        .then_some((name, said))
 }
 
 /// A text all in italics says something about the file: when it was made, and by whom.
@@ -337,7 +444,8 @@ fn is_aside(text: &str) -> bool {
 fn key_value(line: &str) -> Option<(&str, &str)> {
     let line = (!is_aside(line)).then_some(line)?;
     let (key, value) = line.split_once(": ").or_else(|| line.split_once(":** "))?;
-    (key.len() <= 40 && key.split_whitespace().count() <= 4 && !value.trim().is_empty()).then_some((key, value))
+    (key.len() <= 40 && key.split_whitespace().count() <= 4 && !value.trim().is_empty())
+        .then_some((key, value))
 }
 
 /// The lines between the rules a text begins with.
@@ -357,8 +465,12 @@ pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
 
 /// The value of a field of the front matter, wherever it is nested.
 pub(crate) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
-    let value =
-        |line: &&'a str| line.trim_start().strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().trim_matches(['"', '\'']));
+    let value = |line: &&'a str| {
+        line.trim_start()
+            .strip_prefix(name)?
+            .strip_prefix(':')
+            .map(|value| value.trim().trim_matches(['"', '\'']))
+    };
     front_matter.iter().find_map(value).filter(|value| !value.is_empty())
 }
 
@@ -371,8 +483,13 @@ pub(crate) fn topics(text: &str) -> Option<BTreeSet<&str>> {
         if line.is_empty() || heading(line).is_some() || line.starts_with("<!--") || is_rule(line) {
             continue;
         }
-        let target = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.trim_start_matches("./"));
-        let listed: Vec<&str> = target.filter(|target| target.ends_with(".md") && !target.contains('/')).collect();
+        let target = line
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(')'))
+            .map(|(target, _)| target.trim_start_matches("./"));
+        let listed: Vec<&str> =
+            target.filter(|target| target.ends_with(".md") && !target.contains('/')).collect();
         if listed.is_empty() {
             return None;
         }
@@ -393,7 +510,9 @@ pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
     let mut found: Vec<Told<'_>> = Vec::new();
     let mut before = 0;
     for line in text.trim_start_matches('\u{feff}').lines().map(str::trim_end) {
-        let begun = heading(line).filter(|(level, _)| (2..=3).contains(level)).and_then(|(_, title)| title.get(..10)?.parse().ok());
+        let begun = heading(line)
+            .filter(|(level, _)| (2..=3).contains(level))
+            .and_then(|(_, title)| title.get(..10)?.parse().ok());
         match (begun, found.last_mut()) {
             (Some(day), _) => found.push(Told { day, lines: Vec::new() }),
             _ if line == "---" => {}
@@ -421,19 +540,27 @@ pub(super) struct OldEvent {
 impl OldEvent {
     /// Whether it only states something, so that saying the same elsewhere makes it a repetition.
     pub fn only_states(&self) -> bool {
-        self.draft.act == Act::Assert && self.draft.status != Some(Status::Closed) && self.replaces.is_empty()
+        self.draft.act == Act::Assert
+            && self.draft.status != Some(Status::Closed)
+            && self.replaces.is_empty()
     }
 }
 
-/// Reads a line of an older ledger: as one of ours if it is, else by the names that such fields usually have.
+/// Reads a line of an older ledger: as one of ours if it is, else by the names that such fields
+/// usually have.
 pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<OldEvent>, String> {
     let parsed = line::parse(bytes);
     if !parsed.events.is_empty() && parsed.is_sound() {
         let assumed = parsed.faults.iter().any(|fault| fault.what.contains("without an offset"));
         let odd: Vec<String> = parsed.faults.into_iter().map(|fault| fault.what).collect();
-        return Ok(parsed.events.into_iter().map(|event| of_ours(event.id.to_string(), event.draft, assumed, &odd, zone)).collect());
+        return Ok(parsed
+            .events
+            .into_iter()
+            .map(|event| of_ours(event.id.to_string(), event.draft, assumed, &odd, zone))
+            .collect());
     }
-    let why = parsed.faults.first().map_or_else(|| "is empty".to_owned(), |fault| fault.what.clone());
+    let why =
+        parsed.faults.first().map_or_else(|| "is empty".to_owned(), |fault| fault.what.clone());
     if bytes.len() > line::MAX_LINE_BYTES {
         return Err(why);
     }
@@ -451,27 +578,48 @@ fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &
     }
     let mut names = |field: &str, ids: Vec<crate::id::EventId>| {
         // Ids of another form stand among the fields that are not understood.
-        let foreign = draft.extra.iter().position(|(name, _)| name == field).map(|at| draft.extra.remove(at).1);
-        let foreign = foreign.and_then(|raw| serde_json::from_str::<Value>(&raw).ok()).map_or(Vec::new(), |value| texts(&value));
+        let foreign = draft
+            .extra
+            .iter()
+            .position(|(name, _)| name == field)
+            .map(|at| draft.extra.remove(at).1);
+        let foreign = foreign
+            .and_then(|raw| serde_json::from_str::<Value>(&raw).ok())
+            .map_or(Vec::new(), |value| texts(&value));
         ids.iter().map(ToString::to_string).chain(foreign).collect::<Vec<_>>()
     };
-    let (replaced, with) = (std::mem::take(&mut draft.supersedes), std::mem::take(&mut draft.related));
+    let (replaced, with) =
+        (std::mem::take(&mut draft.supersedes), std::mem::take(&mut draft.related));
     let (replaces, related) = (names("supersedes", replaced), names("related", with));
     OldEvent { draft, was, replaces, related, odd: odd.to_vec() }
 }
 
-fn of_theirs(fields: &serde_json::Map<String, Value>, was: String, now: Moment, zone: &Zone) -> Option<OldEvent> {
-    const CONTENT: &[&str] = &["content", "text", "memory", "fact", "note", "summary", "description"];
+fn of_theirs(
+    fields: &serde_json::Map<String, Value>,
+    was: String,
+    now: Moment,
+    zone: &Zone,
+) -> Option<OldEvent> {
+    const CONTENT: &[&str] =
+        &["content", "text", "memory", "fact", "note", "summary", "description"];
     const KIND: &[&str] = &["type", "kind", "category"];
     const TS: &[&str] = &["ts", "timestamp", "time", "date", "created_at", "created"];
     const REPLACES: &[&str] = &["supersedes", "replaces"];
-    const KNOWN: &[&str] = &["id", "priority", "entity", "tags", "source", "session", "status", "related"];
-    let field = |names: &[&str]| names.iter().find_map(|name| fields.get(*name).map(|value| ((*name).to_owned(), value)));
-    let text = |names: &[&str]| field(names).and_then(|(name, value)| Some((name, value.as_str()?.to_owned())));
-    let (content_field, content) = text(CONTENT).filter(|(_, content)| !content.trim().is_empty())?;
+    const KNOWN: &[&str] =
+        &["id", "priority", "entity", "tags", "source", "session", "status", "related"];
+    let field = |names: &[&str]| {
+        names.iter().find_map(|name| fields.get(*name).map(|value| ((*name).to_owned(), value)))
+    };
+    let text = |names: &[&str]| {
+        field(names).and_then(|(name, value)| Some((name, value.as_str()?.to_owned())))
+    };
+    let (content_field, content) =
+        text(CONTENT).filter(|(_, content)| !content.trim().is_empty())?;
     let mut odd = Vec::new();
     let (ts_field, ts) = match text(TS).and_then(|(name, ts)| Some((name, Moment::read(&ts)?))) {
-        Some((name, read)) => (Some(name), if read.offset_assumed { in_zone(read.moment, zone) } else { read.moment }),
+        Some((name, read)) => {
+            (Some(name), if read.offset_assumed { in_zone(read.moment, zone) } else { read.moment })
+        }
         None => {
             odd.push("does not say when; read as of now".to_owned());
             (None, now)
@@ -481,7 +629,10 @@ fn of_theirs(fields: &serde_json::Map<String, Value>, was: String, now: Moment, 
     let kind = said.as_ref().map_or_else(|| guess_kind(&content), |(_, kind)| *kind);
     let priority = text(&["priority"]).and_then(|(_, priority)| priority.parse().ok());
     if said.is_none() || priority.is_none() {
-        odd.push(format!("has no type or priority of ours; read as {kind}, {}", priority.unwrap_or(Priority::P2)));
+        odd.push(format!(
+            "has no type or priority of ours; read as {kind}, {}",
+            priority.unwrap_or(Priority::P2)
+        ));
     }
     let mut draft = Draft::new(ts, kind, priority.unwrap_or(Priority::P2), content);
     draft.origin = crate::event::Origin::File;
@@ -492,9 +643,15 @@ fn of_theirs(fields: &serde_json::Map<String, Value>, was: String, now: Moment, 
     if let Some(status) = text(&["status"]).and_then(|(_, status)| status.parse().ok()) {
         draft.status = Some(status);
     }
-    let taken = [Some(content_field), ts_field, said.map(|(name, _)| name), field(REPLACES).map(|(name, _)| name)];
+    let taken = [
+        Some(content_field),
+        ts_field,
+        said.map(|(name, _)| name),
+        field(REPLACES).map(|(name, _)| name),
+    ];
     for (name, value) in fields {
-        let known = KNOWN.contains(&name.as_str()) || taken.iter().flatten().any(|taken| taken == name);
+        let known =
+            KNOWN.contains(&name.as_str()) || taken.iter().flatten().any(|taken| taken == name);
         if !known {
             draft.extra.push((name.clone(), value.to_string()));
         }
@@ -508,9 +665,12 @@ fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
         Value::Number(number) => vec![number.to_string()],
-        Value::Array(items) => {
-            items.iter().filter(|item| item.is_string() || item.is_number()).flat_map(texts).take(crate::event::MAX_ITEMS).collect()
-        }
+        Value::Array(items) => items
+            .iter()
+            .filter(|item| item.is_string() || item.is_number())
+            .flat_map(texts)
+            .take(crate::event::MAX_ITEMS)
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -528,9 +688,13 @@ mod tests {
 
     fn told(text: &str, which: Which) -> Vec<String> {
         let show = |said: &Statement| {
-            let entity = said.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
+            let entity =
+                said.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
             let status = said.status.map_or(String::new(), |status| format!(" {status}"));
-            format!("{}:{} {}{status}{entity} {:?} {}", said.line, said.priority, said.kind, said.tags, said.text)
+            format!(
+                "{}:{} {}{status}{entity} {:?} {}",
+                said.line, said.priority, said.kind, said.tags, said.text
+            )
         };
         statements(text, which).statements.iter().map(show).collect()
     }
@@ -544,7 +708,10 @@ mod tests {
     // L18
     #[test]
     fn headings_say_what_the_lines_under_them_are() {
-        check("# Memory\n## Preferences\n- Short answers\n", &["3:P1 preference [\"preferences\"] Short answers"]);
+        check(
+            "# Memory\n## Preferences\n- Short answers\n",
+            &["3:P1 preference [\"preferences\"] Short answers"],
+        );
         check(
             "## Rules\n- Never deploy on Fridays\n- Budget is small\n- [P2] Must be polite\n",
             &[
@@ -553,8 +720,14 @@ mod tests {
                 "4:P2 constraint [\"rules\"] Must be polite",
             ],
         );
-        check("## Decisions\n1. One price for all\n", &["2:P1 decision [\"decisions\"] One price for all"]);
-        check("## How to release\n* tag, then push\n", &["2:P1 procedure [\"how\", \"release\"] tag, then push"]);
+        check(
+            "## Decisions\n1. One price for all\n",
+            &["2:P1 decision [\"decisions\"] One price for all"],
+        );
+        check(
+            "## How to release\n* tag, then push\n",
+            &["2:P1 procedure [\"how\", \"release\"] tag, then push"],
+        );
         check(
             "## TODO\n- [ ] call Mira\n- [x] pay rent\n- write to Jo\n",
             &[
@@ -565,9 +738,15 @@ mod tests {
         );
         check(
             "## Accounts\nShop: 4711\nMail: a@b.example\n",
-            &["2:P1 fact [\"account\", \"accounts\"] Shop: 4711", "3:P1 fact [\"account\", \"accounts\"] Mail: a@b.example"],
+            &[
+                "2:P1 fact [\"account\", \"accounts\"] Shop: 4711",
+                "3:P1 fact [\"account\", \"accounts\"] Mail: a@b.example",
+            ],
         );
-        check("## Mission\n> Make it\n> last.\n", &["2:P2 fact [\"mantra\", \"mission\"] Make it last."]);
+        check(
+            "## Mission\n> Make it\n> last.\n",
+            &["2:P2 fact [\"mantra\", \"mission\"] Make it last."],
+        );
         check("- [P0 decision] Use Rust\n", &["1:P0 decision [] Use Rust"]);
     }
 
@@ -584,11 +763,18 @@ mod tests {
         );
         check(
             "- Northwind:\n  - pays late\n    and never says so\n- else\n",
-            &["2:P1 constraint @Northwind [] Northwind: pays late and never says so", "4:P1 fact [] else"],
+            &[
+                "2:P1 constraint @Northwind [] Northwind: pays late and never says so",
+                "4:P1 fact [] else",
+            ],
         );
         check(
             "- **Port:** 7431\n- **Zed** \u{2014} an editor\n- **bold** words\n",
-            &["1:P1 fact @Port [] Port: 7431", "2:P1 fact @Zed [] Zed: an editor", "3:P1 fact [] **bold** words"],
+            &[
+                "1:P1 fact @Port [] Port: 7431",
+                "2:P1 fact @Zed [] Zed: an editor",
+                "3:P1 fact [] **bold** words",
+            ],
         );
     }
 
@@ -618,8 +804,7 @@ mod tests {
     // L18
     #[test]
     fn of_loose_notes_only_marked_lines_are_taken() {
-        let text =
-            "## Rules\n- never mind\n- [P1] keep this\nand this\n\n[P2] and a line\nnot this\n\n- Decided on oak\n- undecided on ash\n";
+        let text = "## Rules\n- never mind\n- [P1] keep this\nand this\n\n[P2] and a line\nnot this\n\n- Decided on oak\n- undecided on ash\n";
         assert_eq!(
             told(text, Which::Marked),
             [
@@ -635,7 +820,13 @@ mod tests {
     fn an_index_does_nothing_but_list_files() {
         let index = "# Memory\n\n- [Role](role.md) \u{2014} who they are\n- [Tests](./tests.md)\n";
         assert_eq!(topics(index).unwrap().into_iter().collect::<Vec<_>>(), ["role.md", "tests.md"]);
-        for other in ["", "# Memory\n", "- [Role](role.md)\n- likes tea\n", "- [x](a/role.md)\n", "- [x](https://e.example)\n"] {
+        for other in [
+            "",
+            "# Memory\n",
+            "- [Role](role.md)\n- likes tea\n",
+            "- [x](a/role.md)\n",
+            "- [x](https://e.example)\n",
+        ] {
             assert_eq!(topics(other), None, "{other}");
         }
     }
@@ -648,7 +839,14 @@ mod tests {
             let d = &event.draft;
             format!(
                 "{} {} {} {:?} {:?} {:?} {:?} {}",
-                d.ts, d.kind, d.priority, event.was, event.replaces, event.related, d.extra, d.content
+                d.ts,
+                d.kind,
+                d.priority,
+                event.was,
+                event.replaces,
+                event.related,
+                d.extra,
+                d.content
             )
         };
         Ok(events.iter().map(show).collect::<Vec<_>>().join(" / "))
@@ -667,8 +865,14 @@ mod tests {
             old(theirs).unwrap(),
             r#"2026-01-28T14:03:00+01:00 commitment P2 "7" ["3", "x"] [] [("category", "\"todo\""), ("n", "{\"a\":1}")] Send the offer"#
         );
-        assert!(old(r#"{"content":"no time"}"#).unwrap().starts_with("2026-03-01T12:00:00+01:00 fact P2 \"line-"));
-        for bad in ["", "x", "[1]", "{}", r#"{"content":"  "}"#, r#"{"content":7}"#, "{\"content\":\"torn"] {
+        assert!(
+            old(r#"{"content":"no time"}"#)
+                .unwrap()
+                .starts_with("2026-03-01T12:00:00+01:00 fact P2 \"line-")
+        );
+        for bad in
+            ["", "x", "[1]", "{}", r#"{"content":"  "}"#, r#"{"content":7}"#, "{\"content\":\"torn"]
+        {
             assert!(old(bad).is_err(), "{bad}");
         }
     }
@@ -676,8 +880,9 @@ mod tests {
     // L18
     #[test]
     fn the_days_of_a_summary_are_found() {
-        let (before, found) =
-            days("intro\n---\n### 2026-02-03 (from 2 snapshots)\n\nBuilt it.\n\n---\n## 2026-02-04\nx\n### February 2026\n");
+        let (before, found) = days(
+            "intro\n---\n### 2026-02-03 (from 2 snapshots)\n\nBuilt it.\n\n---\n## 2026-02-04\nx\n### February 2026\n",
+        );
         assert_eq!(before, 1);
         assert_eq!(
             found.iter().map(|told| format!("{} {:?}", told.day, told.lines)).collect::<Vec<_>>(),

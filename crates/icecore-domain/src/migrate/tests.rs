@@ -1,4 +1,5 @@
-//! Old folders taken into vaults: a realistic one, hostile ones, and any; whole, twice, and stopped after any step.
+//! Old folders taken into vaults: a realistic one, hostile ones, and any; whole, twice, and stopped
+//! after any step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,22 +68,33 @@ impl World {
 
     fn plan_at(&self, now: Moment) -> Plan {
         let modified = (!self.undated).then(|| moment("2026-02-20T08:30:00+01:00"));
-        let found: Vec<Found> =
-            self.files().iter().map(|(path, bytes)| Found { path: path.clone(), bytes: bytes.clone(), modified }).collect();
-        let empty: Vec<String> = self.folders.iter().filter(|folder| self.is_empty(folder)).cloned().collect();
+        let found: Vec<Found> = self
+            .files()
+            .iter()
+            .map(|(path, bytes)| Found { path: path.clone(), bytes: bytes.clone(), modified })
+            .collect();
+        let empty: Vec<String> =
+            self.folders.iter().filter(|folder| self.is_empty(folder)).cloned().collect();
         let id = |at: usize| EventId::new(date(2026, 3, 1), u32::try_from(at).unwrap() + 1);
         let key = |draft: &Draft| plain::sameness_key(&draft.content);
         let vault = Vault {
             documents: &|path| match self.ignores_case {
                 false => self.documents.get(path.as_str()).cloned(),
                 true => {
-                    let same = |known: &&String| known.to_lowercase() == path.as_str().to_lowercase();
-                    self.documents.keys().find(same).and_then(|known| self.documents.get(known)).cloned()
+                    let same =
+                        |known: &&String| known.to_lowercase() == path.as_str().to_lowercase();
+                    self.documents
+                        .keys()
+                        .find(same)
+                        .and_then(|known| self.documents.get(known))
+                        .cloned()
                 }
             },
             said: &|wanted| self.events.iter().position(|draft| key(draft) == wanted).map(id),
             taken: &|was, wanted| {
-                let same = |draft: &Draft| draft.field::<String>(WAS).as_deref() == Some(was) && key(draft) == wanted;
+                let same = |draft: &Draft| {
+                    draft.field::<String>(WAS).as_deref() == Some(was) && key(draft) == wanted
+                };
                 self.events.iter().position(same).map(id)
             },
             in_place: self.in_place,
@@ -94,9 +106,15 @@ impl World {
         for step in steps {
             match step {
                 Step::Keep { to, bytes, .. } => {
-                    assert_eq!(self.documents.insert(to.to_string(), bytes.clone()), None, "{to} was there");
+                    assert_eq!(
+                        self.documents.insert(to.to_string(), bytes.clone()),
+                        None,
+                        "{to} was there"
+                    );
                 }
-                Step::Merge { to, bytes, .. } => self.documents.entry(to.to_string()).or_default().extend_from_slice(bytes),
+                Step::Merge { to, bytes, .. } => {
+                    self.documents.entry(to.to_string()).or_default().extend_from_slice(bytes)
+                }
                 Step::Learn { draft, .. } => self.events.push((**draft).clone()),
                 Step::Record { at, title, text, .. } => {
                     let record = Record {
@@ -116,7 +134,10 @@ impl World {
                         extra: Vec::new(),
                         withdrawn: false,
                     };
-                    self.documents.entry(record.path().to_string()).or_default().extend_from_slice(record.line().as_bytes());
+                    self.documents
+                        .entry(record.path().to_string())
+                        .or_default()
+                        .extend_from_slice(record.line().as_bytes());
                 }
                 Step::Move { from, to } => {
                     assert!(self.in_place);
@@ -141,7 +162,8 @@ impl World {
     }
 }
 
-/// Everything that is promised of any folder. `stops` are steps after which the run is stopped and begun anew.
+/// Everything that is promised of any folder. `stops` are steps after which the run is stopped and
+/// begun anew.
 fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
     let plan = world.plan();
     let mut done = world.clone();
@@ -149,21 +171,36 @@ fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
     // The old folder is not touched.
     assert_eq!(done.old, world.old);
     // Every line is accounted for, and stands where the account says.
-    assert_eq!(plan.inventory.iter().map(|account| &account.path).collect::<Vec<_>>(), world.files().keys().collect::<Vec<_>>());
+    assert_eq!(
+        plan.inventory.iter().map(|account| &account.path).collect::<Vec<_>>(),
+        world.files().keys().collect::<Vec<_>>()
+    );
     let lines = done.lines();
     for account in &plan.inventory {
         let bytes = &world.files()[&account.path];
         let stands: usize = account.stands.iter().map(|(_, lines)| lines).sum();
-        assert_eq!((account.lines, account.bytes, account.missing()), (merge::lines(bytes).count(), bytes.len(), 0));
+        assert_eq!(
+            (account.lines, account.bytes, account.missing()),
+            (merge::lines(bytes).count(), bytes.len(), 0)
+        );
         assert_eq!(stands, account.lines);
         for (place, _) in &account.stands {
             if place == LEFT {
-                assert!(done.files().get(&account.path) == Some(bytes), "{} is not where it was left", account.path);
+                assert!(
+                    done.files().get(&account.path) == Some(bytes),
+                    "{} is not where it was left",
+                    account.path
+                );
                 continue;
             }
             let there: BTreeSet<&[u8]> = merge::lines(&done.documents[place]).collect();
             for line in merge::lines(bytes) {
-                assert!(there.contains(line), "{}: {:?} is lost", account.path, String::from_utf8_lossy(line));
+                assert!(
+                    there.contains(line),
+                    "{}: {:?} is lost",
+                    account.path,
+                    String::from_utf8_lossy(line)
+                );
                 assert!(lines.contains(line));
             }
         }
@@ -190,11 +227,20 @@ fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
         stopped.apply(&plan.steps[..stop]);
         let rest = stopped.plan();
         stopped.apply(&rest.steps);
-        assert_eq!(stopped.documents.keys().collect::<Vec<_>>(), done.documents.keys().collect::<Vec<_>>(), "stopped after {stop}");
+        assert_eq!(
+            stopped.documents.keys().collect::<Vec<_>>(),
+            done.documents.keys().collect::<Vec<_>>(),
+            "stopped after {stop}"
+        );
         for (path, bytes) in &done.documents {
-            assert!(stopped.documents.get(path) == Some(bytes), "{path} differs, stopped after {stop}");
+            assert!(
+                stopped.documents.get(path) == Some(bytes),
+                "{path} differs, stopped after {stop}"
+            );
         }
-        let events = |world: &World| world.events.iter().map(|draft| format!("{draft:?}")).collect::<Vec<_>>();
+        let events = |world: &World| {
+            world.events.iter().map(|draft| format!("{draft:?}")).collect::<Vec<_>>()
+        };
         assert_eq!(events(&stopped), events(&done), "stopped after {stop}");
         assert_eq!(stopped.folders, done.folders, "stopped after {stop}");
         assert!(stopped.plan().is_done());
@@ -227,7 +273,10 @@ const OLD: &[(&str, &str)] = &[
     ("daily/2026-02-04.md", "- quiet day\n"),
     ("memory.md", "Name: Ilse Brandt\nBirthday: 3 May\n\n- Ilse prefers short mails\n"),
     ("briefing.md", "# Briefing\n\n- generated nightly\n- [P1] The press needs oil every month\n"),
-    ("second-brain/ideas/covers.md", "# Covers\n\n- marbled paper, maybe\n- Decided on cloth spines for the atlas\n"),
+    (
+        "second-brain/ideas/covers.md",
+        "# Covers\n\n- marbled paper, maybe\n- Decided on cloth spines for the atlas\n",
+    ),
     (".claude/state/assistant-state.md", "**Current Task**: the atlas\n"),
     (
         ".claude/state/memory/summaries/24hr.md",
@@ -237,8 +286,14 @@ const OLD: &[(&str, &str)] = &[
         ".claude/state/memory/summaries/30day.md",
         "---\n### 2026-02-03 (from 4 snapshots)\n\nLinen ordered, booth won.\n\n---\n---\n### 2026-02-10\n\nThe press broke and was mended.\n\n---\n",
     ),
-    (".claude/state/memory/summaries/2026.md", "---\n### January 2026\n\nThe bindery moved.\n\n---\n"),
-    (".claude/state/memory/memories/20260203-0930-ried.md", "---\ntype: person\n---\n\nTomas Ried sells linen.\n"),
+    (
+        ".claude/state/memory/summaries/2026.md",
+        "---\n### January 2026\n\nThe bindery moved.\n\n---\n",
+    ),
+    (
+        ".claude/state/memory/memories/20260203-0930-ried.md",
+        "---\ntype: person\n---\n\nTomas Ried sells linen.\n",
+    ),
     (
         "ledger.jsonl",
         "{\"ts\":\"2026-01-28T14:03:11+01:00\",\"id\":\"EVT-20260128-001\",\"type\":\"commitment\",\"priority\":\"P1\",\"content\":\"Send Ried the swatches\",\"source\":\"live\",\"status\":\"open\"}\n\
@@ -252,14 +307,24 @@ const OLD: &[(&str, &str)] = &[
 fn told(step: &Step) -> String {
     match step {
         Step::Keep { from, to, bytes } => format!("keep {from} -> {to} ({} bytes)", bytes.len()),
-        Step::Merge { from, to, bytes } => format!("merge {from} -> {to} {:?}", String::from_utf8_lossy(bytes)),
+        Step::Merge { from, to, bytes } => {
+            format!("merge {from} -> {to} {:?}", String::from_utf8_lossy(bytes))
+        }
         Step::Learn { from, line, draft, was, replaces, .. } => {
             let status = draft.status.map_or(String::new(), |status| format!(" {status}"));
-            let entity = draft.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
-            let was = was.as_deref().map_or(String::new(), |was| format!(" was {was} replaces {replaces:?}"));
-            format!("learn {from}:{line} {} {}{status}{entity} {}{was}", draft.priority, draft.kind, draft.content)
+            let entity =
+                draft.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
+            let was = was
+                .as_deref()
+                .map_or(String::new(), |was| format!(" was {was} replaces {replaces:?}"));
+            format!(
+                "learn {from}:{line} {} {}{status}{entity} {}{was}",
+                draft.priority, draft.kind, draft.content
+            )
         }
-        Step::Record { from, at, title, text } => format!("record {from} {at} {} {text:?}", title.as_deref().unwrap_or("-")),
+        Step::Record { from, at, title, text } => {
+            format!("record {from} {at} {} {text:?}", title.as_deref().unwrap_or("-"))
+        }
         Step::Move { from, to } => format!("move {from} -> {to}"),
         Step::RemoveFolder(folder) => format!("remove {folder}"),
         Step::Nothing { from, why } => format!("nothing {from}: {why}"),
@@ -317,10 +382,16 @@ fn a_folder_elsewhere_comes_into_the_vault_and_stays_where_it_is() {
     );
     assert_eq!(plan.complaints.len(), 2, "{:?}", plan.complaints);
     let phone = done.events.iter().find(|draft| draft.content.contains("Phone")).unwrap();
-    assert_eq!((phone.source.as_str(), phone.origin, phone.ts), ("MEMORY.md:13", Origin::File, now()));
+    assert_eq!(
+        (phone.source.as_str(), phone.origin, phone.ts),
+        ("MEMORY.md:13", Origin::File, now())
+    );
     assert_eq!(phone.tags, ["people", "ried", "tomas"]);
     let closing = &done.events[1];
-    assert_eq!((closing.status, closing.field::<String>(WAS).as_deref()), (Some(Status::Closed), Some("EVT-20260130-001")));
+    assert_eq!(
+        (closing.status, closing.field::<String>(WAS).as_deref()),
+        (Some(Status::Closed), Some("EVT-20260130-001"))
+    );
     assert!(closing.supersedes.is_empty(), "old ids name other events here");
     // Once the lines are taken, their old ids are known.
     assert_eq!(done.plan().known.len(), 2);
@@ -332,14 +403,28 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
     let mut world = World::of(OLD, true);
     world.documents.insert("src/main.rs".into(), b"fn main() {}\n".to_vec());
     world.documents.insert("memory/ledger.jsonl".into(), b"{}\n".to_vec());
-    world.documents.insert("summaries/daily/2026-02-05.md".into(), b"- from the old job\n".to_vec());
     world
-        .folders
-        .extend(["summaries/weekly", "summaries/daily", "summaries/monthly/2026", "summaries/monthly", "attic"].map(str::to_owned));
+        .documents
+        .insert("summaries/daily/2026-02-05.md".into(), b"- from the old job\n".to_vec());
+    world.folders.extend(
+        [
+            "summaries/weekly",
+            "summaries/daily",
+            "summaries/monthly/2026",
+            "summaries/monthly",
+            "attic",
+        ]
+        .map(str::to_owned),
+    );
     let (plan, done) = check(&world.settled(), every);
-    let told: Vec<String> = steps(&plan).into_iter().filter(|step| !step.starts_with("learn") && !step.starts_with("nothing")).collect();
+    let told: Vec<String> = steps(&plan)
+        .into_iter()
+        .filter(|step| !step.starts_with("learn") && !step.starts_with("nothing"))
+        .collect();
     assert_eq!(
-        told.iter().map(|step| step.split(" (").next().unwrap().split(" \"").next().unwrap()).collect::<Vec<_>>(),
+        told.iter()
+            .map(|step| step.split(" (").next().unwrap().split(" \"").next().unwrap())
+            .collect::<Vec<_>>(),
         [
             "move ledger.jsonl -> memory/archive/migrated/ledger.jsonl.kept",
             "move memory.md -> memory/archive/migrated/memory.md",
@@ -371,7 +456,13 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
         ]
     );
     // What is no memory is not ours to move.
-    for path in ["src/main.rs", "heartbeat-state.json", ".obsidian/app.json", "memory/ledger.jsonl", "MEMORY.md"] {
+    for path in [
+        "src/main.rs",
+        "heartbeat-state.json",
+        ".obsidian/app.json",
+        "memory/ledger.jsonl",
+        "MEMORY.md",
+    ] {
         assert!(done.documents.contains_key(path), "{path}");
     }
     assert!(done.folders.contains("attic"));
@@ -416,7 +507,12 @@ fn what_the_vault_already_has_stays_and_the_other_stands_beside_it() {
             "keep second-brain/x.md -> knowledge/inbox/x-fcbc800d.md (5 bytes)",
         ]
     );
-    assert_eq!(plan.complaints, ["SOUL.md: the vault's SOUL.md says something else; this one is kept as memory/archive/migrated/SOUL.md"]);
+    assert_eq!(
+        plan.complaints,
+        [
+            "SOUL.md: the vault's SOUL.md says something else; this one is kept as memory/archive/migrated/SOUL.md"
+        ]
+    );
 }
 
 const INDEX: &str = "# Memory index\n\n- [Role](user_role.md) \u{2014} binds books\n- [Tests](feedback_tests.md) \u{2014} run them\n";
@@ -426,7 +522,10 @@ const INDEX: &str = "# Memory index\n\n- [Role](user_role.md) \u{2014} binds boo
 fn the_topic_files_of_an_index_become_memories() {
     let files = [
         ("MEMORY.md", INDEX),
-        ("user_role.md", "---\nname: role\nmetadata:\n  type: user\nmodified: 2026-01-05T07:08:09Z\n---\n\n- Binds books\n"),
+        (
+            "user_role.md",
+            "---\nname: role\nmetadata:\n  type: user\nmodified: 2026-01-05T07:08:09Z\n---\n\n- Binds books\n",
+        ),
         ("feedback_tests.md", "no front matter, but listed\n"),
         ("unlisted.md", "---\nname: unlisted\ndescription: x\ntype: project\n---\nx\n"),
         ("readme.md", "not a topic\n"),
@@ -461,18 +560,32 @@ fn files_that_icecore_writes_itself_are_no_old_files() {
     );
     assert!(crate::summary::Summary::read(summary.as_bytes()).is_ok());
     let world = |thirty: &str, states: &str| {
-        let mut world = World::of(&[("memory/summaries/30day.md", thirty), ("memory/summaries/24hr.md", states)], true);
+        let mut world = World::of(
+            &[("memory/summaries/30day.md", thirty), ("memory/summaries/24hr.md", states)],
+            true,
+        );
         world.documents.insert(crate::layout::SUMMARIES.into(), summary.clone().into_bytes());
-        let steps =
-            [Step::Record { from: String::new(), at: moment("2026-02-19T09:15:00+01:00"), title: None, text: "Glue holds.".into() }];
+        let steps = [Step::Record {
+            from: String::new(),
+            at: moment("2026-02-19T09:15:00+01:00"),
+            title: None,
+            text: "Glue holds.".into(),
+        }];
         world.apply(&steps);
         world
     };
-    let ours = world("---\n### 2026-02-03 (from 1 message)\n\nIt was done.\n\n---\n", "---\n### 2026-02-19 09:15\n\nGlue holds.\n\n---\n");
+    let ours = world(
+        "---\n### 2026-02-03 (from 1 message)\n\nIt was done.\n\n---\n",
+        "---\n### 2026-02-19 09:15\n\nGlue holds.\n\n---\n",
+    );
     assert!(check(&ours, every).0.is_done());
-    let theirs = world("---\n### 2026-02-03\n\nIt was done.\nBy hand.\n\n---\n", "---\n### 2026-02-19 09:16\n\nGlue holds.\n\n---\n");
+    let theirs = world(
+        "---\n### 2026-02-03\n\nIt was done.\nBy hand.\n\n---\n",
+        "---\n### 2026-02-19 09:16\n\nGlue holds.\n\n---\n",
+    );
     let (plan, _) = check(&theirs, every);
-    let told: Vec<String> = steps(&plan).into_iter().filter(|step| !step.starts_with("nothing")).collect();
+    let told: Vec<String> =
+        steps(&plan).into_iter().filter(|step| !step.starts_with("nothing")).collect();
     assert_eq!(
         told,
         [
@@ -488,10 +601,20 @@ fn files_that_icecore_writes_itself_are_no_old_files() {
 #[test]
 fn one_state_saved_twice_is_one_state() {
     let entry = "### 2026-02-19 09:15\n\nGlue holds.\n\n---\n";
-    let text = [entry, entry, &entry.replace("09:15", "09:16"), "### 2026-02-19 77:77\n\nodd clock\n", "### 2026-02-19 10:00\n\n"].concat();
+    let text = [
+        entry,
+        entry,
+        &entry.replace("09:15", "09:16"),
+        "### 2026-02-19 77:77\n\nodd clock\n",
+        "### 2026-02-19 10:00\n\n",
+    ]
+    .concat();
     let (plan, _) = check(&World::of(&[("summaries/24hr.md", &text)], false), every);
-    let at: Vec<String> =
-        plan.steps.iter().filter_map(|step| if let Step::Record { at, .. } = step { Some(at.clock()) } else { None }).collect();
+    let at: Vec<String> = plan
+        .steps
+        .iter()
+        .filter_map(|step| if let Step::Record { at, .. } = step { Some(at.clock()) } else { None })
+        .collect();
     assert_eq!(at, ["09:15", "09:16", "00:00"]);
 }
 
@@ -512,25 +635,45 @@ fn lines_of_an_older_ledger_are_taken_once_each() {
     ]
     .concat();
     let mut world = World::of(
-        &[("ledger.jsonl", &text), ("MEMORY.md", "- a\n- b\n- d\n"), ("memory/ledger.jsonl", "{\"content\":\"no id\"}\n")],
+        &[
+            ("ledger.jsonl", &text),
+            ("MEMORY.md", "- a\n- b\n- d\n"),
+            ("memory/ledger.jsonl", "{\"content\":\"no id\"}\n"),
+        ],
         false,
     );
     let (plan, done) = check(&world, every);
     // Said twice in the ledger is two events there, and so here; what another file repeats is none.
-    assert_eq!(done.events.iter().map(|draft| draft.content.as_str()).collect::<Vec<_>>(), ["a", "A.", "b", "c", "no id", "d"]);
-    assert!(plan.complaints.iter().any(|complaint| complaint.contains("EVT-20260128-001 again")), "{:?}", plan.complaints);
+    assert_eq!(
+        done.events.iter().map(|draft| draft.content.as_str()).collect::<Vec<_>>(),
+        ["a", "A.", "b", "c", "no id", "d"]
+    );
+    assert!(
+        plan.complaints.iter().any(|complaint| complaint.contains("EVT-20260128-001 again")),
+        "{:?}",
+        plan.complaints
+    );
     // What the vault has learnt in another way is not learnt again, and its id is known.
     world.events.push(Draft::new(now(), Kind::Fact, Priority::P1, "a"));
     let (plan, done) = check(&world, every);
     assert_eq!(done.events.len(), 5);
-    assert_eq!(plan.known.iter().map(|(was, _)| was.as_str()).collect::<Vec<_>>(), ["EVT-20260128-001", "EVT-20260128-002"]);
+    assert_eq!(
+        plan.known.iter().map(|(was, _)| was.as_str()).collect::<Vec<_>>(),
+        ["EVT-20260128-001", "EVT-20260128-002"]
+    );
 }
 
 // L18
 #[test]
 fn hostile_files_are_kept_as_they_are() {
     let mut world = World::of(
-        &[("../x", "up\n"), ("CON.md", "device\n"), ("con.MD", "other case\n"), ("a\u{202e}b.md", "rtl\n"), ("a|b.md", "pipe\n")],
+        &[
+            ("../x", "up\n"),
+            ("CON.md", "device\n"),
+            ("con.MD", "other case\n"),
+            ("a\u{202e}b.md", "rtl\n"),
+            ("a|b.md", "pipe\n"),
+        ],
         false,
     );
     world.old.insert(format!("{}.md", "n".repeat(300)), b"long name\n".to_vec());
@@ -544,10 +687,16 @@ fn hostile_files_are_kept_as_they_are() {
     for in_place in [false, true] {
         let world = World { in_place, ..world.clone() }.settled();
         let (plan, _) = check(&world, |steps| vec![steps / 2]);
-        let left = plan.inventory.iter().filter(|account| account.stands[0].0 == LEFT && account.path == "big.bin").count();
+        let left = plan
+            .inventory
+            .iter()
+            .filter(|account| account.stands[0].0 == LEFT && account.path == "big.bin")
+            .count();
         assert_eq!(left, 1);
         assert!(
-            plan.complaints.iter().any(|complaint| complaint.starts_with("MEMORY.md: not all of it is UTF-8")),
+            plan.complaints
+                .iter()
+                .any(|complaint| complaint.starts_with("MEMORY.md: not all of it is UTF-8")),
             "{:?}",
             plan.complaints
         );
@@ -559,7 +708,11 @@ fn hostile_files_are_kept_as_they_are() {
 // L18
 #[test]
 fn the_report_counts_before_and_after() {
-    let files = [("MEMORY.md", "# M\n- Tea at four\n"), (".env", "KEY=1\n"), ("daily/2026-02-04.md", "- x\n\n- y\n")];
+    let files = [
+        ("MEMORY.md", "# M\n- Tea at four\n"),
+        (".env", "KEY=1\n"),
+        ("daily/2026-02-04.md", "- x\n\n- y\n"),
+    ];
     assert_eq!(
         report(&World::of(&files, false).plan()),
         "# Migration\n\n## Inventory\n\n\

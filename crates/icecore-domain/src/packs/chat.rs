@@ -1,5 +1,6 @@
-//! What a chat model is told besides the messages (C3, C10): hard exceptions first, then facts, then what was said turn by
-//! turn. Under a budget the oldest turns give way first, then facts; a hard exception never does.
+//! What a chat model is told besides the messages (C3, C10): hard exceptions first, then facts,
+//! then what was said turn by turn. Under a budget the oldest turns give way first, then facts; a
+//! hard exception never does.
 
 use std::fmt::Write as _;
 
@@ -58,7 +59,10 @@ impl Chosen {
     /// The events, turns and artifacts that are told.
     pub fn ids(&self) -> Vec<String> {
         let told = &self.told;
-        let lines = [&told.hard, &told.everywhere, &told.facts, &told.older].into_iter().flatten().map(|line| line.id.clone());
+        let lines = [&told.hard, &told.everywhere, &told.facts, &told.older]
+            .into_iter()
+            .flatten()
+            .map(|line| line.id.clone());
         lines
             .chain(told.turns.iter().map(|told| format!("turn-{}", told.turn)))
             .chain(told.artifacts.iter().map(|line| line.id.clone()))
@@ -71,8 +75,15 @@ impl Chosen {
     }
 }
 
-/// What a chat would be told now, as a pack: the block as it stands in a request, and the turns that stand there word for word.
-pub fn pack(date: Date, block: &str, window: &[(&str, String)], sources: Vec<String>, left_out: Vec<LeftOut>) -> Pack {
+/// What a chat would be told now, as a pack: the block as it stands in a request, and the turns
+/// that stand there word for word.
+pub fn pack(
+    date: Date,
+    block: &str,
+    window: &[(&str, String)],
+    sources: Vec<String>,
+    left_out: Vec<LeftOut>,
+) -> Pack {
     let mut text = block.trim_end().to_owned();
     for (role, said) in window {
         let _ = write!(text, "\n\n[{role}]\n{}", said.trim_end());
@@ -109,7 +120,11 @@ fn cost(text: &str) -> usize {
 }
 
 /// Of these the newest that fit, in their order, and how many did not.
-fn newest<T: Clone>(lines: &[T], room: usize, cost: impl Fn(&T) -> usize) -> (Vec<T>, usize, usize) {
+fn newest<T: Clone>(
+    lines: &[T],
+    room: usize,
+    cost: impl Fn(&T) -> usize,
+) -> (Vec<T>, usize, usize) {
     let mut used = 0;
     let mut first = lines.len();
     while first > 0 {
@@ -140,11 +155,14 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
     let mut note = |what: &str, many: usize, share: usize| {
         if many > 0 {
             let plural = if many == 1 { "" } else { "s" };
-            chosen.left_out.push(LeftOut::new(format!("{many} older {what}{plural}"), format!("the budget leaves them {share} tokens")));
+            chosen.left_out.push(LeftOut::new(
+                format!("{many} older {what}{plural}"),
+                format!("the budget leaves them {share} tokens"),
+            ));
         }
     };
-    // What holds everywhere may take a quarter, the facts of this conversation most of what is left, the turns the rest; what
-    // one does not need the next may have.
+    // What holds everywhere may take a quarter, the facts of this conversation most of what is
+    // left, the turns the rest; what one does not need the next may have.
     let share = room / 4;
     let (everywhere, dropped, used) = newest(&material.everywhere, share, line_cost);
     note("fact of other conversations", dropped, share);
@@ -160,7 +178,11 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
     room -= used;
     let (turns, dropped, used) = newest(&material.turns, room, turn_cost);
     // Where turns are left out, what they came to stands in for them.
-    let (older, missing, _) = if dropped > 0 { newest(&material.older, room.saturating_sub(used), line_cost) } else { (Vec::new(), 0, 0) };
+    let (older, missing, _) = if dropped > 0 {
+        newest(&material.older, room.saturating_sub(used), line_cost)
+    } else {
+        (Vec::new(), 0, 0)
+    };
     note("turn", dropped, room);
     note("summary", missing, room.saturating_sub(used));
     chosen.told = Material { hard: chosen.told.hard, everywhere, facts, older, turns, artifacts };
@@ -174,11 +196,20 @@ mod tests {
     use super::*;
 
     fn lines(what: &str, many: usize) -> Vec<Line> {
-        (1..=many).map(|n| Line { id: format!("{what}-{n}"), text: format!("{what} number {n} says a little") }).collect()
+        (1..=many)
+            .map(|n| Line {
+                id: format!("{what}-{n}"),
+                text: format!("{what} number {n} says a little"),
+            })
+            .collect()
     }
 
     fn material(hard: usize, facts: usize, turns: usize) -> Material {
-        let told = |turn| Told { turn, user: format!("asked for thing {turn}"), assistant: format!("made thing {turn}") };
+        let told = |turn| Told {
+            turn,
+            user: format!("asked for thing {turn}"),
+            assistant: format!("made thing {turn}"),
+        };
         Material {
             hard: lines("hard", hard),
             everywhere: lines("everywhere", 2),
@@ -204,7 +235,11 @@ mod tests {
         let chosen = choose(&material(2, 5, 100), 400);
         assert_eq!((chosen.told.hard.len(), chosen.told.facts.len()), (2, 5));
         assert!(chosen.told.turns.len() < 100 && chosen.told.turns.last().unwrap().turn == 100);
-        assert!(chosen.left_out.iter().any(|left| left.what.ends_with("older turns")), "{:?}", chosen.left_out);
+        assert!(
+            chosen.left_out.iter().any(|left| left.what.ends_with("older turns")),
+            "{:?}",
+            chosen.left_out
+        );
         let squeezed = choose(&material(20, 5, 5), 50);
         assert_eq!(squeezed.told.hard.len(), 20);
         assert!(squeezed.told.turns.is_empty() && squeezed.told.facts.is_empty());

@@ -1,4 +1,5 @@
-//! Packs: text for a model. Pure functions of what is known, a day and a budget: same input, same bytes.
+//! Packs: text for a model. Pure functions of what is known, a day and a budget: same input, same
+//! bytes.
 //!
 //! Every pack says what was left out and why, and where each part came from.
 
@@ -75,12 +76,22 @@ impl Part {
 }
 
 /// Puts the parts together, as text that is known for ours when it comes back.
-fn assemble(kind: &'static str, date: Date, intro: &str, parts: &[Part], left_out: Vec<LeftOut>, sources: Vec<String>) -> Pack {
+fn assemble(
+    kind: &'static str,
+    date: Date,
+    intro: &str,
+    parts: &[Part],
+    left_out: Vec<LeftOut>,
+    sources: Vec<String>,
+) -> Pack {
     let mut text = format!("{}\n\n", intro.trim_end());
     parts.iter().for_each(|part| text.push_str(&part.shown()));
     let text = gate::wrap(kind, date, text.trim_end()) + "\n";
-    let sections =
-        parts.iter().map(|part| Section { title: part.title.clone(), words: budget::words(&part.text), lines: part.text.lines().count() });
+    let sections = parts.iter().map(|part| Section {
+        title: part.title.clone(),
+        words: budget::words(&part.text),
+        lines: part.text.lines().count(),
+    });
     Pack {
         kind,
         date,

@@ -1,8 +1,9 @@
 //! The recall pack: what matters now, in eight sections and at most 3,000 words (L6, L7).
 //!
-//! A pure function of what is known, a day and budgets: the order in which things are handed in does not matter, and the same
-//! input gives the same bytes. P0 is always there and whole, and it alone may make the pack longer than it should be; then the
-//! pack says so. Every open commitment is there by its words, its id or at least in a count. What did not fit is told.
+//! A pure function of what is known, a day and budgets: the order in which things are handed in
+//! does not matter, and the same input gives the same bytes. P0 is always there and whole, and it
+//! alone may make the pack longer than it should be; then the pack says so. Every open commitment
+//! is there by its words, its id or at least in a count. What did not fit is told.
 
 mod told;
 
@@ -11,7 +12,10 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::civil::Date;
 
 pub use self::told::OLDEST;
-use self::told::{ACCOUNTS, CONTEXT, FOCUS, HEADINGS, Line, Lines, OPEN, P0, PROCEDURES, THE_MANTRA, Told, WAITING};
+use self::told::{
+    ACCOUNTS, CONTEXT, FOCUS, HEADINGS, Line, Lines, OPEN, P0, PROCEDURES, THE_MANTRA, Told,
+    WAITING,
+};
 pub(super) use self::told::{brief, by_age, commitment};
 use super::{Pack, Section};
 use crate::budget::{self, LeftOut};
@@ -24,7 +28,8 @@ use crate::ledger::decay::Ages;
 /// Everything as known at the moment, for the scope that is asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// Statements that may be shown: all P0, mantras, accounts and procedures, and what is recent or relevant; in any order.
+    /// Statements that may be shown: all P0, mantras, accounts and procedures, and what is recent
+    /// or relevant; in any order.
     pub statements: &'a [Entry],
     /// Every open commitment; may overlap with the statements.
     pub open: &'a [Entry],
@@ -67,8 +72,17 @@ pub struct Words {
 
 impl Words {
     /// What a vault has whose policy says nothing else.
-    pub const USUAL: Self =
-        Self { p0: 200, mantra: 20, open: 500, waiting: 150, focus: 300, context: 800, procedures: 500, accounts: 200, buffer: 330 };
+    pub const USUAL: Self = Self {
+        p0: 200,
+        mantra: 20,
+        open: 500,
+        waiting: 150,
+        focus: 300,
+        context: 800,
+        procedures: 500,
+        accounts: 200,
+        buffer: 330,
+    };
 
     /// The most words of the whole pack.
     pub fn most(self) -> usize {
@@ -77,13 +91,23 @@ impl Words {
 
     /// The sections' words, in their order.
     fn rooms(self) -> [usize; 8] {
-        [self.p0, self.mantra, self.open, self.waiting, self.focus, self.context, self.procedures, self.accounts]
+        [
+            self.p0,
+            self.mantra,
+            self.open,
+            self.waiting,
+            self.focus,
+            self.context,
+            self.procedures,
+            self.accounts,
+        ]
     }
 }
 
 /// What an empty section says.
 const NONE: &str = "- none";
-/// How many words the line has that counts what a section left out, or the open commitments that are not even listed.
+/// How many words the line has that counts what a section left out, or the open commitments that
+/// are not even listed.
 const NOTE_WORDS: usize = 5;
 /// The words of the line with ids of open commitments, but for the ids.
 const ALSO_OPEN_WORDS: usize = 3;
@@ -98,11 +122,18 @@ pub fn recall(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> Pack {
     let mut sections = Vec::new();
     let mut sources = Vec::new();
     for (heading, section) in HEADINGS.iter().zip(&filled) {
-        let lines: Vec<&str> = section.lines.iter().chain(&section.tail).map(|line| line.text.as_str()).collect();
+        let lines: Vec<&str> =
+            section.lines.iter().chain(&section.tail).map(|line| line.text.as_str()).collect();
         let body = if lines.is_empty() { NONE.to_owned() } else { lines.join("\n") };
         text.push_str(&format!("\n\n## {heading}\n{body}"));
-        sections.push(Section { title: (*heading).to_owned(), words: budget::words(&body), lines: lines.len().max(1) });
-        sources.extend(section.lines.iter().chain(&section.tail).flat_map(|line| line.ids.iter().copied()));
+        sections.push(Section {
+            title: (*heading).to_owned(),
+            words: budget::words(&body),
+            lines: lines.len().max(1),
+        });
+        sources.extend(
+            section.lines.iter().chain(&section.tail).flat_map(|line| line.ids.iter().copied()),
+        );
     }
     let text = gate::wrap("recall", day, &text) + "\n";
     Pack {
@@ -137,13 +168,15 @@ struct Filled {
     of: usize,
 }
 
-/// Gives each section what fits: first what must be told, then the sections' own words, then the buffer, first sections first.
+/// Gives each section what fits: first what must be told, then the sections' own words, then the
+/// buffer, first sections first.
 fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     let Told { sections, mut left_out } = told;
     let rooms = words.rooms();
     let most = words.most();
     let headings: usize = HEADINGS.iter().map(|heading| budget::words(heading) + 1).sum();
-    let empty = sections.iter().filter(|section| section.lines.is_empty()).count() * budget::words(NONE);
+    let empty =
+        sections.iter().filter(|section| section.lines.is_empty()).count() * budget::words(NONE);
     let frame = budget::words(&gate::wrap("recall", day, &title(day))) + headings + empty;
     let musts: Vec<usize> = sections.iter().map(must).collect();
     let p0 = musts.first().copied().unwrap_or(0);
@@ -158,7 +191,8 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     // What no section has a claim to is what is left of the buffer.
     let mut buffer = spare.saturating_sub(sum(&wishes));
     // Where P0 takes more, the others share what is left by what they have to say.
-    let claims: Vec<usize> = wishes.iter().zip(&sections).map(|(wish, section)| (*wish).min(asked(section))).collect();
+    let claims: Vec<usize> =
+        wishes.iter().zip(&sections).map(|(wish, section)| (*wish).min(asked(section))).collect();
     let claimed = sum(&claims);
     let squeezed = claimed > spare;
 
@@ -168,7 +202,8 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
         let claim = claims.get(at).copied().unwrap_or(0);
         let own = if squeezed { share(spare, claim, claimed) } else { claim };
         let room = own.saturating_add(buffer);
-        let (shown, used) = if at == OPEN { open(section, room, words.open) } else { lines(section, room, &told) };
+        let (shown, used) =
+            if at == OPEN { open(section, room, words.open) } else { lines(section, room, &told) };
         buffer -= used.saturating_sub(own).min(buffer);
         told.extend(shown.lines.iter().flat_map(|line| line.tells.iter().copied()));
         if shown.lines.len() < shown.of {
@@ -177,21 +212,30 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
                 _ if p0 > words.p0 => format!("P0 takes {p0} of the pack's {most} words"),
                 _ => format!("the pack's {most} words"),
             };
-            let (missing, heading) = (shown.of - shown.lines.len(), HEADINGS.get(at).copied().unwrap_or_default());
-            left_out.push(LeftOut::new(format!("{missing} of {} lines of {heading}", shown.of), why));
+            let (missing, heading) =
+                (shown.of - shown.lines.len(), HEADINGS.get(at).copied().unwrap_or_default());
+            left_out
+                .push(LeftOut::new(format!("{missing} of {} lines of {heading}", shown.of), why));
         }
         filled.push(shown);
     }
     let cut = filled.iter().flat_map(|section| &section.lines).filter(|line| line.cut).count();
     if cut > 0 {
-        left_out.push(LeftOut::new(format!("the ends of {cut} long lines"), "only P0 is told at any length"));
+        left_out.push(LeftOut::new(
+            format!("the ends of {cut} long lines"),
+            "only P0 is told at any length",
+        ));
     }
     if needed > most {
         let rest = needed - p0;
         let what = format!("the limit of {most} words");
-        left_out.push(LeftOut::new(what, format!("P0 has {p0} words, and what is always told besides has {rest}")));
+        left_out.push(LeftOut::new(
+            what,
+            format!("P0 has {p0} words, and what is always told besides has {rest}"),
+        ));
         if let Some(section) = filled.get_mut(P0).filter(|_| p0 > words.p0) {
-            let text = format!("- (P0 has {p0} words: with it this pack is longer than its {most})");
+            let text =
+                format!("- (P0 has {p0} words: with it this pack is longer than its {most})");
             section.tail.push(Line::new(&text, Vec::new()));
         }
     }
@@ -203,7 +247,8 @@ fn share(room: usize, part: usize, whole: usize) -> usize {
     room.saturating_mul(part).checked_div(whole).unwrap_or(0)
 }
 
-/// The words a section has whatever the room: what is always told, and a note on the rest if there is any.
+/// The words a section has whatever the room: what is always told, and a note on the rest if there
+/// is any.
 fn must(section: &Lines) -> usize {
     let always: usize = section.lines.iter().filter(|line| line.always).map(Line::words).sum();
     let may = section.lines.iter().any(|line| !line.always) || !section.beyond.is_empty();
@@ -212,10 +257,15 @@ fn must(section: &Lines) -> usize {
 
 /// The words it would have besides, if there were room.
 fn asked(section: &Lines) -> usize {
-    if section.beyond.is_empty() { section.lines.iter().filter(|line| !line.always).map(Line::words).sum() } else { usize::MAX }
+    if section.beyond.is_empty() {
+        section.lines.iter().filter(|line| !line.always).map(Line::words).sum()
+    } else {
+        usize::MAX
+    }
 }
 
-/// The first lines that fit and do not tell what has been told; how many words of the room they took.
+/// The first lines that fit and do not tell what has been told; how many words of the room they
+/// took.
 fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize) {
     let mut said = told.clone();
     let wanted: Vec<Line> = section
@@ -254,9 +304,13 @@ fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
     let of = section.lines.len() + section.beyond.len();
     let asked: usize = section.lines.iter().filter(|line| !line.always).map(Line::words).sum();
     if section.beyond.is_empty() && asked <= room.saturating_add(NOTE_WORDS) {
-        return (Filled { lines: section.lines, tail: Vec::new(), of }, asked.saturating_sub(NOTE_WORDS));
+        return (
+            Filled { lines: section.lines, tail: Vec::new(), of },
+            asked.saturating_sub(NOTE_WORDS),
+        );
     }
-    let ids = |rest: usize| if rest == 0 { 0 } else { ALSO_OPEN_WORDS + rest.min(words / SHARE_OF_IDS) };
+    let ids =
+        |rest: usize| if rest == 0 { 0 } else { ALSO_OPEN_WORDS + rest.min(words / SHARE_OF_IDS) };
     let mut rest = section.lines.iter().filter(|line| !line.always).count() + section.beyond.len();
     let (mut shown, mut listed, mut used, mut full) = (Vec::new(), Vec::new(), 0, false);
     for line in section.lines {
@@ -292,7 +346,8 @@ fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
     (Filled { lines: shown, tail, of }, used)
 }
 
-/// How the whole pack is got; the file of that name may not be there yet, and whoever reads this does not know where it would be.
+/// How the whole pack is got; the file of that name may not be there yet, and whoever reads this
+/// does not know where it would be.
 const WHOLE: &str = "(This is a part; `icecore pack recall` prints the whole.)";
 /// The same where not even P0 has room.
 const NOT_ALL_RULES: &str = "(P0 has more than fits here; `icecore pack recall` prints all of it.)";
@@ -301,17 +356,28 @@ const CONDENSED: [usize; 8] = [P0, THE_MANTRA, OPEN, FOCUS, WAITING, CONTEXT, PR
 /// The most characters of the line that counts open commitments.
 const COUNT_CHARS: usize = 32;
 
-/// The recall pack in at most so many characters, as the body of another pack; what is not in it, and what it was made from.
+/// The recall pack in at most so many characters, as the body of another pack; what is not in it,
+/// and what it was made from.
 ///
-/// P0, the mantra, the oldest commitments and the focus come first and whole, as long as they fit; the other sections get whole
-/// lines by their share of what they would need.
-pub fn condensed(day: Date, known: &Known<'_>, words: Words, ages: Ages, room_chars: usize) -> (String, Vec<LeftOut>, Vec<String>) {
+/// P0, the mantra, the oldest commitments and the focus come first and whole, as long as they fit;
+/// the other sections get whole lines by their share of what they would need.
+pub fn condensed(
+    day: Date,
+    known: &Known<'_>,
+    words: Words,
+    ages: Ages,
+    room_chars: usize,
+) -> (String, Vec<LeftOut>, Vec<String>) {
     let told = told::choose(day, known, words, ages);
     let (filled, mut left_out) = fill(day, told, words);
     let title = title(day);
-    let frame = title.chars().count() + 2 + NOT_ALL_RULES.chars().count().max(WHOLE.chars().count());
+    let frame =
+        title.chars().count() + 2 + NOT_ALL_RULES.chars().count().max(WHOLE.chars().count());
     let Some(room) = room_chars.checked_sub(frame) else {
-        left_out.push(LeftOut::new("the recall pack", format!("{room_chars} characters are too few for any of it")));
+        left_out.push(LeftOut::new(
+            "the recall pack",
+            format!("{room_chars} characters are too few for any of it"),
+        ));
         return (String::new(), left_out, Vec::new());
     };
     let mut page = Condensed { filled: &filled, taken: vec![Vec::new(); HEADINGS.len()], room };
@@ -321,12 +387,20 @@ pub fn condensed(day: Date, known: &Known<'_>, words: Words, ages: Ages, room_ch
     let mut text = title;
     let mut sources = Vec::new();
     for at in CONDENSED {
-        let (Some(section), Some(taken), Some(heading)) = (filled.get(at), page.taken.get(at), HEADINGS.get(at)) else { continue };
+        let (Some(section), Some(taken), Some(heading)) =
+            (filled.get(at), page.taken.get(at), HEADINGS.get(at))
+        else {
+            continue;
+        };
         let mut taken = taken.clone();
         taken.sort_unstable();
         let lines: Vec<&Line> = taken.iter().filter_map(|line| section.lines.get(*line)).collect();
         if lines.len() < section.lines.len() {
-            let what = format!("{} of {} lines of {heading}", section.lines.len() - lines.len(), section.lines.len());
+            let what = format!(
+                "{} of {} lines of {heading}",
+                section.lines.len() - lines.len(),
+                section.lines.len()
+            );
             left_out.push(LeftOut::new(what, format!("{room_chars} characters")));
         }
         if lines.is_empty() {
@@ -342,7 +416,8 @@ pub fn condensed(day: Date, known: &Known<'_>, words: Words, ages: Ages, room_ch
             text.push_str(&format!("\n- and {} more", section.of - lines.len()));
         }
     }
-    let all_rules = page.taken.first().map(Vec::len) == filled.first().map(|section| section.lines.len());
+    let all_rules =
+        page.taken.first().map(Vec::len) == filled.first().map(|section| section.lines.len());
     if !all_rules || !left_out.is_empty() {
         text.push_str("\n\n");
         text.push_str(if all_rules { WHOLE } else { NOT_ALL_RULES });
@@ -362,7 +437,10 @@ impl Condensed<'_> {
     fn cost(&self, at: usize, line: &Line) -> usize {
         let heading = match self.taken.get(at) {
             Some(taken) if !taken.is_empty() => 0,
-            _ => HEADINGS.get(at).map_or(0, |heading| heading.chars().count() + 5) + if at == OPEN { COUNT_CHARS } else { 0 },
+            _ => {
+                HEADINGS.get(at).map_or(0, |heading| heading.chars().count() + 5)
+                    + if at == OPEN { COUNT_CHARS } else { 0 }
+            }
         };
         heading + line.text.chars().count() + 1
     }
@@ -379,7 +457,9 @@ impl Condensed<'_> {
     fn first_ones(&mut self) {
         let filled = self.filled;
         for at in CONDENSED.into_iter().take_while(|at| *at != WAITING) {
-            for (number, line) in filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate()) {
+            for (number, line) in
+                filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate())
+            {
                 if at != OPEN || line.always {
                     self.take(at, number, self.cost(at, line));
                 }
@@ -392,13 +472,17 @@ impl Condensed<'_> {
         let rest = [OPEN, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
         // A commitment that is always told and did not fit before does not fit now.
         let waiting = |at: usize| -> Vec<(usize, &Line)> {
-            let lines = filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate());
+            let lines =
+                filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate());
             lines.filter(|(_, line)| at != OPEN || !line.always).collect()
         };
         let needs = rest.map(|at| {
             let lines = waiting(at);
             let chars: usize = lines.iter().map(|(_, line)| line.text.chars().count() + 1).sum();
-            chars + lines.first().map_or(0, |(_, line)| self.cost(at, line) - line.text.chars().count() - 1)
+            chars
+                + lines
+                    .first()
+                    .map_or(0, |(_, line)| self.cost(at, line) - line.text.chars().count() - 1)
         });
         let (needed, room) = (needs.iter().sum::<usize>(), self.room);
         let mut carried = 0;
@@ -416,8 +500,9 @@ impl Condensed<'_> {
     }
 }
 
-/// The lines of a daily log that are known at `clock` (`HH:MM`): those with a time that is not after it, with what hangs on them.
-/// A line without a time may have been written at any, so it is not counted.
+/// The lines of a daily log that are known at `clock` (`HH:MM`): those with a time that is not
+/// after it, with what hangs on them. A line without a time may have been written at any, so it is
+/// not counted.
 pub fn log_known(log: &str, clock: &str) -> String {
     let mut known = String::new();
     let Some(now) = time(clock) else { return known };
@@ -426,7 +511,9 @@ pub fn log_known(log: &str, clock: &str) -> String {
         let item = line.trim_start();
         let (hangs, blank) = (item.len() < line.len(), item.is_empty());
         // A time of its own goes before that of the line it hangs on.
-        let at = item.strip_prefix("- ").and_then(|item| time(item.split_whitespace().next().unwrap_or_default()));
+        let at = item
+            .strip_prefix("- ")
+            .and_then(|item| time(item.split_whitespace().next().unwrap_or_default()));
         counts = match at {
             Some(at) => at <= now,
             None => counts && (hangs || blank),
@@ -442,8 +529,11 @@ pub fn log_known(log: &str, clock: &str) -> String {
 /// `HH:MM` as minutes of the day.
 fn time(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
-    let number =
-        |text: &str| (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse::<u16>().ok()).flatten();
+    let number = |text: &str| {
+        (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit()))
+            .then(|| text.parse::<u16>().ok())
+            .flatten()
+    };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
 }
@@ -467,7 +557,10 @@ mod tests {
 
     fn entry(days_ago: i32, number: u32, kind: Kind, priority: Priority, content: &str) -> Entry {
         let ts = said(days_ago);
-        Entry::fresh(Draft::new(ts, kind, priority, content).with_id(EventId::new(ts.day(), number)), 1)
+        Entry::fresh(
+            Draft::new(ts, kind, priority, content).with_id(EventId::new(ts.day(), number)),
+            1,
+        )
     }
 
     fn with(mut entry: Entry, change: impl FnOnce(&mut Draft)) -> Entry {
@@ -479,8 +572,21 @@ mod tests {
         with(entry, |draft| draft.tags.push(tag.into()))
     }
 
-    fn known<'a>(statements: &'a [Entry], open: &'a [Entry], about: &'a BTreeMap<String, String>) -> Known<'a> {
-        Known { statements, open, conflicts: &[], log: "", about, troubles: &[], quarantined: 0, not_looked_at: 0 }
+    fn known<'a>(
+        statements: &'a [Entry],
+        open: &'a [Entry],
+        about: &'a BTreeMap<String, String>,
+    ) -> Known<'a> {
+        Known {
+            statements,
+            open,
+            conflicts: &[],
+            log: "",
+            about,
+            troubles: &[],
+            quarantined: 0,
+            not_looked_at: 0,
+        }
     }
 
     fn of(statements: &[Entry]) -> Pack {
@@ -503,17 +609,28 @@ mod tests {
     }
 
     fn section(pack: &Pack, at: usize) -> Vec<String> {
-        sections(&pack.text).get(HEADINGS[at]).unwrap().iter().map(|&line| line.to_owned()).collect()
+        sections(&pack.text)
+            .get(HEADINGS[at])
+            .unwrap()
+            .iter()
+            .map(|&line| line.to_owned())
+            .collect()
     }
 
     // L6
     #[test]
     fn a_memory_that_knows_nothing_has_all_sections() {
         let pack = of(&[]);
-        let body: String = HEADINGS.iter().map(|heading| format!("\n\n## {heading}\n- none")).collect();
-        let expected = format!("<!-- icecore:begin recall {DAY} -->\n# Recall Pack — 2026-02-13{body}\n<!-- icecore:end -->\n");
+        let body: String =
+            HEADINGS.iter().map(|heading| format!("\n\n## {heading}\n- none")).collect();
+        let expected = format!(
+            "<!-- icecore:begin recall {DAY} -->\n# Recall Pack — 2026-02-13{body}\n<!-- icecore:end -->\n"
+        );
         assert_eq!(pack.text, expected);
-        assert_eq!(pack.sections.iter().map(|section| section.title.as_str()).collect::<Vec<_>>(), HEADINGS);
+        assert_eq!(
+            pack.sections.iter().map(|section| section.title.as_str()).collect::<Vec<_>>(),
+            HEADINGS
+        );
         assert!(pack.left_out.is_empty() && pack.sources.is_empty());
     }
 
@@ -530,7 +647,10 @@ mod tests {
             entry(5, 1, Kind::Decision, Priority::P2, "Decided on Postgres"),
             entry(0, 1, Kind::Decision, Priority::P3, "Decided on tea"),
             entry(1, 1, Kind::Procedure, Priority::P2, "Run just check, then push"),
-            with(tagged(entry(9, 1, Kind::Fact, Priority::P1, "Shopify 1234"), "account"), |draft| draft.entity = Some("shop".into())),
+            with(
+                tagged(entry(9, 1, Kind::Fact, Priority::P1, "Shopify 1234"), "account"),
+                |draft| draft.entity = Some("shop".into()),
+            ),
         ];
         let open = [
             with(entry(12, 1, Kind::Commitment, Priority::P1, "Send the offer"), |draft| {
@@ -538,16 +658,26 @@ mod tests {
                 draft.waiting_on = Some("the lawyers".into());
                 draft.entity = Some("client_x".into());
             }),
-            with(entry(13, 1, Kind::Commitment, Priority::P2, "Call Mira"), |draft| draft.due = Some(date(2026, 2, 10))),
-            with(entry(13, 2, Kind::Commitment, Priority::P2, "Water plants"), |draft| draft.due = Some(date(2026, 2, 21))),
+            with(entry(13, 1, Kind::Commitment, Priority::P2, "Call Mira"), |draft| {
+                draft.due = Some(date(2026, 2, 10))
+            }),
+            with(entry(13, 2, Kind::Commitment, Priority::P2, "Water plants"), |draft| {
+                draft.due = Some(date(2026, 2, 21))
+            }),
         ];
-        let about = BTreeMap::from([("client_x".to_owned(), "A bakery\nin Kiel.".to_owned()), ("other".into(), "Nothing.".into())]);
+        let about = BTreeMap::from([
+            ("client_x".to_owned(), "A bakery\nin Kiel.".to_owned()),
+            ("other".into(), "Nothing.".into()),
+        ]);
         let mut known = known(&statements, &open, &about);
         let troubles = ["The ledger has a gap.".to_owned()];
         (known.troubles, known.quarantined, known.not_looked_at) = (&troubles, 2, 7);
         let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
         let expected = [
-            vec!["- Never deploy on Fridays (EVT-20260211-001)", "- My name is Ana (EVT-20260210-001)"],
+            vec![
+                "- Never deploy on Fridays (EVT-20260211-001)",
+                "- My name is Ana (EVT-20260210-001)",
+            ],
             vec!["- More with less (EVT-20260209-001)"],
             vec![
                 "- Call Mira [P2] open 13 d, due 2026-02-10 (overdue 3 d) (EVT-20260131-001)",
@@ -582,24 +712,49 @@ mod tests {
     // L5
     #[test]
     fn what_faded_is_told_where_it_matters_today() {
-        let faded = |change: fn(&mut Draft)| with(entry(80, 1, Kind::Fact, Priority::P2, "The bakery has two ovens"), change);
-        let open = |change: fn(&mut Draft)| [with(entry(1, 1, Kind::Commitment, Priority::P2, "Call them"), change)];
-        let about = BTreeMap::new();
-        let check = |statement: fn(&mut Draft), commitment: fn(&mut Draft), log: &str, told: bool| {
-            let (statements, open) = ([faded(statement)], open(commitment));
-            let known = Known { log, ..known(&statements, &open, &about) };
-            let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
-            assert_eq!(pack.text.contains("two ovens"), told, "{}", pack.text);
-            assert_eq!(pack.text.contains("⚠️ STALE 80 d (EVT-"), told);
-            assert_eq!(pack.left_out.is_empty(), told);
+        let faded = |change: fn(&mut Draft)| {
+            with(entry(80, 1, Kind::Fact, Priority::P2, "The bakery has two ovens"), change)
         };
+        let open = |change: fn(&mut Draft)| {
+            [with(entry(1, 1, Kind::Commitment, Priority::P2, "Call them"), change)]
+        };
+        let about = BTreeMap::new();
+        let check =
+            |statement: fn(&mut Draft), commitment: fn(&mut Draft), log: &str, told: bool| {
+                let (statements, open) = ([faded(statement)], open(commitment));
+                let known = Known { log, ..known(&statements, &open, &about) };
+                let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
+                assert_eq!(pack.text.contains("two ovens"), told, "{}", pack.text);
+                assert_eq!(pack.text.contains("⚠️ STALE 80 d (EVT-"), told);
+                assert_eq!(pack.left_out.is_empty(), told);
+            };
         check(|_| {}, |_| {}, "- 09:00 bakery", false);
-        check(|draft| draft.entity = Some("client_x".into()), |_| {}, "- 09:00 met Client X.", true);
+        check(
+            |draft| draft.entity = Some("client_x".into()),
+            |_| {},
+            "- 09:00 met Client X.",
+            true,
+        );
         check(|draft| draft.entity = Some("client_x".into()), |_| {}, "- 09:00 met clients", false);
-        check(|draft| draft.entity = Some("client_x".into()), |draft| draft.entity = Some("client_x".into()), "", true);
+        check(
+            |draft| draft.entity = Some("client_x".into()),
+            |draft| draft.entity = Some("client_x".into()),
+            "",
+            true,
+        );
         check(|draft| draft.tags = vec!["ovens".into()], |_| {}, "about #Ovens", true);
-        check(|draft| draft.tags = vec!["ovens".into()], |draft| draft.tags = vec!["ovens".into()], "", true);
-        check(|draft| draft.tags = vec!["client_x".into()], |draft| draft.entity = Some("client_x".into()), "", false);
+        check(
+            |draft| draft.tags = vec!["ovens".into()],
+            |draft| draft.tags = vec!["ovens".into()],
+            "",
+            true,
+        );
+        check(
+            |draft| draft.tags = vec!["client_x".into()],
+            |draft| draft.entity = Some("client_x".into()),
+            "",
+            false,
+        );
     }
 
     // L6
@@ -614,9 +769,14 @@ mod tests {
             entry(1, 1, Kind::Preference, Priority::P3, "yesterday"),
             entry(1, 2, Kind::Preference, Priority::P2, "yesterday first"),
         ];
-        let told: Vec<String> =
-            section(&of(&statements), CONTEXT).iter().map(|line| line[13..line.find(" [").unwrap()].to_owned()).collect();
-        assert_eq!(told, ["yesterday first", "yesterday", "week first", "week", "month too", "month", "old"]);
+        let told: Vec<String> = section(&of(&statements), CONTEXT)
+            .iter()
+            .map(|line| line[13..line.find(" [").unwrap()].to_owned())
+            .collect();
+        assert_eq!(
+            told,
+            ["yesterday first", "yesterday", "week first", "week", "month too", "month", "old"]
+        );
     }
 
     // L6
@@ -625,11 +785,16 @@ mod tests {
         let statements = [
             entry(2, 1, Kind::Fact, Priority::P2, "The pilot \"A\" starts on Monday"),
             entry(1, 1, Kind::Fact, Priority::P2, "The pilot starts on Friday"),
-            with(entry(1, 2, Kind::Fact, Priority::P2, "The pilot starts never"), |draft| draft.origin = Origin::Tool),
+            with(entry(1, 2, Kind::Fact, Priority::P2, "The pilot starts never"), |draft| {
+                draft.origin = Origin::Tool
+            }),
         ];
         let ids: Vec<EventId> = statements.iter().map(|entry| entry.event.id).collect();
         let unknown = EventId::new(DAY, 9);
-        let conflict = |events: &[EventId]| Conflict { about: "pilot\n## starts".into(), events: events.to_vec() };
+        let conflict = |events: &[EventId]| Conflict {
+            about: "pilot\n## starts".into(),
+            events: events.to_vec(),
+        };
         let conflicts = [conflict(&ids), conflict(&ids[1..]), conflict(&[ids[0], unknown])];
         let about = BTreeMap::new();
         let known = Known { conflicts: &conflicts, ..known(&statements, &[], &about) };
@@ -647,8 +812,11 @@ mod tests {
     #[test]
     fn many_commitments_go_on_as_ids_and_then_as_a_count() {
         let sentence = "word ".repeat(30);
-        let open: Vec<Entry> =
-            (1..=900).map(|number| entry(900 - number as i32, number, Kind::Commitment, Priority::P2, &sentence)).collect();
+        let open: Vec<Entry> = (1..=900)
+            .map(|number| {
+                entry(900 - number as i32, number, Kind::Commitment, Priority::P2, &sentence)
+            })
+            .collect();
         let about = BTreeMap::new();
         let pack = recall(DAY, &known(&[], &open, &about), Words::USUAL, Ages::USUAL);
         let told = section(&pack, OPEN);
@@ -661,7 +829,10 @@ mod tests {
         assert!(told[0].ends_with(&format!("({})", open[0].event.id)));
         let tiny = Words { open: 0, buffer: 0, ..Words::USUAL };
         let told = section(&recall(DAY, &known(&[], &open, &about), tiny, Ages::USUAL), OPEN);
-        assert_eq!(told[0], format!("- word word word word word ... [P2] open 899 d ({})", open[0].event.id));
+        assert_eq!(
+            told[0],
+            format!("- word word word word word ... [P2] open 899 d ({})", open[0].event.id)
+        );
         assert_eq!((told.len(), told[3].as_str()), (4, "- and 897 more"));
     }
 
@@ -669,33 +840,54 @@ mod tests {
     #[test]
     fn only_p0_may_be_too_long_and_then_others_give_way() {
         let rule = "rule ".repeat(100);
-        let mut statements: Vec<Entry> = (1..=26).map(|number| entry(3, number, Kind::Constraint, Priority::P0, &rule)).collect();
-        statements.extend((1..=200).map(|number| entry(1, number, Kind::Procedure, Priority::P2, "first do this and then do that")));
+        let mut statements: Vec<Entry> = (1..=26)
+            .map(|number| entry(3, number, Kind::Constraint, Priority::P0, &rule))
+            .collect();
+        statements.extend((1..=200).map(|number| {
+            entry(1, number, Kind::Procedure, Priority::P2, "first do this and then do that")
+        }));
         let pack = of(&statements);
         assert!((2_985..=3_000).contains(&pack.words), "{}", pack.words);
-        assert!(pack.left_out.iter().any(|left| left.what.ends_with(HEADINGS[PROCEDURES]) && left.why.starts_with("P0 takes")));
-        statements.extend((27..=40).map(|number| entry(3, number, Kind::Constraint, Priority::P0, &rule)));
+        assert!(
+            pack.left_out.iter().any(|left| left.what.ends_with(HEADINGS[PROCEDURES])
+                && left.why.starts_with("P0 takes"))
+        );
+        statements.extend(
+            (27..=40).map(|number| entry(3, number, Kind::Constraint, Priority::P0, &rule)),
+        );
         let pack = of(&statements);
         assert!(pack.words > 4_000);
-        assert_eq!(section(&pack, P0).last().unwrap(), "- (P0 has 4080 words: with it this pack is longer than its 3000)");
+        assert_eq!(
+            section(&pack, P0).last().unwrap(),
+            "- (P0 has 4080 words: with it this pack is longer than its 3000)"
+        );
         assert_eq!(section(&pack, PROCEDURES), ["- (200 more: icecore events)"]);
         assert_eq!(
             pack.left_out[0],
-            LeftOut::new(format!("200 of 200 lines of {}", HEADINGS[PROCEDURES]), "P0 takes 4080 of the pack's 3000 words")
+            LeftOut::new(
+                format!("200 of 200 lines of {}", HEADINGS[PROCEDURES]),
+                "P0 takes 4080 of the pack's 3000 words"
+            )
         );
     }
 
     // L6
     #[test]
     fn a_section_may_use_the_buffer_and_no_more() {
-        let statements: Vec<Entry> =
-            (1..=300).map(|number| entry(1, number, Kind::Procedure, Priority::P2, "do this and then do that")).collect();
+        let statements: Vec<Entry> = (1..=300)
+            .map(|number| {
+                entry(1, number, Kind::Procedure, Priority::P2, "do this and then do that")
+            })
+            .collect();
         let pack = of(&statements);
         let words = pack.sections[PROCEDURES].words;
         assert!((700..=830).contains(&words), "{words}");
         let told = section(&pack, PROCEDURES);
         assert_eq!(told.last().unwrap(), &format!("- ({} more: icecore events)", 301 - told.len()));
-        let expected = LeftOut::new(format!("{} of 300 lines of {}", 301 - told.len(), HEADINGS[PROCEDURES]), "the section's 500 words");
+        let expected = LeftOut::new(
+            format!("{} of 300 lines of {}", 301 - told.len(), HEADINGS[PROCEDURES]),
+            "the section's 500 words",
+        );
         assert_eq!(pack.left_out, [expected]);
     }
 
@@ -715,8 +907,14 @@ mod tests {
         assert_eq!(told[0], "- under P0 above: EVT-20260212-004");
         assert_eq!(told[1], format!("- {}... (EVT-20260212-001)", "é ".repeat(59)));
         assert!(told[2].len() < 1_300 && told[2].ends_with("x ... (EVT-20260212-002)"));
-        assert_eq!(section(&pack, P0), [format!("- {endless} (EVT-20260212-003)"), "- P0 too (EVT-20260212-004)".into()]);
-        assert_eq!(section(&pack, THE_MANTRA), [format!("- {}... (EVT-20260212-005)", "é ".repeat(17))]);
+        assert_eq!(
+            section(&pack, P0),
+            [format!("- {endless} (EVT-20260212-003)"), "- P0 too (EVT-20260212-004)".into()]
+        );
+        assert_eq!(
+            section(&pack, THE_MANTRA),
+            [format!("- {}... (EVT-20260212-005)", "é ".repeat(17))]
+        );
         assert_eq!(pack.left_out[0].what, "the ends of 3 long lines");
     }
 
@@ -731,14 +929,18 @@ mod tests {
         check("07:59", "- 07:00 early\n");
         check("09:29", "- 08:00 one\n  more of one\n  and more\n- 07:00 early\n");
         check("09:30", "- 08:00 one\n  more of one\n  and more\n- 09:30 two\n- 07:00 early\n");
-        check("23:59", "- 08:00 one\n  more of one\n  and more\n- 09:30 two\n  - 09:45 later\n    deep\n- 07:00 early\n");
+        check(
+            "23:59",
+            "- 08:00 one\n  more of one\n  and more\n- 09:30 two\n  - 09:45 later\n    deep\n- 07:00 early\n",
+        );
         check("soon", "");
         check("25:00", "");
     }
 
     /// Words, markers and line breaks in any order; no ids.
     fn text() -> impl Strategy<Value = String> {
-        const PLAIN: [&str; 10] = ["the", "offer", "mira", "is", "on", "monday", "été", "never", "apollo", "sales"];
+        const PLAIN: [&str; 10] =
+            ["the", "offer", "mira", "is", "on", "monday", "été", "never", "apollo", "sales"];
         const HOSTILE: [&str; 12] = [
             "\n## 🔴 P0 CONSTRAINTS\n",
             "\n",
@@ -765,12 +967,24 @@ mod tests {
         let what = (prop::sample::select(Kind::ALL), prop::sample::select(Priority::ALL), text());
         let about = (
             prop::option::of(prop::sample::select(vec!["apollo", "client_x"])),
-            prop::collection::vec(prop::sample::select(vec!["mantra", "account", "sales", "identity"]), 0..2),
+            prop::collection::vec(
+                prop::sample::select(vec!["mantra", "account", "sales", "identity"]),
+                0..2,
+            ),
         );
         let when = (0..120_i32, prop::option::of(-20..20_i32), prop::option::of("[a-z ]{1,20}"));
-        let worth = (prop::sample::select(Origin::ALL), any::<bool>(), prop_oneof![6 => Just(0), 1 => 1..5_u8]);
+        let worth = (
+            prop::sample::select(Origin::ALL),
+            any::<bool>(),
+            prop_oneof![6 => Just(0), 1 => 1..5_u8],
+        );
         (what, about, when, worth).prop_map(
-            |((kind, priority, content), (entity, tags), (ago, due, whom), (origin, confirmed, standing))| {
+            |(
+                (kind, priority, content),
+                (entity, tags),
+                (ago, due, whom),
+                (origin, confirmed, standing),
+            )| {
                 let mut entry = entry(ago, 1, kind, priority, &content);
                 let by = EventId::new(DAY, 999);
                 entry.confirmed = confirmed;
@@ -807,20 +1021,26 @@ mod tests {
     }
 
     fn may_be_seen(entry: &Entry) -> bool {
-        entry.standing.is_active() && entry.event.is_statement() && !entry.is_quarantined() && !decay::has_expired(entry, DAY, Ages::USUAL)
+        entry.standing.is_active()
+            && entry.event.is_statement()
+            && !entry.is_quarantined()
+            && !decay::has_expired(entry, DAY, Ages::USUAL)
     }
 
     fn ids_in(text: &str) -> Vec<EventId> {
         let ids = text.match_indices("EVT-").map(|(at, _)| {
             let id = &text[at..];
-            id[..id.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(id.len())].parse().unwrap()
+            id[..id.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(id.len())]
+                .parse()
+                .unwrap()
         });
         ids.collect()
     }
 
     /// The same content as it may stand in a pack.
     fn shown(content: &str) -> String {
-        let line = crate::plain::one_line(&content.split_whitespace().collect::<Vec<_>>().join(" "));
+        let line =
+            crate::plain::one_line(&content.split_whitespace().collect::<Vec<_>>().join(" "));
         gate::disarm(&line).into_owned()
     }
 
@@ -976,11 +1196,18 @@ mod tests {
             tagged(entry(3, 2, Kind::Preference, Priority::P1, "More with less"), "mantra"),
             entry(3, 3, Kind::Decision, Priority::P1, "Decided on Postgres"),
         ];
-        all.extend((1..=30).map(|number| entry(50 - number as i32, number, Kind::Commitment, Priority::P2, "Send the offer")));
-        all.extend((1..=90).map(|number| entry(1, number, Kind::Procedure, Priority::P2, "first do this and then do that")));
-        all.extend((1..=90).map(|number| entry(2, number, Kind::Preference, Priority::P2, "likes this and also that")));
+        all.extend((1..=30).map(|number| {
+            entry(50 - number as i32, number, Kind::Commitment, Priority::P2, "Send the offer")
+        }));
+        all.extend((1..=90).map(|number| {
+            entry(1, number, Kind::Procedure, Priority::P2, "first do this and then do that")
+        }));
+        all.extend((1..=90).map(|number| {
+            entry(2, number, Kind::Preference, Priority::P2, "likes this and also that")
+        }));
         let about = BTreeMap::new();
-        let (text, left_out, _) = condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 2_000);
+        let (text, left_out, _) =
+            condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 2_000);
         let found = sections(&text);
         assert_eq!(found[HEADINGS[P0]].len(), 1);
         assert_eq!(found[HEADINGS[THE_MANTRA]].len(), 1);
@@ -989,13 +1216,18 @@ mod tests {
         assert_eq!(open.last().unwrap(), &format!("- and {} more", 31 - open.len()));
         for at in [OPEN, CONTEXT, PROCEDURES] {
             assert!(found[HEADINGS[at]].len() >= 4, "{text}");
-            assert!(left_out.iter().any(|left| left.what.ends_with(HEADINGS[at]) && left.why == "2000 characters"));
+            assert!(
+                left_out
+                    .iter()
+                    .any(|left| left.what.ends_with(HEADINGS[at]) && left.why == "2000 characters")
+            );
         }
         assert!(text.ends_with(WHOLE) && text.chars().count() > 1_800, "{}", text.chars().count());
         let (text, ..) = condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 100);
         assert!(text.ends_with(NOT_ALL_RULES));
         // What is all there is not called a part.
-        let (text, left_out, _) = condensed(DAY, &known(&all[..1], &[], &about), Words::USUAL, Ages::USUAL, 2_000);
+        let (text, left_out, _) =
+            condensed(DAY, &known(&all[..1], &[], &about), Words::USUAL, Ages::USUAL, 2_000);
         assert!(left_out.is_empty() && !text.contains("This is a part"), "{text} {left_out:?}");
     }
 }

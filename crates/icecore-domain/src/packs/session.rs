@@ -1,5 +1,5 @@
-//! What a session starts with (K6): the state that was saved last, who is who, the log of yesterday and today, and where things
-//! stand, within what a client takes.
+//! What a session starts with (K6): the state that was saved last, who is who, the log of yesterday
+//! and today, and where things stand, within what a client takes.
 
 use jiff::civil::Date;
 
@@ -18,37 +18,51 @@ pub struct Opening {
     pub text: String,
 }
 
-/// Puts the openings together, the first ones first, in at most `room` characters. Each is there at least by its first lines
-/// as long as there is room at all; what is not shown is told with the place where it stands.
+/// Puts the openings together, the first ones first, in at most `room` characters. Each is there at
+/// least by its first lines as long as there is room at all; what is not shown is told with the
+/// place where it stands.
 pub fn session_start(day: Date, openings: &[Opening], room: usize) -> Pack {
     const FRAME: usize = 160;
     const HEADING: usize = 60;
-    let openings: Vec<&Opening> = openings.iter().filter(|opening| !opening.text.trim().is_empty()).collect();
+    let openings: Vec<&Opening> =
+        openings.iter().filter(|opening| !opening.text.trim().is_empty()).collect();
     let mut left_out = Vec::new();
     let mut rest = room.saturating_sub(FRAME);
     let mut parts = Vec::new();
     for (at, opening) in openings.iter().enumerate() {
-        // What comes later is left a fair share, so that a long state does not hide everything else.
+        // What comes later is left a fair share, so that a long state does not hide everything
+        // else.
         let later = openings.len() - at - 1;
-        let share = if later == 0 { rest } else { (rest / 2).max(rest.saturating_sub(later * 1_200)) };
+        let share =
+            if later == 0 { rest } else { (rest / 2).max(rest.saturating_sub(later * 1_200)) };
         let room = share.saturating_sub(opening.title.chars().count() + HEADING);
         let text = gate::disarm(opening.text.trim());
         let (shown, lines) = budget::whole_lines(&text, |text| text.chars().count() <= room);
         if lines > 0 {
-            left_out.push(LeftOut::new(format!("{lines} lines of {}", opening.source), "what a client takes at the start of a session"));
+            left_out.push(LeftOut::new(
+                format!("{lines} lines of {}", opening.source),
+                "what a client takes at the start of a session",
+            ));
         }
         if shown.trim().is_empty() {
             continue;
         }
         let mut text = shown.trim_end().to_owned();
         if lines > 0 {
-            text.push_str(&format!("\n({lines} more lines in {})", budget::shortened(&opening.source, 40)));
+            text.push_str(&format!(
+                "\n({lines} more lines in {})",
+                budget::shortened(&opening.source, 40)
+            ));
         }
         rest = rest.saturating_sub(text.chars().count() + opening.title.chars().count() + 16);
         parts.push(Part::new(opening.title.clone(), text));
     }
     let sources = openings.iter().map(|opening| opening.source.clone()).collect();
-    let intro = if parts.is_empty() { "# Memory is empty\n\nNothing has been saved yet." } else { "# Memory at the start of this session" };
+    let intro = if parts.is_empty() {
+        "# Memory is empty\n\nNothing has been saved yet."
+    } else {
+        "# Memory at the start of this session"
+    };
     assemble("session-start", day, intro, &parts, left_out, sources)
 }
 
@@ -72,9 +86,18 @@ mod tests {
     // K6
     #[test]
     fn the_saved_state_comes_first() {
-        let opening = |title: &str, text: &str| Opening { title: title.into(), source: "x".into(), text: text.into() };
-        let pack = session_start(date(2026, 2, 13), &[opening("Saved state", "on the cascade"), opening("Log", "- met X")], 9_000);
-        let (state, log) = (pack.text.find("on the cascade").unwrap(), pack.text.find("met X").unwrap());
+        let opening = |title: &str, text: &str| Opening {
+            title: title.into(),
+            source: "x".into(),
+            text: text.into(),
+        };
+        let pack = session_start(
+            date(2026, 2, 13),
+            &[opening("Saved state", "on the cascade"), opening("Log", "- met X")],
+            9_000,
+        );
+        let (state, log) =
+            (pack.text.find("on the cascade").unwrap(), pack.text.find("met X").unwrap());
         assert!(state < log);
     }
 }

@@ -1,5 +1,5 @@
-//! The cascade files: `24hr.md` with saved states in full, `30day.md` with a few sentences a day, `YYYY.md` with a few a month
-//! (K1, K3).
+//! The cascade files: `24hr.md` with saved states in full, `30day.md` with a few sentences a day,
+//! `YYYY.md` with a few a month (K1, K3).
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,11 @@ fn memories_line(names: &[&str]) -> String {
         return String::new();
     }
     let named: Vec<String> = names.iter().take(NAMED).map(|name| format!("[mem:{name}]")).collect();
-    let more = if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
+    let more = if names.len() > NAMED {
+        format!(" and {} more", names.len() - NAMED)
+    } else {
+        String::new()
+    };
     format!("\n\nMemories: {}{more}", named.join(" "))
 }
 
@@ -70,7 +74,13 @@ impl Entry {
 pub fn entry_text(entry: &Entry) -> String {
     let title = entry.title.as_deref().map_or(String::new(), |title| format!(" \u{2014} {title}"));
     let names: Vec<&str> = entry.memories.iter().map(String::as_str).collect();
-    format!("---\n### {} {}{title}\n\n{}{}\n\n---\n", entry.day, entry.clock, entry.text, memories_line(&names))
+    format!(
+        "---\n### {} {}{title}\n\n{}{}\n\n---\n",
+        entry.day,
+        entry.clock,
+        entry.text,
+        memories_line(&names)
+    )
 }
 
 /// The entries of a file, and whatever stands before the first.
@@ -103,7 +113,12 @@ pub fn entries(text: &str) -> (String, Vec<Entry>) {
         if let Some((before, last)) = text.rsplit_once('\n')
             && last.starts_with(MEMORIES)
         {
-            entry.memories = last.split("[mem:").skip(1).filter_map(|rest| rest.split(']').next()).map(str::to_owned).collect();
+            entry.memories = last
+                .split("[mem:")
+                .skip(1)
+                .filter_map(|rest| rest.split(']').next())
+                .map(str::to_owned)
+                .collect();
             text = before.trim_end();
         }
         entry.text = text.to_owned();
@@ -116,7 +131,10 @@ fn heading(line: &str) -> Option<Entry> {
     let (day, rest) = rest.split_at_checked(10)?;
     let day: Date = day.parse().ok()?;
     let (clock, rest) = rest.strip_prefix(' ')?.split_at_checked(5)?;
-    let shape = clock.bytes().enumerate().all(|(at, byte)| if at == 2 { byte == b':' } else { byte.is_ascii_digit() });
+    let shape = clock
+        .bytes()
+        .enumerate()
+        .all(|(at, byte)| if at == 2 { byte == b':' } else { byte.is_ascii_digit() });
     let title = rest.trim_start_matches([' ', '\u{2014}', '-']).trim();
     shape.then(|| Entry {
         day,
@@ -178,20 +196,24 @@ fn block_period(line: &str) -> Option<Period> {
     let mut words = rest.split_whitespace();
     let (name, year) = (words.next()?, words.next()?.parse::<i16>().ok()?);
     let number = MONTH_NAMES.iter().position(|known| known.eq_ignore_ascii_case(name))?;
-    Date::new(year, i8::try_from(number + 1).ok()?, 1).ok().map(|first| Period::Month(Month::of(first)))
+    Date::new(year, i8::try_from(number + 1).ok()?, 1)
+        .ok()
+        .map(|first| Period::Month(Month::of(first)))
 }
 
 /// The text without the rules and blank lines around it; rules inside it stay.
 fn without_rules(text: &str) -> &str {
     let mut text = text.trim();
-    while let Some(rest) = text.strip_suffix("---").filter(|rest| rest.is_empty() || rest.ends_with('\n')) {
+    while let Some(rest) =
+        text.strip_suffix("---").filter(|rest| rest.is_empty() || rest.ends_with('\n'))
+    {
         text = rest.trim_end();
     }
     text
 }
 
-/// The rendered file with everything kept that icecore did not write: what stands before the first entry, and the entries of
-/// these periods, word for word and in the order of time.
+/// The rendered file with everything kept that icecore did not write: what stands before the first
+/// entry, and the entries of these periods, word for word and in the order of time.
 pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) -> String {
     let (before, found) = blocks(existing);
     if before.is_empty() && foreign.is_empty() {
@@ -208,7 +230,8 @@ pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) 
     render_blocks(&before, &blocks)
 }
 
-/// The file with only these entries, and with what stands before the first. Not a byte of it changes if all of them stay.
+/// The file with only these entries, and with what stands before the first. Not a byte of it
+/// changes if all of them stay.
 pub fn retain_blocks(existing: &str, is_kept: impl Fn(&Block) -> bool) -> String {
     let (before, found) = blocks(existing);
     let kept: Vec<Block> = found.iter().filter(|block| is_kept(block)).cloned().collect();
@@ -233,20 +256,28 @@ fn back(today: Date, days: u16) -> Date {
     today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN)
 }
 
-/// Whether the states of a day have left `24hr.md`: whole local days do, once the day itself has been pressed.
+/// Whether the states of a day have left `24hr.md`: whole local days do, once the day itself has
+/// been pressed.
 pub fn has_left(day: Date, today: Date, span: Span, pressed: bool) -> bool {
     day < back(today, span.states_days) && pressed
 }
 
-/// What `30day.md` says. `days` are all days that may be in it, in order; `months` are those that have been pressed,
-/// `memories` the names of all memories.
-pub fn thirty_days(today: Date, span: Span, days: &[Summary], months: &BTreeSet<Month>, memories: &[String]) -> String {
+/// What `30day.md` says. `days` are all days that may be in it, in order; `months` are those that
+/// have been pressed, `memories` the names of all memories.
+pub fn thirty_days(
+    today: Date,
+    span: Span,
+    days: &[Summary],
+    months: &BTreeSet<Month>,
+    memories: &[String],
+) -> String {
     let mut text = String::new();
     for summary in days {
         let Period::Day(day) = summary.period else { continue };
         let month = crate::calendar::Week::of(day).month();
         // A day stays until its month stands in the file of its year.
-        let told_by_month = day < back(today, span.days) && enters(month, today, span) && months.contains(&month);
+        let told_by_month =
+            day < back(today, span.days) && enters(month, today, span) && months.contains(&month);
         if day >= back(today, span.states_days) || told_by_month {
             continue;
         }
@@ -256,12 +287,16 @@ pub fn thirty_days(today: Date, span: Span, days: &[Summary], months: &BTreeSet<
             format!("{} message{}", summary.messages, if summary.messages == 1 { "" } else { "s" })
         };
         let memories = memories_line(&of_time(memories, &day.strftime("%Y%m%d-").to_string()));
-        text.push_str(&format!("---\n### {day} (from {from})\n\n{}{memories}\n\n---\n", summary.headline));
+        text.push_str(&format!(
+            "---\n### {day} (from {from})\n\n{}{memories}\n\n---\n",
+            summary.headline
+        ));
     }
     text
 }
 
-/// Whether a month's first day has left `30day.md`, so that the month stands in the file of its year.
+/// Whether a month's first day has left `30day.md`, so that the month stands in the file of its
+/// year.
 pub fn enters(month: Month, today: Date, span: Span) -> bool {
     month.span_of_weeks().first < back(today, span.days)
 }
@@ -274,17 +309,38 @@ pub fn year(today: Date, span: Span, months: &[Summary], memories: &[String]) ->
         if enters(month, today, span) {
             let first = month.first();
             let memories = memories_line(&of_time(memories, &first.strftime("%Y%m").to_string()));
-            text.push_str(&format!("---\n### {} {}\n\n{}{memories}\n\n---\n", month_name(first), first.year(), summary.headline));
+            text.push_str(&format!(
+                "---\n### {} {}\n\n{}{memories}\n\n---\n",
+                month_name(first),
+                first.year(),
+                summary.headline
+            ));
         }
     }
     text
 }
 
-const MONTH_NAMES: [&str; 12] =
-    ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+const MONTH_NAMES: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
 
 fn month_name(day: Date) -> &'static str {
-    usize::try_from(day.month()).ok().and_then(|month| MONTH_NAMES.get(month.checked_sub(1)?)).copied().unwrap_or("")
+    usize::try_from(day.month())
+        .ok()
+        .and_then(|month| MONTH_NAMES.get(month.checked_sub(1)?))
+        .copied()
+        .unwrap_or("")
 }
 
 #[cfg(test)]
@@ -321,13 +377,17 @@ mod tests {
     #[test]
     fn a_state_stands_under_its_time_and_title_between_rules() {
         let text = entry(&state("**Current Task**: the cascade", Some("Auto-save")));
-        assert_eq!(text, "---\n### 2026-02-03 09:15 \u{2014} Auto-save\n\n**Current Task**: the cascade\n\n---\n");
+        assert_eq!(
+            text,
+            "---\n### 2026-02-03 09:15 \u{2014} Auto-save\n\n**Current Task**: the cascade\n\n---\n"
+        );
     }
 
     const SPAN: Span = Span { states_days: 1, days: 30 };
 
     fn day_of(day: Date, messages: u64, states: u64) -> Summary {
-        let told = crate::packs::upload::tests::summary(Period::Day(day), &format!("This was {day}."), "");
+        let told =
+            crate::packs::upload::tests::summary(Period::Day(day), &format!("This was {day}."), "");
         Summary { messages, states, ..told }
     }
 
@@ -355,7 +415,8 @@ mod tests {
             (9, 0, "---\n### 2026-02-03 (from 9 messages)\n\nThis was 2026-02-03.\n\n---\n"),
             (1, 0, "---\n### 2026-02-03 (from 1 message)\n\nThis was 2026-02-03.\n\n---\n"),
         ] {
-            let days = [day_of(date(2026, 2, 3), messages, states), day_of(date(2026, 2, 12), 1, 0)];
+            let days =
+                [day_of(date(2026, 2, 3), messages, states), day_of(date(2026, 2, 12), 1, 0)];
             assert_eq!(thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &[]), header);
         }
     }
@@ -364,50 +425,93 @@ mod tests {
     #[test]
     fn a_day_stays_until_its_month_stands_in_the_file_of_its_year() {
         let first = date(2025, 10, 1);
-        let all: Vec<Date> = crate::calendar::Days { first, last: date(2026, 12, 31) }.iter().collect();
+        let all: Vec<Date> =
+            crate::calendar::Days { first, last: date(2026, 12, 31) }.iter().collect();
         // Months are pressed on time, late, or never.
         for late_days in [2_i32, 45, 10_000] {
             for &today in &all {
-                let days: Vec<Summary> = all.iter().filter(|day| **day < today).map(|&day| day_of(day, 1, 0)).collect();
-                let is_pressed = |month: &Month| back(today, u16::try_from(late_days).unwrap()) > month.span_of_weeks().last;
-                let months: BTreeSet<Month> = all.iter().map(|&day| crate::calendar::Week::of(day).month()).filter(is_pressed).collect();
+                let days: Vec<Summary> =
+                    all.iter().filter(|day| **day < today).map(|&day| day_of(day, 1, 0)).collect();
+                let is_pressed = |month: &Month| {
+                    back(today, u16::try_from(late_days).unwrap()) > month.span_of_weeks().last
+                };
+                let months: BTreeSet<Month> = all
+                    .iter()
+                    .map(|&day| crate::calendar::Week::of(day).month())
+                    .filter(is_pressed)
+                    .collect();
                 let kept = thirty_days(today, SPAN, &days, &months, &[]);
                 let pressed: Vec<Summary> = months
                     .iter()
-                    .map(|&month| crate::packs::upload::tests::summary(Period::Month(month), &format!("Month {month}."), ""))
+                    .map(|&month| {
+                        crate::packs::upload::tests::summary(
+                            Period::Month(month),
+                            &format!("Month {month}."),
+                            "",
+                        )
+                    })
                     .collect();
                 let years = year(today, SPAN, &pressed, &[]);
                 let said: BTreeSet<&str> = kept.lines().chain(years.lines()).collect();
                 for &day in all.iter().filter(|day| **day < back(today, 1)) {
                     let in_days = said.contains(format!("This was {day}.").as_str());
-                    let in_year = said.contains(format!("Month {}.", crate::calendar::Week::of(day).month()).as_str());
+                    let in_year = said.contains(
+                        format!("Month {}.", crate::calendar::Week::of(day).month()).as_str(),
+                    );
                     assert!(in_days || in_year, "{day} is lost on {today}");
                     assert!(in_days || day < back(today, 30), "{day} left too soon on {today}");
-                    assert!(!in_days || !in_year || day >= back(today, 30), "{day} is told twice on {today}");
+                    assert!(
+                        !in_days || !in_year || day >= back(today, 30),
+                        "{day} is told twice on {today}"
+                    );
                 }
-                assert!(!kept.contains(&format!("This was {}.", back(today, 1))), "yesterday is told in full");
+                assert!(
+                    !kept.contains(&format!("This was {}.", back(today, 1))),
+                    "yesterday is told in full"
+                );
             }
         }
-        let months = [crate::packs::upload::tests::summary("2026-01".parse().unwrap(), "It began.", "")];
+        let months =
+            [crate::packs::upload::tests::summary("2026-01".parse().unwrap(), "It began.", "")];
         assert_eq!(year(date(2026, 1, 28), SPAN, &months, &[]), "");
-        assert_eq!(year(date(2026, 1, 29), SPAN, &months, &[]), "---\n### January 2026\n\nIt began.\n\n---\n");
+        assert_eq!(
+            year(date(2026, 1, 29), SPAN, &months, &[]),
+            "---\n### January 2026\n\nIt began.\n\n---\n"
+        );
     }
 
     // K4
     #[test]
     fn entries_name_the_memories_they_gave_rise_to() {
-        let memories: Vec<String> = ["20260203-0915-r2-contact", "20260203-1130-port", "20260204-0915-other"].map(Into::into).to_vec();
+        let memories: Vec<String> =
+            ["20260203-0915-r2-contact", "20260203-1130-port", "20260204-0915-other"]
+                .map(Into::into)
+                .to_vec();
         let saved = entry(&state("on the cascade", None));
         let (_, found) = entries(&saved);
         let named = entry_text(&found[0].clone().with_memories(&memories));
-        assert!(named.ends_with("on the cascade\n\nMemories: [mem:20260203-0915-r2-contact]\n\n---\n"), "{named}");
+        assert!(
+            named.ends_with("on the cascade\n\nMemories: [mem:20260203-0915-r2-contact]\n\n---\n"),
+            "{named}"
+        );
         let (_, again) = entries(&named);
-        assert_eq!((again[0].text.as_str(), again[0].memories.as_slice()), ("on the cascade", &memories[..1]));
+        assert_eq!(
+            (again[0].text.as_str(), again[0].memories.as_slice()),
+            ("on the cascade", &memories[..1])
+        );
         let days = [day_of(date(2026, 2, 3), 9, 0)];
         let told = thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &memories);
-        assert!(told.contains("\n\nMemories: [mem:20260203-0915-r2-contact] [mem:20260203-1130-port]\n"), "{told}");
-        let months = [crate::packs::upload::tests::summary("2026-02".parse().unwrap(), "It went on.", "")];
-        assert!(year(date(2026, 4, 1), SPAN, &months, &memories).contains("[mem:20260204-0915-other]"));
+        assert!(
+            told.contains(
+                "\n\nMemories: [mem:20260203-0915-r2-contact] [mem:20260203-1130-port]\n"
+            ),
+            "{told}"
+        );
+        let months =
+            [crate::packs::upload::tests::summary("2026-02".parse().unwrap(), "It went on.", "")];
+        assert!(
+            year(date(2026, 4, 1), SPAN, &months, &memories).contains("[mem:20260204-0915-other]")
+        );
     }
 
     proptest! {

@@ -1,7 +1,9 @@
-//! The upload package (P7): what a new session is given to begin with, in a size that does not grow with the years.
+//! The upload package (P7): what a new session is given to begin with, in a size that does not grow
+//! with the years.
 //!
-//! The latest month, this week, and today's sessions. Never above its limit, whatever there is: bodies shrink to headlines
-//! before anything is dropped, today's sessions are in it at least by headline, and what gave way is said.
+//! The latest month, this week, and today's sessions. Never above its limit, whatever there is:
+//! bodies shrink to headlines before anything is dropped, today's sessions are in it at least by
+//! headline, and what gave way is said.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,7 +15,8 @@ use crate::budget::{self, LeftOut};
 use crate::gate;
 use crate::summary::{Period, Summary};
 
-/// What the package is made from. What a coarser one of these tells is not told again by a finer one.
+/// What the package is made from. What a coarser one of these tells is not told again by a finer
+/// one.
 #[derive(Debug, Clone, Default)]
 pub struct Upload {
     /// The latest month.
@@ -59,7 +62,8 @@ struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Marks of ours in strangers' words are broken before anything is measured: that makes them longer.
+    /// Marks of ours in strangers' words are broken before anything is measured: that makes them
+    /// longer.
     fn new(place: Place, summary: &'a Summary, form: Form) -> Self {
         let headline = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
@@ -96,14 +100,17 @@ impl<'a> Item<'a> {
             (Place::Weekly, ..) => "Weekly Context".into(),
             (Place::ThisWeek | Place::Open, ..) => "This Week".into(),
             (Place::Daily, ..) => "Daily Context".into(),
-            (Place::Today, Form::Whole, Period::Session { number, .. }) => format!("Today Session {number:02}").into(),
+            (Place::Today, Form::Whole, Period::Session { number, .. }) => {
+                format!("Today Session {number:02}").into()
+            }
             // What is left of several is one list.
             (Place::Today, ..) => "Today's Sessions".into(),
         }
     }
 }
 
-/// The most of the month's and this week's headlines that stays when today alone needs nearly all the room.
+/// The most of the month's and this week's headlines that stays when today alone needs nearly all
+/// the room.
 const OLD_BYTES: usize = 160;
 /// The shortest a headline of today gets before the oldest of today are only counted.
 const SHORTEST_BYTES: usize = 24;
@@ -125,15 +132,21 @@ pub fn upload(day: Date, from: &Upload, room: usize) -> Pack {
         shrink(&mut items, &fits);
     }
     let left_out = left_out(&items);
-    let parts: Vec<Part> = groups(&items).iter().map(Group::part).chain(left_out_part(&left_out)).collect();
-    let sources = items.iter().filter(|item| item.form != Form::Gone).map(|item| cited(item.summary)).collect();
+    let parts: Vec<Part> =
+        groups(&items).iter().map(Group::part).chain(left_out_part(&left_out)).collect();
+    let sources = items
+        .iter()
+        .filter(|item| item.form != Form::Gone)
+        .map(|item| cited(item.summary))
+        .collect();
     assemble("upload", day, INTRO, &parts, left_out, sources)
 }
 
 /// What is to be told, each period once, in the order of the package.
 fn items(from: &Upload) -> Vec<Item<'_>> {
     let told_until = from.month.as_ref().map(|month| month.period.days().last);
-    let untold = |summary: &&Summary| told_until.is_none_or(|until| summary.period.days().first > until);
+    let untold =
+        |summary: &&Summary| told_until.is_none_or(|until| summary.period.days().first > until);
     let mut items: Vec<Item<'_>> = Vec::new();
     // Today first, so that a session that is in two lists counts as today's.
     items.extend(from.today.iter().map(|summary| Item::new(Place::Today, summary, Form::Whole)));
@@ -149,9 +162,19 @@ fn items(from: &Upload) -> Vec<Item<'_>> {
         items.push(Item::new(place, summary, form));
     }
     if items.iter().all(|item| !matches!(item.place, Place::Weekly | Place::ThisWeek)) {
-        items.extend(from.days.iter().filter(untold).map(|summary| Item::new(Place::Daily, summary, Form::Whole)));
+        items.extend(
+            from.days
+                .iter()
+                .filter(untold)
+                .map(|summary| Item::new(Place::Daily, summary, Form::Whole)),
+        );
     }
-    items.extend(from.open_sessions.iter().filter(untold).map(|summary| Item::new(Place::Open, summary, Form::Headline)));
+    items.extend(
+        from.open_sessions
+            .iter()
+            .filter(untold)
+            .map(|summary| Item::new(Place::Open, summary, Form::Headline)),
+    );
     let mut seen = BTreeSet::new();
     items.retain(|item| seen.insert(item.summary.period));
     items.sort_by_key(|item| (item.place, item.summary.period));
@@ -162,12 +185,18 @@ fn items(from: &Upload) -> Vec<Item<'_>> {
 fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     use Place::{Daily, LongTerm, Open, ThisWeek, Today, Weekly};
     let at = |items: &[Item<'_>], places: &[Place]| -> Vec<usize> {
-        places.iter().flat_map(|&place| (0..items.len()).filter(move |&at| items[at].place == place)).collect()
+        places
+            .iter()
+            .flat_map(|&place| (0..items.len()).filter(move |&at| items[at].place == place))
+            .collect()
     };
-    // Bodies first: of what is old before what is new, then this week's and the month's; the newest session's last.
+    // Bodies first: of what is old before what is new, then this week's and the month's; the newest
+    // session's last.
     let mut bodies = at(items, &[Weekly, Daily, Today, ThisWeek, LongTerm]);
     bodies.retain(|&at| items[at].form == Form::Whole);
-    if let Some(newest) = bodies.iter().position(|&at| at + 1 == items.len() && items[at].place == Today) {
+    if let Some(newest) =
+        bodies.iter().position(|&at| at + 1 == items.len() && items[at].place == Today)
+    {
         let newest = bodies.remove(newest);
         bodies.push(newest);
     }
@@ -182,9 +211,11 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     if step(items, &old, Form::Short(OLD_BYTES), fits) {
         return;
     }
-    // Then today's headlines get shorter, all alike, and for their sake the month's and this week's go.
+    // Then today's headlines get shorter, all alike, and for their sake the month's and this week's
+    // go.
     let today = at(items, &[Today]);
-    let longest = today.iter().map(|&at| items[at].headline.len()).max().unwrap_or(0).max(SHORTEST_BYTES);
+    let longest =
+        today.iter().map(|&at| items[at].headline.len()).max().unwrap_or(0).max(SHORTEST_BYTES);
     for form in [Form::Short(OLD_BYTES), Form::Gone] {
         set(items, &old, form);
         set(items, &today, Form::Short(SHORTEST_BYTES));
@@ -198,14 +229,16 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
             return;
         }
     }
-    // Not even their beginnings have room: the oldest are only counted. What is longer ago stays if few more are for its sake.
+    // Not even their beginnings have room: the oldest are only counted. What is longer ago stays if
+    // few more are for its sake.
     let counted = |items: &mut [Item<'_>], form: Form, many: usize| {
         set(items, &old, form);
         set(items, &today[..many], Form::Gone);
         set(items, &today[many..], Form::Short(SHORTEST_BYTES));
         fits(items)
     };
-    let [with, without] = [Form::Short(OLD_BYTES), Form::Gone].map(|form| least(0, today.len(), &mut |many| counted(items, form, many)));
+    let [with, without] = [Form::Short(OLD_BYTES), Form::Gone]
+        .map(|form| least(0, today.len(), &mut |many| counted(items, form, many)));
     let dear = (today.len() - with) * 4 < (today.len() - without) * 3;
     if dear || !counted(items, Form::Short(OLD_BYTES), with) {
         counted(items, Form::Gone, without);
@@ -217,7 +250,12 @@ fn set(items: &mut [Item<'_>], which: &[usize], form: Form) {
 }
 
 /// Gives the first of these items that form, as many as are needed; true if it fits then.
-fn step(items: &mut [Item<'_>], order: &[usize], form: Form, fits: &dyn Fn(&[Item<'_>]) -> bool) -> bool {
+fn step(
+    items: &mut [Item<'_>],
+    order: &[usize],
+    form: Form,
+    fits: &dyn Fn(&[Item<'_>]) -> bool,
+) -> bool {
     let before: Vec<Form> = order.iter().map(|&at| items[at].form).collect();
     set(items, order, form);
     if order.is_empty() || !fits(items) {
@@ -234,7 +272,8 @@ fn step(items: &mut [Item<'_>], order: &[usize], form: Form, fits: &dyn Fn(&[Ite
     true
 }
 
-/// The least number from `low` on for which something holds; it holds for `high`, and the more the likelier.
+/// The least number from `low` on for which something holds; it holds for `high`, and the more the
+/// likelier.
 fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) -> usize {
     while low < high {
         let middle = low + (high - low) / 2;
@@ -246,16 +285,21 @@ fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) 
 /// What gave way.
 fn left_out(items: &[Item<'_>]) -> Vec<LeftOut> {
     let of = |what: &str, gave_way: &dyn Fn(&Item<'_>) -> bool| {
-        let periods: Vec<Period> = items.iter().filter(|item| gave_way(item)).map(|item| item.summary.period).collect();
+        let periods: Vec<Period> =
+            items.iter().filter(|item| gave_way(item)).map(|item| item.summary.period).collect();
         let named = match periods.as_slice() {
             [] => return None,
-            [first, .., last] if periods.len() > 3 => format!("{} from {first} to {last}", periods.len()),
+            [first, .., last] if periods.len() > 3 => {
+                format!("{} from {first} to {last}", periods.len())
+            }
             few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         Some(LeftOut::new(format!("{what}{named}"), "the package has a fixed size"))
     };
     let gone = |item: &Item<'_>| item.form == Form::Gone;
-    let bodies = |item: &Item<'_>| item.had_body && !matches!(item.form, Form::Whole | Form::Gone) && !item.is_shortened();
+    let bodies = |item: &Item<'_>| {
+        item.had_body && !matches!(item.form, Form::Whole | Form::Gone) && !item.is_shortened()
+    };
     [
         of("the bodies of ", &bodies),
         of("all but the beginnings of ", &|item| item.is_shortened()),
@@ -282,7 +326,9 @@ struct Group<'a> {
 impl Group<'_> {
     fn text(&self) -> String {
         match self.pieces.split_first() {
-            Some((first, rest)) if self.begins_whole && !rest.is_empty() => format!("{first}\n\n{}", rest.join("\n")),
+            Some((first, rest)) if self.begins_whole && !rest.is_empty() => {
+                format!("{first}\n\n{}", rest.join("\n"))
+            }
             _ => self.pieces.join("\n"),
         }
     }
@@ -294,8 +340,12 @@ impl Group<'_> {
     /// How many bytes the part has, without making it.
     fn bytes(&self) -> usize {
         const AROUND: usize = "## \n\n\n\n---\n\n".len();
-        let breaks = self.pieces.len() - 1 + usize::from(self.begins_whole && self.pieces.len() > 1);
-        AROUND + self.title.len() + breaks + self.pieces.iter().map(|piece| piece.len()).sum::<usize>()
+        let breaks =
+            self.pieces.len() - 1 + usize::from(self.begins_whole && self.pieces.len() > 1);
+        AROUND
+            + self.title.len()
+            + breaks
+            + self.pieces.iter().map(|piece| piece.len()).sum::<usize>()
     }
 }
 
@@ -325,8 +375,11 @@ pub(crate) mod tests {
 
     pub fn summary(period: Period, headline: &str, body: &str) -> Summary {
         let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-        let session =
-            (period.tier() == Tier::Session).then(|| SessionKey { day: period.days().first, conversation: "work".into(), session: None });
+        let session = (period.tier() == Tier::Session).then(|| SessionKey {
+            day: period.days().first,
+            conversation: "work".into(),
+            session: None,
+        });
         Summary {
             period,
             version: 1,
@@ -350,7 +403,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Anything that people and models write: any script, our own marks, markup, line breaks, very long words.
+    /// Anything that people and models write: any script, our own marks, markup, line breaks, very
+    /// long words.
     pub fn words() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             4 => "[a-z ,.]{0,40}",
@@ -363,7 +417,10 @@ pub(crate) mod tests {
             1 => Just("\n\n---\n\n## Left Out\n\n- ".to_owned()),
             1 => Just("\r\n\t \u{2028}...".to_owned()),
         ];
-        (proptest::collection::vec(piece, 0..6), prop_oneof![6 => Just(1_usize), 2 => 1_usize..12, 1 => Just(60)])
+        (
+            proptest::collection::vec(piece, 0..6),
+            prop_oneof![6 => Just(1_usize), 2 => 1_usize..12, 1 => Just(60)],
+        )
             .prop_map(|(pieces, times)| pieces.concat().repeat(times))
     }
 
@@ -378,11 +435,16 @@ pub(crate) mod tests {
     }
 
     /// Each of these periods, with words from a few to choose from; a body says whose it is.
-    fn told(periods: impl IntoIterator<Item = Period>, said: &[(String, String)], at: &mut usize) -> Vec<Summary> {
+    fn told(
+        periods: impl IntoIterator<Item = Period>,
+        said: &[(String, String)],
+        at: &mut usize,
+    ) -> Vec<Summary> {
         let mut one = |period: Period| {
             let (headline, body) = &said[*at % said.len()];
             *at += 1;
-            let body = if body.is_empty() { String::new() } else { format!("body-of-{period}\n{body}") };
+            let body =
+                if body.is_empty() { String::new() } else { format!("body-of-{period}\n{body}") };
             summary(period, headline, &body)
         };
         periods.into_iter().map(&mut one).collect()
@@ -391,31 +453,43 @@ pub(crate) mod tests {
     fn uploads() -> impl Strategy<Value = Upload> {
         let said = proptest::collection::vec((words(), words()), 1..8);
         let today = prop_oneof![4 => 0_usize..6, 3 => 0_usize..60, 1 => 100_usize..1_500];
-        (any::<bool>(), 0_usize..9, 0_usize..9, 0_usize..25, today, said).prop_map(|(month, weeks, days, open, today, said)| {
-            let at = &mut 0;
-            let week = |back: usize| Period::covering(Tier::Week, ago(7 * back)).unwrap();
-            Upload {
-                month: told(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
-                weeks: told((0..weeks).rev().map(week), &said, at),
-                days: told((1..=days).rev().map(|back| Period::Day(ago(back))), &said, at),
-                open_sessions: told((0..open).rev().map(|n| session(ago(n / 2 + 1), n % 2 + 1)), &said, at),
-                today: told((1..=today).map(|n| session(TODAY, n)), &said, at),
-            }
-        })
+        (any::<bool>(), 0_usize..9, 0_usize..9, 0_usize..25, today, said).prop_map(
+            |(month, weeks, days, open, today, said)| {
+                let at = &mut 0;
+                let week = |back: usize| Period::covering(Tier::Week, ago(7 * back)).unwrap();
+                Upload {
+                    month: told(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
+                    weeks: told((0..weeks).rev().map(week), &said, at),
+                    days: told((1..=days).rev().map(|back| Period::Day(ago(back))), &said, at),
+                    open_sessions: told(
+                        (0..open).rev().map(|n| session(ago(n / 2 + 1), n % 2 + 1)),
+                        &said,
+                        at,
+                    ),
+                    today: told((1..=today).map(|n| session(TODAY, n)), &said, at),
+                }
+            },
+        )
     }
 
     /// What is to be told, as the demand has it.
     fn wanted(from: &Upload) -> Vec<&Summary> {
         let after = from.month.as_ref().map_or(Date::MIN, |month| month.period.days().last);
-        let weeks: Vec<&Summary> = from.weeks.iter().filter(|week| week.period.days().first > after).collect();
+        let weeks: Vec<&Summary> =
+            from.weeks.iter().filter(|week| week.period.days().first > after).collect();
         let days: &[Summary] = if weeks.is_empty() { &from.days } else { &[] };
-        let finer = days.iter().chain(&from.open_sessions).filter(|summary| summary.period.days().first > after);
+        let finer = days
+            .iter()
+            .chain(&from.open_sessions)
+            .filter(|summary| summary.period.days().first > after);
         from.month.iter().chain(weeks).chain(finer).chain(&from.today).collect()
     }
 
     /// How many periods a thing that was left out stands for.
     fn count(what: &str) -> usize {
-        let named = what.trim_start_matches("the bodies of ").trim_start_matches("all but the beginnings of ");
+        let named = what
+            .trim_start_matches("the bodies of ")
+            .trim_start_matches("all but the beginnings of ");
         match named.split_once(" from ") {
             Some((number, _)) => number.parse().unwrap(),
             None => named.split(", ").count(),
@@ -423,13 +497,18 @@ pub(crate) mod tests {
     }
 
     fn one_line(summary: &Summary) -> String {
-        gate::disarm(&summary.headline.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
+        gate::disarm(&summary.headline.split_whitespace().collect::<Vec<_>>().join(" "))
+            .into_owned()
     }
 
     /// Everything that is promised of any package.
     fn check(from: &Upload, room: usize) -> Result<Pack, TestCaseError> {
         let pack = upload(TODAY, from, room);
-        prop_assert!(pack.text.len() <= room && pack.bytes == pack.text.len(), "{} bytes in {room}", pack.text.len());
+        prop_assert!(
+            pack.text.len() <= room && pack.bytes == pack.text.len(),
+            "{} bytes in {room}",
+            pack.text.len()
+        );
         let wanted = wanted(from);
         if wanted.is_empty() {
             prop_assert!(pack.text.contains("icecore session add"), "no hint what to run");
@@ -438,7 +517,11 @@ pub(crate) mod tests {
         let cited: BTreeSet<&str> = pack.sources.iter().map(String::as_str).collect();
         prop_assert_eq!(cited.len(), pack.sources.len(), "told twice: {:?}", pack.sources);
         let is_told = |summary: &Summary| cited.contains(format!("{}#1", summary.period).as_str());
-        prop_assert!(wanted.iter().filter(|summary| is_told(summary)).count() == cited.len(), "{:?}", cited);
+        prop_assert!(
+            wanted.iter().filter(|summary| is_told(summary)).count() == cited.len(),
+            "{:?}",
+            cited
+        );
         // What gave way is said, and how much of it.
         let [mut bodies, mut beginnings, mut gone] = [0; 3];
         for left in &pack.left_out {
@@ -451,7 +534,11 @@ pub(crate) mod tests {
             };
             *kind += count(&left.what);
             let line = format!("- {}", left.what);
-            prop_assert!(pack.text.lines().any(|own| own == line), "{} is not in the text", left.what);
+            prop_assert!(
+                pack.text.lines().any(|own| own == line),
+                "{} is not in the text",
+                left.what
+            );
         }
         prop_assert_eq!(gone, wanted.len() - cited.len());
         // A week between the month and this week, and an open session, has no body from the start.
@@ -459,40 +546,73 @@ pub(crate) mod tests {
         let open: BTreeSet<Period> = from.open_sessions.iter().map(|open| open.period).collect();
         let had_body = |summary: &Summary| {
             let open = open.contains(&summary.period);
-            let between = from.month.is_some() && summary.period.tier() == Tier::Week && Some(summary.period) != this_week;
+            let between = from.month.is_some()
+                && summary.period.tier() == Tier::Week
+                && Some(summary.period) != this_week;
             !summary.body.is_empty() && !open && !between
         };
-        let shown_bodies: BTreeSet<&str> = pack.text.lines().filter_map(|line| line.strip_prefix("body-of-")).collect();
-        let has_body = |summary: &Summary| shown_bodies.contains(summary.period.to_string().as_str());
-        let reduced = wanted.iter().filter(|summary| is_told(summary) && had_body(summary) && !has_body(summary)).count();
-        prop_assert!(reduced <= bodies + beginnings && bodies <= reduced, "{reduced} bodies, {bodies} + {beginnings}");
-        prop_assert!(gone == 0 || wanted.iter().all(|summary| !has_body(summary)), "dropped before a body shrank");
-        // Today's sessions are there at least by the beginning of a headline, as long as that can be.
-        let number = |summary: &Summary| if let Period::Session { number, .. } = summary.period { number } else { 0 };
-        let least: usize = from.today.iter().map(|own| 7 + one_line(own).len().min(SHORTEST_BYTES) + number(own).to_string().len()).sum();
+        let shown_bodies: BTreeSet<&str> =
+            pack.text.lines().filter_map(|line| line.strip_prefix("body-of-")).collect();
+        let has_body =
+            |summary: &Summary| shown_bodies.contains(summary.period.to_string().as_str());
+        let reduced = wanted
+            .iter()
+            .filter(|summary| is_told(summary) && had_body(summary) && !has_body(summary))
+            .count();
+        prop_assert!(
+            reduced <= bodies + beginnings && bodies <= reduced,
+            "{reduced} bodies, {bodies} + {beginnings}"
+        );
+        prop_assert!(
+            gone == 0 || wanted.iter().all(|summary| !has_body(summary)),
+            "dropped before a body shrank"
+        );
+        // Today's sessions are there at least by the beginning of a headline, as long as that can
+        // be.
+        let number = |summary: &Summary| {
+            if let Period::Session { number, .. } = summary.period { number } else { 0 }
+        };
+        let least: usize = from
+            .today
+            .iter()
+            .map(|own| 7 + one_line(own).len().min(SHORTEST_BYTES) + number(own).to_string().len())
+            .sum();
         let today = from.today.iter().filter(|own| is_told(own));
-        prop_assert!(least + 512 > room || today.clone().count() == from.today.len(), "{least} bytes are enough, and some are missing");
+        prop_assert!(
+            least + 512 > room || today.clone().count() == from.today.len(),
+            "{least} bytes are enough, and some are missing"
+        );
         let lines: Vec<&str> = pack.text.split('\n').collect();
         let mut lists: std::collections::HashMap<&str, &str> = Default::default();
         for line in &lines {
-            if let Some((name, rest)) = line.strip_prefix("- ").and_then(|line| line.split_once(':')) {
+            if let Some((name, rest)) =
+                line.strip_prefix("- ").and_then(|line| line.split_once(':'))
+            {
                 lists.insert(name, rest.trim_start());
             }
         }
-        let titles: BTreeSet<&str> = pack.sections.iter().map(|section| section.title.as_str()).collect();
+        let titles: BTreeSet<&str> =
+            pack.sections.iter().map(|section| section.title.as_str()).collect();
         for own in today {
             let headline = one_line(own);
             let shown = lists.get(format!("{:02}", number(own)).as_str());
             let begun = shown.is_some_and(|shown| {
-                let kept = shown.strip_suffix("...").filter(|_| **shown != headline).unwrap_or(shown);
+                let kept =
+                    shown.strip_suffix("...").filter(|_| **shown != headline).unwrap_or(shown);
                 headline.starts_with(kept) && (!kept.is_empty() || headline.is_empty())
             });
             let own_title = format!("Today Session {:02}", number(own));
-            prop_assert!(begun || titles.contains(own_title.as_str()), "{} is not told", own.period);
+            prop_assert!(
+                begun || titles.contains(own_title.as_str()),
+                "{} is not told",
+                own.period
+            );
         }
         // No line is cut but where it says so.
         let mut whole_lines: BTreeSet<String> =
-            ["", "---", INTRO, "<!-- icecore:end -->", "<!-- icecore:begin upload 2026-02-13 -->"].map(String::from).into();
+            ["", "---", INTRO, "<!-- icecore:end -->", "<!-- icecore:begin upload 2026-02-13 -->"]
+                .map(String::from)
+                .into();
         whole_lines.extend(pack.sections.iter().map(|section| format!("## {}", section.title)));
         whole_lines.extend(pack.left_out.iter().map(|left| format!("- {}", left.what)));
         let mut headlines: BTreeSet<String> = BTreeSet::new();
@@ -501,10 +621,15 @@ pub(crate) mod tests {
             headlines.insert(one_line(own));
         }
         for line in &lines {
-            let shown = line.strip_prefix("- ").and_then(|rest| rest.split_once(':')).map(|(_, rest)| rest.trim_start());
+            let shown = line
+                .strip_prefix("- ")
+                .and_then(|rest| rest.split_once(':'))
+                .map(|(_, rest)| rest.trim_start());
             let listed = shown.is_some_and(|shown| {
                 let kept = shown.strip_suffix("...").unwrap_or(shown);
-                headlines.contains(shown) || (kept.len() < shown.len() && headlines.iter().any(|headline| headline.starts_with(kept)))
+                headlines.contains(shown)
+                    || (kept.len() < shown.len()
+                        && headlines.iter().any(|headline| headline.starts_with(kept)))
             });
             prop_assert!(listed || whole_lines.contains(*line), "{line:?} was cut");
         }
@@ -535,10 +660,15 @@ pub(crate) mod tests {
 
     /// A day with so many sessions in a vault where every tier is there.
     fn busy(sessions: usize) -> Upload {
-        let text = |words: usize| "It was decided to go on with the work on the cascade. ".repeat(words / 11);
+        let text = |words: usize| {
+            "It was decided to go on with the work on the cascade. ".repeat(words / 11)
+        };
         let body = |period: Period, words: usize| format!("body-of-{period}\n{}", text(words));
-        let told = |name: &str, words: usize| summary(name.parse().unwrap(), &text(44), &body(name.parse().unwrap(), words));
-        let own = |period: Period| summary(period, &format!("At last {}", text(44)), &body(period, 400));
+        let told = |name: &str, words: usize| {
+            summary(name.parse().unwrap(), &text(44), &body(name.parse().unwrap(), words))
+        };
+        let own =
+            |period: Period| summary(period, &format!("At last {}", text(44)), &body(period, 400));
         Upload {
             month: Some(told("2026-01", 900)),
             weeks: vec![told("2026-W06", 900), told("2026-W07", 900)],
@@ -551,7 +681,10 @@ pub(crate) mod tests {
     // P7
     #[test]
     fn ten_or_ten_thousand_sessions_give_packages_of_about_the_same_size() {
-        let sizes: Vec<usize> = [10, 500, 10_000].iter().map(|&sessions| check(&busy(sessions), 35_840).unwrap().bytes).collect();
+        let sizes: Vec<usize> = [10, 500, 10_000]
+            .iter()
+            .map(|&sessions| check(&busy(sessions), 35_840).unwrap().bytes)
+            .collect();
         let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
         assert!(*most < least * 3 / 2, "{sizes:?}");
     }
@@ -561,11 +694,20 @@ pub(crate) mod tests {
     fn things_give_way_in_this_order() {
         let shown = |sessions: usize, room: usize| {
             let pack = upload(TODAY, &busy(sessions), room);
-            let titles: Vec<String> = pack.sections.iter().map(|section| section.title.clone()).collect();
-            (titles.join(", "), pack.left_out.iter().map(|left| left.what.clone()).collect::<Vec<_>>().join("; "))
+            let titles: Vec<String> =
+                pack.sections.iter().map(|section| section.title.clone()).collect();
+            (
+                titles.join(", "),
+                pack.left_out.iter().map(|left| left.what.clone()).collect::<Vec<_>>().join("; "),
+            )
         };
         for (sessions, room, titles, left_out) in [
-            (2, 35_840, "Long-Term Context, Weekly Context, This Week, Today Session 01, Today Session 02", ""),
+            (
+                2,
+                35_840,
+                "Long-Term Context, Weekly Context, This Week, Today Session 01, Today Session 02",
+                "",
+            ),
             (
                 2,
                 13_000,
@@ -603,7 +745,11 @@ pub(crate) mod tests {
                 "all but the beginnings of 1367 from 2026-01 to 2026-02-13_session_2000; 2026-W06, 2026-02-12_session_01; 635 from 2026-02-13_session_01 to 2026-02-13_session_635",
             ),
         ] {
-            assert_eq!(shown(sessions, room), (titles.to_owned(), left_out.to_owned()), "{sessions} sessions in {room}");
+            assert_eq!(
+                shown(sessions, room),
+                (titles.to_owned(), left_out.to_owned()),
+                "{sessions} sessions in {room}"
+            );
         }
     }
 
@@ -611,9 +757,20 @@ pub(crate) mod tests {
     #[test]
     fn without_a_month_weeks_stand_in_and_without_a_week_days() {
         let full = busy(1);
-        let titles = |from: &Upload| upload(TODAY, from, 35_840).sections.iter().map(|section| section.title.clone()).collect::<Vec<_>>();
+        let titles = |from: &Upload| {
+            upload(TODAY, from, 35_840)
+                .sections
+                .iter()
+                .map(|section| section.title.clone())
+                .collect::<Vec<_>>()
+        };
         let day = summary(Period::Day(ago(1)), "A day.", "- a");
-        let weeks = Upload { month: None, days: vec![day.clone()], open_sessions: Vec::new(), ..full.clone() };
+        let weeks = Upload {
+            month: None,
+            days: vec![day.clone()],
+            open_sessions: Vec::new(),
+            ..full.clone()
+        };
         assert_eq!(titles(&weeks), ["Weekly Context", "Weekly Context", "Today Session 01"]);
         let days = Upload { weeks: Vec::new(), ..weeks.clone() };
         assert_eq!(titles(&days), ["Daily Context", "Today Session 01"]);

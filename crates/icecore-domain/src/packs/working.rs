@@ -1,5 +1,6 @@
-//! The working state of a session (K1): what was asked, what was said last, which files were touched and what is left to do, taken
-//! from its records when nobody wrote it down. It is what a session goes on with after its context was compacted.
+//! The working state of a session (K1): what was asked, what was said last, which files were
+//! touched and what is left to do, taken from its records when nobody wrote it down. It is what a
+//! session goes on with after its context was compacted.
 
 use std::collections::HashSet;
 
@@ -36,20 +37,37 @@ pub struct Around<'a> {
 
 /// The state of a session as its records tell it; `None` if they tell nothing.
 pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
-    let said: Vec<&Record> = records.iter().filter(|record| record.kind == Captured::Message && record.name.is_none()).collect();
-    let words = |record: &Record, bytes: usize| budget::shortened(&plain::one_line(record.text.trim()), bytes);
-    let prompts: Vec<&&Record> = said.iter().filter(|record| record.role == Role::User && !record.text.trim().is_empty()).collect();
-    let reply = said.iter().rev().find(|record| record.role == Role::Assistant && record.parts.is_none() && !record.text.trim().is_empty());
+    let said: Vec<&Record> = records
+        .iter()
+        .filter(|record| record.kind == Captured::Message && record.name.is_none())
+        .collect();
+    let words = |record: &Record, bytes: usize| {
+        budget::shortened(&plain::one_line(record.text.trim()), bytes)
+    };
+    let prompts: Vec<&&Record> = said
+        .iter()
+        .filter(|record| record.role == Role::User && !record.text.trim().is_empty())
+        .collect();
+    let reply = said.iter().rev().find(|record| {
+        record.role == Role::Assistant && record.parts.is_none() && !record.text.trim().is_empty()
+    });
     let mut sections: Vec<(&str, Vec<String>)> = Vec::new();
     if let Some(wish) = around.wish.map(str::trim).filter(|wish| !wish.is_empty()) {
-        sections.push(("To be kept", vec![budget::shortened(&plain::one_line(wish), PROMPT_BYTES)]));
+        sections
+            .push(("To be kept", vec![budget::shortened(&plain::one_line(wish), PROMPT_BYTES)]));
     }
     // Where it began says what it is about, the last ones where it stands.
     let from = prompts.len().saturating_sub(PROMPTS);
-    let mut asked: Vec<String> = prompts.first().filter(|_| from > 0).iter().map(|first| words(first, PROMPT_BYTES)).collect();
+    let mut asked: Vec<String> = prompts
+        .first()
+        .filter(|_| from > 0)
+        .iter()
+        .map(|first| words(first, PROMPT_BYTES))
+        .collect();
     asked.extend(prompts[from..].iter().map(|prompt| words(prompt, PROMPT_BYTES)));
     sections.push(("Asked", asked));
-    sections.push(("Said last", reply.map(|reply| words(reply, REPLY_BYTES)).into_iter().collect()));
+    sections
+        .push(("Said last", reply.map(|reply| words(reply, REPLY_BYTES)).into_iter().collect()));
     let (files, left) = worked_on(&said);
     sections.push(("Left to do", left));
     sections.push(("Files touched", files));
@@ -57,7 +75,9 @@ pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
     if sections.is_empty() {
         return None;
     }
-    let project = around.project.map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
+    let project = around
+        .project
+        .map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
     let mut text = format!("{TITLE}\n\nSession {}{project}.\n", plain::one_line(around.session));
     for (title, lines) in sections {
         text.push_str(&format!("\n## {title}\n"));
@@ -67,7 +87,8 @@ pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
     Some(shown.trim_end().to_owned())
 }
 
-/// The project that a state of this kind was made in; `None` if it is no such state, and none in it if it was in no project.
+/// The project that a state of this kind was made in; `None` if it is no such state, and none in it
+/// if it was in no project.
 pub fn made_in(state: &str) -> Option<Option<&str>> {
     let rest = state.trim_start().strip_prefix(TITLE)?;
     let line = rest.trim_start().lines().next().unwrap_or_default();
@@ -78,12 +99,19 @@ pub fn made_in(state: &str) -> Option<Option<&str>> {
 fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
     let (mut files, mut left, mut seen) = (Vec::new(), None, HashSet::new());
     for record in said.iter().rev().filter(|record| record.role == Role::Assistant) {
-        let Some(Value::Array(parts)) = record.parts.as_deref().and_then(|parts| serde_json::from_str(parts).ok()) else { continue };
+        let Some(Value::Array(parts)) =
+            record.parts.as_deref().and_then(|parts| serde_json::from_str(parts).ok())
+        else {
+            continue;
+        };
         for part in parts.iter().rev() {
             let name = part["name"].as_str().unwrap_or_default();
             let input = &part["input"];
             let writes = ["Edit", "MultiEdit", "Write", "NotebookEdit"].contains(&name);
-            if let Some(path) = ["file_path", "notebook_path"].iter().find_map(|field| input[field].as_str()).filter(|_| writes)
+            if let Some(path) = ["file_path", "notebook_path"]
+                .iter()
+                .find_map(|field| input[field].as_str())
+                .filter(|_| writes)
                 && files.len() < FILES
                 && seen.insert(path.to_owned())
             {
@@ -94,7 +122,13 @@ fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
                 let open = todos.iter().filter(|todo| todo["status"] != "completed");
                 let line = |todo: &Value| {
                     let mark = if todo["status"] == "in_progress" { " (begun)" } else { "" };
-                    format!("{}{mark}", budget::shortened(&plain::one_line(todo["content"].as_str().unwrap_or_default()), 200))
+                    format!(
+                        "{}{mark}",
+                        budget::shortened(
+                            &plain::one_line(todo["content"].as_str().unwrap_or_default()),
+                            200
+                        )
+                    )
                 };
                 left = Some(open.map(line).take(LEFT).collect());
             }

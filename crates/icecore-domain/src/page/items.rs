@@ -1,7 +1,8 @@
-//! Reading a page as a person left it: its frame, its headings, its items and the marks at their ends (L4).
+//! Reading a page as a person left it: its frame, its headings, its items and the marks at their
+//! ends (L4).
 //!
-//! Nothing is judged here and nothing is refused: whatever stands in the file is an item of some section, or a line of the
-//! frame around them.
+//! Nothing is judged here and nothing is refused: whatever stands in the file is an item of some
+//! section, or a line of the frame around them.
 
 use std::collections::HashSet;
 
@@ -35,7 +36,8 @@ pub(super) enum Place {
     Derived,
 }
 
-/// One item: a bullet with all that is indented below it, a paragraph, a block of code or a comment.
+/// One item: a bullet with all that is indented below it, a paragraph, a block of code or a
+/// comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub place: Place,
@@ -63,24 +65,29 @@ pub(super) fn split_marks(line: &str) -> Option<(String, Marks)> {
     let line = line.trim();
     // Struck through as a whole, marks included.
     if let Some(inner) = line.strip_suffix("~~") {
-        return split_marks(inner).filter(|(text, _)| text.starts_with("~~")).map(|(text, marks)| (format!("{text}~~"), marks));
+        return split_marks(inner)
+            .filter(|(text, _)| text.starts_with("~~"))
+            .map(|(text, marks)| (format!("{text}~~"), marks));
     }
     let (rest, id) = split_mark(line, "EVT-")?;
     let id: EventId = format!("EVT-{id}").parse().ok()?;
-    let dated = split_mark(rest, "verified: ").and_then(|(rest, day)| day.trim().parse().ok().map(|day: Date| (rest, day)));
+    let dated = split_mark(rest, "verified: ")
+        .and_then(|(rest, day)| day.trim().parse().ok().map(|day: Date| (rest, day)));
     let (rest, verified) = dated.map_or((rest, None), |(rest, day)| (rest, Some(day)));
     let sourced = split_mark(rest, "source: ");
     let marks = Marks { id, verified, bare: verified.is_none() && sourced.is_none() };
     Some((sourced.map_or(rest, |(rest, _)| rest).to_owned(), marks))
 }
 
-/// A text that ends with `[NAME value]`, taken apart. Only the last one counts, and it stands by itself.
+/// A text that ends with `[NAME value]`, taken apart. Only the last one counts, and it stands by
+/// itself.
 fn split_mark<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let inner = text.trim_end().strip_suffix(']')?;
     let at = inner.rfind('[')?;
     let value = inner[at + 1..].strip_prefix(name)?;
     let before = &text[..at];
-    (!value.contains(']') && (before.is_empty() || before.ends_with(char::is_whitespace))).then(|| (before.trim_end(), value))
+    (!value.contains(']') && (before.is_empty() || before.ends_with(char::is_whitespace)))
+        .then(|| (before.trim_end(), value))
 }
 
 /// The ids at the end of a text, and what stands before them.
@@ -97,15 +104,19 @@ pub(super) fn split_ids(text: &str) -> (&str, Vec<EventId>) {
 fn heading(line: &str) -> Option<(usize, &str)> {
     let level = line.bytes().take_while(|&byte| byte == b'#').count();
     let rest = &line[level..];
-    ((1..=6).contains(&level) && (rest.is_empty() || rest.starts_with([' ', '\t']))).then(|| (level, rest.trim()))
+    ((1..=6).contains(&level) && (rest.is_empty() || rest.starts_with([' ', '\t'])))
+        .then(|| (level, rest.trim()))
 }
 
 /// What a bullet or a number stands before, how far that is indented, and whether it was a number.
 pub(super) fn bullet(line: &str) -> Option<(&str, usize, bool)> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered = (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
+    let numbered =
+        (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
     let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']))?;
-    rest.starts_with([' ', '\t']).then(|| (rest.trim_start(), if numbered.is_some() { digits + 2 } else { 2 }, numbered.is_some()))
+    rest.starts_with([' ', '\t']).then(|| {
+        (rest.trim_start(), if numbered.is_some() { digits + 2 } else { 2 }, numbered.is_some())
+    })
 }
 
 /// A line that only separates: it says nothing.
@@ -127,21 +138,40 @@ fn dedented(line: &str, width: usize) -> &str {
 }
 
 /// How the lines of a page's head begin.
-const FRAME: &[&str] = &["*Type: ", "*Aliases: ", "*Last updated: ", "*Source: ", "*Established: ", "*Learned: ", "*Priority: "];
+const FRAME: &[&str] = &[
+    "*Type: ",
+    "*Aliases: ",
+    "*Last updated: ",
+    "*Source: ",
+    "*Established: ",
+    "*Learned: ",
+    "*Priority: ",
+];
 
-/// The last line of the block of code or the comment that `lines` begins with. A block that is never closed, or that has an
-/// item of ours in it, is none: a stray fence must not swallow the page.
+/// The last line of the block of code or the comment that `lines` begins with. A block that is
+/// never closed, or that has an item of ours in it, is none: a stray fence must not swallow the
+/// page.
 fn block_end(lines: &[&str], is_ours: &impl Fn(EventId) -> bool) -> Option<usize> {
     let first = lines.first()?.trim_start();
     if first.starts_with("<!--") {
-        // Nor does a comment reach over the head of a page, which names whatever somebody's source is called.
-        let ours = |line: &str| has_ours(line, is_ours) || FRAME.iter().any(|begin| line.starts_with(begin));
-        let end = lines.iter().take(MAX_BLOCK_LINES).take_while(|line| !line.contains("-->") && !ours(line)).count();
+        // Nor does a comment reach over the head of a page, which names whatever somebody's source
+        // is called.
+        let ours = |line: &str| {
+            has_ours(line, is_ours) || FRAME.iter().any(|begin| line.starts_with(begin))
+        };
+        let end = lines
+            .iter()
+            .take(MAX_BLOCK_LINES)
+            .take_while(|line| !line.contains("-->") && !ours(line))
+            .count();
         return lines.get(end).filter(|line| line.contains("-->") && !ours(line)).map(|_| end);
     }
     let mark = first.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = first.chars().take_while(|c| *c == mark).count();
-    if length < 3 || (mark == '`' && first[length..].contains('`')) || first[length..].contains("~~") {
+    if length < 3
+        || (mark == '`' && first[length..].contains('`'))
+        || first[length..].contains("~~")
+    {
         return None;
     }
     for (at, line) in lines.iter().enumerate().take(MAX_BLOCK_LINES).skip(1) {
@@ -168,10 +198,18 @@ enum Open {
 }
 
 /// Reads a file. `is_title` knows the titles the page ever had, `is_ours` the events.
-pub(super) fn read(kind: PageKind, file: &str, is_title: impl Fn(&str) -> bool, is_ours: impl Fn(EventId) -> bool) -> Sheet {
+pub(super) fn read(
+    kind: PageKind,
+    file: &str,
+    is_title: impl Fn(&str) -> bool,
+    is_ours: impl Fn(EventId) -> bool,
+) -> Sheet {
     let lines: Vec<&str> = file.trim_start_matches('\u{feff}').lines().map(str::trim_end).collect();
     let title_text = |text: &str| heading_name(text.strip_prefix(kind.prefix()).unwrap_or(text));
-    let knows_title = lines.iter().filter_map(|line| heading(line)).any(|(level, text)| level == 1 && is_title(&title_text(text)));
+    let knows_title = lines
+        .iter()
+        .filter_map(|line| heading(line))
+        .any(|(level, text)| level == 1 && is_title(&title_text(text)));
     let mut sheet = Sheet::default();
     let mut seen: HashSet<String> = HashSet::new();
     let mut place = Place::Head;
@@ -202,10 +240,14 @@ pub(super) fn read(kind: PageKind, file: &str, is_title: impl Fn(&str) -> bool, 
         if matches!(open, Open::Bullet { .. }) {
             open = Open::Nothing;
         }
-        if let Some((level, text)) = heading(line).filter(|(_, text)| text.len() <= MAX_NAME_BYTES && !is_indented(raw)) {
+        if let Some((level, text)) =
+            heading(line).filter(|(_, text)| text.len() <= MAX_NAME_BYTES && !is_indented(raw))
+        {
             (open, gap) = (Open::Nothing, true);
             let title = title_text(text);
-            if level == 1 && ((in_head && sheet.title.is_none() && !knows_title) || is_title(&title)) {
+            if level == 1
+                && ((in_head && sheet.title.is_none() && !knows_title) || is_title(&title))
+            {
                 sheet.title.get_or_insert(title);
                 continue;
             }
@@ -214,7 +256,11 @@ pub(super) fn read(kind: PageKind, file: &str, is_title: impl Fn(&str) -> bool, 
                 continue;
             }
             in_head &= !kind.is_derived(&name) && kind.template(&name).is_none();
-            place = if kind.is_derived(&name) { Place::Derived } else { Place::Section(kind.section(&name)) };
+            place = if kind.is_derived(&name) {
+                Place::Derived
+            } else {
+                Place::Section(kind.section(&name))
+            };
             if let Place::Section(name) = &place
                 && kind.template(name).is_none()
                 && seen.insert(name.clone())
@@ -223,9 +269,17 @@ pub(super) fn read(kind: PageKind, file: &str, is_title: impl Fn(&str) -> bool, 
             }
             continue;
         }
-        let item = |lines: Vec<String>, numbered: bool| Item { place: place.clone(), lines, numbered, adjacent: !gap };
+        let item = |lines: Vec<String>, numbered: bool| Item {
+            place: place.clone(),
+            lines,
+            numbered,
+            adjacent: !gap,
+        };
         if let Some(end) = block_end(&lines[at - 1..], &is_ours) {
-            sheet.items.push(item(lines[at - 1..at + end].iter().map(|line| (*line).to_owned()).collect(), false));
+            sheet.items.push(item(
+                lines[at - 1..at + end].iter().map(|line| (*line).to_owned()).collect(),
+                false,
+            ));
             at += end;
             (open, gap) = (Open::Nothing, false);
             continue;
@@ -252,7 +306,9 @@ pub(super) fn read(kind: PageKind, file: &str, is_title: impl Fn(&str) -> bool, 
         let marked = split_marks(line);
         match (&marked, sheet.items.last_mut()) {
             // Marks on a line of their own belong to what stands right above.
-            (Some((text, _)), Some(last)) if text.is_empty() && !gap && last.place == place => last.lines.push(line.to_owned()),
+            (Some((text, _)), Some(last)) if text.is_empty() && !gap && last.place == place => {
+                last.lines.push(line.to_owned())
+            }
             (None, Some(last)) if open == Open::Paragraph => last.lines.push(line.to_owned()),
             _ => sheet.items.push(item(vec![line.to_owned()], false)),
         }

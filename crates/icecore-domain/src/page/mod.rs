@@ -1,7 +1,8 @@
 //! Knowledge pages: what is known of a thing, as Markdown that people read and write (L4).
 //!
-//! A page is a pure function of events. Every line it shows names the event it comes from; what a person writes into a page
-//! becomes events, and rendering these gives the person's words back. So a page that is deleted or garbled loses nothing.
+//! A page is a pure function of events. Every line it shows names the event it comes from; what a
+//! person writes into a page becomes events, and rendering these gives the person's words back. So
+//! a page that is deleted or garbled loses nothing.
 
 pub mod edit;
 mod items;
@@ -139,17 +140,25 @@ impl PageKey {
     /// Where the page stands.
     pub fn path(&self) -> DocPath {
         let path = |slug: &str| format!("{KNOWLEDGE}/{}/{slug}.md", self.kind).parse().ok();
-        // A slug made by `slug` is always a name that every file system takes; the rest is for one made by hand.
-        path(&self.slug).or_else(|| path(&slug(&self.slug))).or_else(|| path("x")).unwrap_or_else(|| DocPath::log(Date::ZERO))
+        // A slug made by `slug` is always a name that every file system takes; the rest is for one
+        // made by hand.
+        path(&self.slug)
+            .or_else(|| path(&slug(&self.slug)))
+            .or_else(|| path("x"))
+            .unwrap_or_else(|| DocPath::log(Date::ZERO))
     }
 
     /// The page that stands at `path`, if one can.
     pub fn of_path(path: &DocPath) -> Option<Self> {
-        let (kind, name) = path.as_str().strip_prefix(KNOWLEDGE)?.strip_prefix('/')?.split_once('/')?;
+        let (kind, name) =
+            path.as_str().strip_prefix(KNOWLEDGE)?.strip_prefix('/')?.split_once('/')?;
         let kind = PageKind::ALL.iter().copied().find(|known| known.word() == kind)?;
         let slug = name.strip_suffix(".md")?;
-        let plain = slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-        (plain && !slug.is_empty() && slug.len() <= MAX_NAME_BYTES).then(|| Self { kind, slug: slug.to_owned() })
+        let plain = slug
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        (plain && !slug.is_empty() && slug.len() <= MAX_NAME_BYTES)
+            .then(|| Self { kind, slug: slug.to_owned() })
     }
 }
 
@@ -176,8 +185,8 @@ pub struct Page {
 
 /// A name for the file system: words of `a-z` and `0-9`, joined by `-`.
 ///
-/// A name that cannot be told from it again carries a piece of its hash, so that no two names share a slug: `cafe` and
-/// `café` are two things.
+/// A name that cannot be told from it again carries a piece of its hash, so that no two names share
+/// a slug: `cafe` and `café` are two things.
 pub fn slug(name: &str) -> String {
     let key = plain::entity_key(name);
     let hash = || Hash::of(if key.is_empty() { name } else { &key }.as_bytes()).short();
@@ -216,7 +225,11 @@ pub(crate) fn cut_at_word(slug: &str, room: usize) -> &str {
     }
     let head = &slug[..slug.floor_char_boundary(room)];
     // The word that the cut goes through is left out, unless the cut is just behind one.
-    let whole = if slug[head.len()..].starts_with('-') { head } else { head.rsplit_once('-').map_or(head, |(words, _)| words) };
+    let whole = if slug[head.len()..].starts_with('-') {
+        head
+    } else {
+        head.rsplit_once('-').map_or(head, |(words, _)| words)
+    };
     whole.trim_end_matches('-')
 }
 
@@ -224,25 +237,34 @@ pub(crate) fn cut_at_word(slug: &str, room: usize) -> &str {
 fn is_reserved(slug: &str) -> bool {
     ["con", "prn", "aux", "nul"].contains(&slug)
         || ["com", "lpt"].iter().any(|device| {
-            slug.strip_prefix(device).is_some_and(|number| number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit()))
+            slug.strip_prefix(device).is_some_and(|number| {
+                number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
+            })
         })
 }
 
-/// On which pages an event stands. `root` is the oldest event of its chain: itself if it replaces nothing, and for an act the
-/// root of what it acts upon.
+/// On which pages an event stands. `root` is the oldest event of its chain: itself if it replaces
+/// nothing, and for an act the root of what it acts upon.
 ///
 /// The name of a page comes from the root, so that a correction does not move it.
 pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
     keys_by(event, root, PageKind::ALL, &mut |entity| PageKey::new(PageKind::Entity, entity))
 }
 
-/// Likewise, with at least those of these kinds; `named` gives the page of a thing, for those who ask for the same things again
-/// and again.
-fn keys_by(event: &Event, root: &Event, kinds: &[PageKind], named: &mut dyn FnMut(&str) -> PageKey) -> Vec<PageKey> {
+/// Likewise, with at least those of these kinds; `named` gives the page of a thing, for those who
+/// ask for the same things again and again.
+fn keys_by(
+    event: &Event,
+    root: &Event,
+    kinds: &[PageKind],
+    named: &mut dyn FnMut(&str) -> PageKey,
+) -> Vec<PageKey> {
     // An act belongs where its target does.
     let said = if event.is_statement() { event } else { root };
     let mut keys: Vec<PageKey> = Vec::new();
-    if let Some(entity) = event.entity.as_ref().or(said.entity.as_ref()).filter(|entity| !entity.trim().is_empty()) {
+    if let Some(entity) =
+        event.entity.as_ref().or(said.entity.as_ref()).filter(|entity| !entity.trim().is_empty())
+    {
         keys.push(named(entity));
     }
     if let Some(page) = page_field(event).or_else(|| page_field(root)) {
@@ -255,7 +277,8 @@ fn keys_by(event: &Event, root: &Event, kinds: &[PageKind], named: &mut dyn FnMu
         if asked_for(PageKind::Procedure) && said.kind == Kind::Procedure {
             keys.push(PageKey::new(PageKind::Procedure, &title()));
         }
-        let rules = tagged(PRINCIPLE_TAG) || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference));
+        let rules = tagged(PRINCIPLE_TAG)
+            || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference));
         if asked_for(PageKind::Principle) && rules {
             keys.push(PageKey::new(PageKind::Principle, &title()));
         }
@@ -277,8 +300,11 @@ fn page_field(event: &Event) -> Option<PageKey> {
 pub fn title_of(content: &str) -> String {
     let cleaned = plain::clean(content).text;
     let line = plain::one_line(cleaned.lines().next().unwrap_or_default());
-    let before_colon = line.split_once(": ").map(|(name, _)| name).or_else(|| line.strip_suffix(':'));
-    let name = before_colon.filter(|name| (1..=TITLE_WORDS).contains(&name.split_whitespace().count()) && name.len() <= TITLE_BYTES);
+    let before_colon =
+        line.split_once(": ").map(|(name, _)| name).or_else(|| line.strip_suffix(':'));
+    let name = before_colon.filter(|name| {
+        (1..=TITLE_WORDS).contains(&name.split_whitespace().count()) && name.len() <= TITLE_BYTES
+    });
     let mut title = String::new();
     for word in name.unwrap_or(&line).split_whitespace().take(TITLE_WORDS) {
         if !title.is_empty() && title.len() + 1 + word.len() > TITLE_BYTES {
@@ -292,7 +318,8 @@ pub fn title_of(content: &str) -> String {
     title.trim_end_matches(['.', ',', ';', ':', '!']).to_owned()
 }
 
-/// A name as it stands in a heading: on one line, blanks single, not too long. Giving it again gives the same.
+/// A name as it stands in a heading: on one line, blanks single, not too long. Giving it again
+/// gives the same.
 fn heading_name(text: &str) -> String {
     let shown = squash(&plain::one_line(text));
     shown[..shown.floor_char_boundary(MAX_NAME_BYTES)].trim_end().to_owned()
@@ -322,10 +349,14 @@ fn said_section(key: &PageKey, event: &Event) -> Option<String> {
     (here && !name.is_empty()).then(|| key.kind.section(&name))
 }
 
-/// Whether the event says something about the page itself, and so is not listed on it: written into a page, not just labelled so.
+/// Whether the event says something about the page itself, and so is not listed on it: written into
+/// a page, not just labelled so.
 pub fn is_about_page(event: &Event) -> bool {
     event.source.starts_with(KNOWLEDGE)
-        && event.tags.iter().any(|tag| [TITLE_TAG, ALIASES_TAG, TYPE_TAG, SECTION_TAG].contains(&tag.as_str()))
+        && event
+            .tags
+            .iter()
+            .any(|tag| [TITLE_TAG, ALIASES_TAG, TYPE_TAG, SECTION_TAG].contains(&tag.as_str()))
 }
 
 #[cfg(test)]
@@ -363,7 +394,13 @@ mod tests {
         assert!(long.starts_with("word-word") && long.len() <= MAX_SLUG_BYTES);
     }
 
-    fn event(kind: Kind, priority: Priority, content: &str, entity: Option<&str>, tags: &[&str]) -> Event {
+    fn event(
+        kind: Kind,
+        priority: Priority,
+        content: &str,
+        entity: Option<&str>,
+        tags: &[&str],
+    ) -> Event {
         let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
         let mut draft = Draft::new(ts, kind, priority, content);
         draft.entity = entity.map(Into::into);
@@ -372,7 +409,11 @@ mod tests {
     }
 
     fn check_keys(event: &Event, root: &Event, expected: &str) {
-        assert_eq!(keys_of(event, root).iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), expected, "{event:?}");
+        assert_eq!(
+            keys_of(event, root).iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            expected,
+            "{event:?}"
+        );
     }
 
     // L4
@@ -381,23 +422,54 @@ mod tests {
         let own = |event: Event, expected: &str| check_keys(&event, &event, expected);
         own(event(Kind::Fact, Priority::P1, "x", Some("apollo"), &[]), "entities/apollo");
         own(event(Kind::Fact, Priority::P0, "x", None, &[]), "");
-        own(event(Kind::Procedure, Priority::P2, "Deploy: run make, then push", None, &[]), "procedures/deploy");
-        own(event(Kind::Procedure, Priority::P2, "Deploy: run", Some("shop"), &[]), "entities/shop procedures/deploy");
-        own(event(Kind::Constraint, Priority::P1, "Never deploy on Fridays", None, &[]), "principles/never-deploy-on-fridays");
+        own(
+            event(Kind::Procedure, Priority::P2, "Deploy: run make, then push", None, &[]),
+            "procedures/deploy",
+        );
+        own(
+            event(Kind::Procedure, Priority::P2, "Deploy: run", Some("shop"), &[]),
+            "entities/shop procedures/deploy",
+        );
+        own(
+            event(Kind::Constraint, Priority::P1, "Never deploy on Fridays", None, &[]),
+            "principles/never-deploy-on-fridays",
+        );
         own(event(Kind::Constraint, Priority::P2, "Never deploy on Fridays", None, &[]), "");
-        own(event(Kind::Preference, Priority::P0, "Short answers", None, &[]), "principles/short-answers");
-        own(event(Kind::Fact, Priority::P2, "Ship daily", None, &["principle", "insight"]), "principles/ship-daily insights/ship-daily");
+        own(
+            event(Kind::Preference, Priority::P0, "Short answers", None, &[]),
+            "principles/short-answers",
+        );
+        own(
+            event(Kind::Fact, Priority::P2, "Ship daily", None, &["principle", "insight"]),
+            "principles/ship-daily insights/ship-daily",
+        );
         own(event(Kind::Commitment, Priority::P0, "Send it", None, &["principle"]), "");
-        own(event(Kind::Commitment, Priority::P0, "Send it", Some("mira"), &["principle"]), "entities/mira");
+        own(
+            event(Kind::Commitment, Priority::P0, "Send it", Some("mira"), &["principle"]),
+            "entities/mira",
+        );
         let root = event(Kind::Procedure, Priority::P2, "Deploy: run", None, &[]);
-        check_keys(&event(Kind::Procedure, Priority::P2, "Run the new way", None, &[]), &root, "procedures/deploy");
-        let act = Draft::upon(&root, Act::Confirm, root.ts, "yes").with_id(EventId::new(root.ts.day(), 2));
+        check_keys(
+            &event(Kind::Procedure, Priority::P2, "Run the new way", None, &[]),
+            &root,
+            "procedures/deploy",
+        );
+        let act = Draft::upon(&root, Act::Confirm, root.ts, "yes")
+            .with_id(EventId::new(root.ts.day(), 2));
         check_keys(&act, &root, "procedures/deploy");
         let noted = event(Kind::Fact, Priority::P2, "Beware", Some("shop"), &["insight"]);
-        let noted = Event { id: noted.id, draft: noted.draft.with_field(PAGE, &"knowledge/procedures/deploy.md") };
+        let noted = Event {
+            id: noted.id,
+            draft: noted.draft.with_field(PAGE, &"knowledge/procedures/deploy.md"),
+        };
         check_keys(&noted, &noted, "entities/shop procedures/deploy");
-        check_keys(&event(Kind::Fact, Priority::P2, "Beware more", None, &[]), &noted, "procedures/deploy");
-        let astray = Event { id: noted.id, draft: noted.draft.clone().with_field(PAGE, &"../etc/passwd") };
+        check_keys(
+            &event(Kind::Fact, Priority::P2, "Beware more", None, &[]),
+            &noted,
+            "procedures/deploy",
+        );
+        let astray =
+            Event { id: noted.id, draft: noted.draft.clone().with_field(PAGE, &"../etc/passwd") };
         check_keys(&astray, &astray, "entities/shop insights/beware");
     }
 

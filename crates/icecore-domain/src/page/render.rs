@@ -1,7 +1,8 @@
 //! How a page looks: the same events give the same bytes, in whatever order they come (L4).
 //!
-//! A statement is one item of a list. What has several lines goes on indented by two blanks, so that no heading, rule or id
-//! in a stranger's words can be taken for the page's own; the last marks of an item are the page's.
+//! A statement is one item of a list. What has several lines goes on indented by two blanks, so
+//! that no heading, rule or id in a stranger's words can be taken for the page's own; the last
+//! marks of an item are the page's.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +12,8 @@ use jiff::civil::Date;
 
 use super::items::split_marks;
 use super::{
-    ALIASES_TAG, Page, PageKey, PageKind, SECTION_TAG, TITLE_TAG, heading_name, is_about_page, said_section, section_of, squash, title_of,
+    ALIASES_TAG, Page, PageKey, PageKind, SECTION_TAG, TITLE_TAG, heading_name, is_about_page,
+    said_section, section_of, squash, title_of,
 };
 use crate::calendar::Moment;
 use crate::event::{Act, Effect, EntityKind, Event, Kind, Priority};
@@ -19,8 +21,9 @@ use crate::id::EventId;
 use crate::ledger::Entry;
 use crate::plain;
 
-/// The most statements that hold on the page of a thing; the others are counted. A page is for reading: what is on it is what weighs
-/// most and what is newest, and its cost does not grow for ever with what was ever said of the thing.
+/// The most statements that hold on the page of a thing; the others are counted. A page is for
+/// reading: what is on it is what weighs most and what is newest, and its cost does not grow for
+/// ever with what was ever said of the thing.
 const MAX_LISTED: usize = 100;
 /// So many of them are the newest, whatever their weight.
 const NEWEST: usize = 40;
@@ -46,7 +49,8 @@ pub(super) struct Known<'a> {
     all: Vec<&'a Entry>,
     /// What may be shown, oldest first.
     visible: Vec<&'a Entry>,
-    /// Where a statement stands among others: where the first of its chain stood, so that a correction stays in place.
+    /// Where a statement stands among others: where the first of its chain stood, so that a
+    /// correction stays in place.
     ranks: HashMap<EventId, (Moment, EventId)>,
 }
 
@@ -63,7 +67,12 @@ impl<'a> Known<'a> {
         let mut ranks: HashMap<EventId, (Moment, EventId)> = HashMap::with_capacity(all.len());
         for entry in &all {
             let own = (entry.event.ts, entry.event.id);
-            let rank = entry.event.supersedes.iter().filter_map(|id| ranks.get(id)).fold(own, |rank, older| rank.min(*older));
+            let rank = entry
+                .event
+                .supersedes
+                .iter()
+                .filter_map(|id| ranks.get(id))
+                .fold(own, |rank, older| rank.min(*older));
             ranks.insert(entry.event.id, rank);
         }
         let visible = all.iter().copied().filter(|entry| !entry.is_quarantined()).collect();
@@ -72,50 +81,66 @@ impl<'a> Known<'a> {
 
     /// The statements that hold and are listed, each in its place.
     pub fn listed(&self) -> Vec<&'a Entry> {
-        let mut listed: Vec<&Entry> = self.visible.iter().copied().filter(|entry| is_listed(entry)).collect();
-        listed.sort_by_key(|entry| self.ranks.get(&entry.event.id).copied().unwrap_or((entry.event.ts, entry.event.id)));
+        let mut listed: Vec<&Entry> =
+            self.visible.iter().copied().filter(|entry| is_listed(entry)).collect();
+        listed.sort_by_key(|entry| {
+            self.ranks.get(&entry.event.id).copied().unwrap_or((entry.event.ts, entry.event.id))
+        });
         listed
     }
 
-    /// Of what is listed, that for which the page of a thing has no room. The newest stand there in any case; then what is promised
-    /// or weighty, then what is newer.
+    /// Of what is listed, that for which the page of a thing has no room. The newest stand there in
+    /// any case; then what is promised or weighty, then what is newer.
     fn without_room(&self, listed: &[&Entry]) -> HashSet<EventId> {
         if self.key.kind != PageKind::Entity || listed.len() <= MAX_LISTED {
             return HashSet::new();
         }
         let mut order: Vec<&Entry> = listed.to_vec();
         order.sort_by_key(|entry| Reverse((entry.event.ts, entry.event.id)));
-        order[NEWEST..].sort_by_key(|entry| entry.event.priority > Priority::P1 && entry.event.kind != Kind::Commitment);
+        order[NEWEST..].sort_by_key(|entry| {
+            entry.event.priority > Priority::P1 && entry.event.kind != Kind::Commitment
+        });
         order.iter().skip(MAX_LISTED).map(|entry| entry.event.id).collect()
     }
 
     /// The newest statement that holds and is tagged so, with something in it.
     pub fn tagged(&self, tag: &str) -> Option<&'a Entry> {
-        self.active().rev().find(|entry| is_tagged(entry, tag) && !heading_name(&entry.event.content).is_empty())
+        self.active()
+            .rev()
+            .find(|entry| is_tagged(entry, tag) && !heading_name(&entry.event.content).is_empty())
     }
 
     fn active(&self) -> impl DoubleEndedIterator<Item = &'a Entry> + '_ {
-        self.visible.iter().copied().filter(|entry| entry.standing.is_active() && entry.event.is_statement())
+        self.visible
+            .iter()
+            .copied()
+            .filter(|entry| entry.standing.is_active() && entry.event.is_statement())
     }
 
     fn statements(&self) -> impl DoubleEndedIterator<Item = &'a Entry> + '_ {
         self.visible.iter().copied().filter(|entry| entry.event.is_statement())
     }
 
-    /// Every statement there ever was, shown or not: what an older state of the page can have been made of.
+    /// Every statement there ever was, shown or not: what an older state of the page can have been
+    /// made of.
     fn past(&self) -> impl Iterator<Item = &'a Entry> + '_ {
         self.all.iter().copied().filter(|entry| entry.event.is_statement())
     }
 
-    /// What the changes tell of, oldest first: what may be shown, and what had an effect on that even if it may not.
+    /// What the changes tell of, oldest first: what may be shown, and what had an effect on that
+    /// even if it may not.
     pub fn told(&self) -> impl DoubleEndedIterator<Item = &'a Entry> + '_ {
-        self.all.iter().copied().filter(|entry| !entry.is_quarantined() || entry.event.effects().next().is_some())
+        self.all
+            .iter()
+            .copied()
+            .filter(|entry| !entry.is_quarantined() || entry.event.effects().next().is_some())
     }
 
     /// Which events were confirmed on which days, whatever became of that.
     pub fn confirmations(&self) -> HashSet<(EventId, Date)> {
         let acts = self.all.iter().filter(|entry| entry.event.act == Act::Confirm);
-        acts.flat_map(|entry| entry.event.related.iter().map(|id| (*id, entry.event.ts.day()))).collect()
+        acts.flat_map(|entry| entry.event.related.iter().map(|id| (*id, entry.event.ts.day())))
+            .collect()
     }
 
     /// The oldest statement that the page is about.
@@ -136,7 +161,9 @@ impl<'a> Known<'a> {
 
     /// What the thing is called in the ledger.
     fn thing(&self) -> String {
-        self.statements().find_map(|entry| entry.event.entity.clone()).unwrap_or_else(|| plain::entity_key(&self.key.slug))
+        self.statements()
+            .find_map(|entry| entry.event.entity.clone())
+            .unwrap_or_else(|| plain::entity_key(&self.key.slug))
     }
 
     fn slug_title(&self) -> String {
@@ -161,8 +188,8 @@ impl<'a> Known<'a> {
 
     /// What kind of thing the page is about.
     pub fn entity_kind(&self) -> Option<EntityKind> {
-        // What it is does not change because something said of it does not hold any more.
-        // What was written into the page is about the page, not about what the thing is, unless it says so.
+        // What it is does not change because something said of it does not hold any more. What was
+        // written into the page is about the page, not about what the thing is, unless it says so.
         let says = |entry: &&Entry| {
             let on_page = entry.event.source.starts_with(super::KNOWLEDGE);
             !on_page || is_tagged(entry, super::TYPE_TAG)
@@ -187,10 +214,14 @@ impl<'a> Known<'a> {
         self.past().filter(tagged).map(|entry| read_aliases(&entry.event.content)).collect()
     }
 
-    /// The sections a person made, in the order of their first event; with `ever`, also those that nothing is left of.
+    /// The sections a person made, in the order of their first event; with `ever`, also those that
+    /// nothing is left of.
     pub fn own_sections(&self, ever: bool) -> Vec<String> {
         let (mut names, mut seen) = (Vec::new(), HashSet::new());
-        for entry in self.past().filter(|entry| ever || (entry.standing.is_active() && !entry.is_quarantined())) {
+        for entry in self
+            .past()
+            .filter(|entry| ever || (entry.standing.is_active() && !entry.is_quarantined()))
+        {
             let Some(name) = said_section(self.key, &entry.event) else { continue };
             let shown = ever || is_listed(entry) || is_tagged(entry, SECTION_TAG);
             if shown && self.key.kind.template(&name).is_none() && seen.insert(name.clone()) {
@@ -201,14 +232,21 @@ impl<'a> Known<'a> {
     }
 
     fn last_updated(&self) -> String {
-        self.visible.iter().map(|entry| entry.event.ts).max().map_or_else(|| "never".into(), |ts| ts.day().to_string())
+        self.visible
+            .iter()
+            .map(|entry| entry.event.ts)
+            .max()
+            .map_or_else(|| "never".into(), |ts| ts.day().to_string())
     }
 }
 
 /// The weightiest of what is listed, newest first.
 fn weightiest<'a>(listed: &[&'a Entry]) -> Vec<&'a Entry> {
-    let mut weighty: Vec<&Entry> =
-        listed.iter().copied().filter(|entry| matches!(entry.event.priority, Priority::P0 | Priority::P1)).collect();
+    let mut weighty: Vec<&Entry> = listed
+        .iter()
+        .copied()
+        .filter(|entry| matches!(entry.event.priority, Priority::P0 | Priority::P1))
+        .collect();
     weighty.sort_by(|a, b| {
         let newest = (b.event.ts, b.event.id).cmp(&(a.event.ts, a.event.id));
         a.event.priority.cmp(&b.event.priority).then(newest)
@@ -219,7 +257,10 @@ fn weightiest<'a>(listed: &[&'a Entry]) -> Vec<&'a Entry> {
 
 /// Whether an entry is an item of its page.
 fn is_listed(entry: &Entry) -> bool {
-    entry.standing.is_active() && entry.event.is_statement() && !is_about_page(&entry.event) && !shown(&entry.event).is_empty()
+    entry.standing.is_active()
+        && entry.event.is_statement()
+        && !is_about_page(&entry.event)
+        && !shown(&entry.event).is_empty()
 }
 
 fn entity_title(event: &Event) -> Option<String> {
@@ -257,28 +298,48 @@ pub(super) fn shown(event: &Event) -> String {
 
 fn owed(event: &Event) -> String {
     let due = event.due.map(|day| format!("due {day}"));
-    let waiting = event.waiting_on.as_ref().map(|name| squash(&plain::one_line(name)).replace('(', "[").replace(')', "]"));
+    let waiting = event
+        .waiting_on
+        .as_ref()
+        .map(|name| squash(&plain::one_line(name)).replace('(', "[").replace(')', "]"));
     let waiting = waiting.filter(|name| !name.is_empty()).map(|name| format!("waiting on {name}"));
     let parts: Vec<String> = due.into_iter().chain(waiting).collect();
-    if event.kind != Kind::Commitment || parts.is_empty() { String::new() } else { format!("({})", parts.join(", ")) }
+    if event.kind != Kind::Commitment || parts.is_empty() {
+        String::new()
+    } else {
+        format!("({})", parts.join(", "))
+    }
 }
 
-/// A promise as it stands in an item, taken apart again: what is promised, when it is due, whom it waits for.
+/// A promise as it stands in an item, taken apart again: what is promised, when it is due, whom it
+/// waits for.
 pub(super) fn read_owed(text: &str) -> (String, Option<Date>, Option<String>) {
     let whole = || (text.to_owned(), None, None);
-    let Some(open) = text.strip_suffix(')').and_then(|inner| inner.rfind('(')) else { return whole() };
+    let Some(open) = text.strip_suffix(')').and_then(|inner| inner.rfind('(')) else {
+        return whole();
+    };
     let (content, inner) = (text[..open].trim_end(), &text[open + 1..text.len() - 1]);
-    let waiting = |text: &str| text.strip_prefix("waiting on ").map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+    let waiting = |text: &str| {
+        text.strip_prefix("waiting on ")
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+    };
     let (due, rest) = match inner.strip_prefix("due ") {
         Some(rest) => {
-            let (day, rest) = rest.split_once(", ").map_or((rest, None), |(day, rest)| (day, Some(rest)));
+            let (day, rest) =
+                rest.split_once(", ").map_or((rest, None), |(day, rest)| (day, Some(rest)));
             let Ok(day) = day.parse::<Date>() else { return whole() };
             (Some(day), rest)
         }
         None => (None, Some(inner)),
     };
     let waiting_on = rest.and_then(waiting);
-    if content.is_empty() || (rest.is_some() && waiting_on.is_none()) { whole() } else { (content.to_owned(), due, waiting_on) }
+    if content.is_empty() || (rest.is_some() && waiting_on.is_none()) {
+        whole()
+    } else {
+        (content.to_owned(), due, waiting_on)
+    }
 }
 
 /// At most `most` characters of a text, on one line.
@@ -297,11 +358,13 @@ fn marks(entry: &Entry) -> String {
     format!("[source: {source}] [verified: {}] [{}]", entry.verified.day(), entry.event.id)
 }
 
-/// A summary nobody wrote: the statements as sentences. It can be made again from the ids behind it.
+/// A summary nobody wrote: the statements as sentences. It can be made again from the ids behind
+/// it.
 pub(super) fn sentences(entries: &[&Entry]) -> String {
     let sentence = |entry: &&Entry| {
         let mut text = told(&entry.event.content, MAX_TOLD_CHARS);
-        // The closing mark also keeps an id at the end of a stranger's words from being read as ours.
+        // The closing mark also keeps an id at the end of a stranger's words from being read as
+        // ours.
         if !text.ends_with(['.', '!', '?', '…', '。']) {
             text.push('.');
         }
@@ -317,19 +380,27 @@ pub(super) fn history_head(entry: &Entry) -> String {
 
 /// Whether a line is one of those that count what is not told.
 pub(super) fn is_count_line(line: &str) -> bool {
-    let Some((count, rest)) = line.strip_prefix("*and ").and_then(|rest| rest.split_once(' ')) else { return false };
+    let Some((count, rest)) = line.strip_prefix("*and ").and_then(|rest| rest.split_once(' '))
+    else {
+        return false;
+    };
     let told = rest == "earlier*" || (rest.starts_with(MORE) && rest.ends_with("`*"));
     told && !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// How the count of statements goes on that the page has no room for: with the command that lists them all.
+/// How the count of statements goes on that the page has no room for: with the command that lists
+/// them all.
 const MORE: &str = "more: `icecore events --entity ";
 
 /// Whether a line tells of changes in the way of `## Changes`.
 pub(super) fn is_change_line(line: &str) -> bool {
     let Some((day, told)) = line.split_once(": ") else { return false };
-    let verb = ["added ", "replaced ", "closed ", "took back ", "confirmed ", "lifted "].iter().find_map(|verb| told.strip_prefix(verb));
-    day.len() == 10 && day.parse::<Date>().is_ok() && verb.is_some_and(|rest| rest.starts_with("EVT-"))
+    let verb = ["added ", "replaced ", "closed ", "took back ", "confirmed ", "lifted "]
+        .iter()
+        .find_map(|verb| told.strip_prefix(verb));
+    day.len() == 10
+        && day.parse::<Date>().is_ok()
+        && verb.is_some_and(|rest| rest.starts_with("EVT-"))
 }
 
 /// What an event changed.
@@ -337,9 +408,14 @@ fn changes(entry: &Entry) -> Vec<String> {
     let event = &entry.event;
     let mut changes: Vec<String> = Vec::new();
     for (target, effect) in event.effects() {
-        let note = if event.is_statement() || entry.is_quarantined() { String::new() } else { told(&event.content, MAX_NOTE_CHARS) };
+        let note = if event.is_statement() || entry.is_quarantined() {
+            String::new()
+        } else {
+            told(&event.content, MAX_NOTE_CHARS)
+        };
         // Only the ids of these events stand there as ids.
-        let note = if note.is_empty() { note } else { format!(": {}", note.replace("EVT-", "evt-")) };
+        let note =
+            if note.is_empty() { note } else { format!(": {}", note.replace("EVT-", "evt-")) };
         changes.push(match effect {
             Effect::Supersede => format!("replaced {target} by {}", event.id),
             Effect::Close => format!("closed {target} by {}{note}", event.id),
@@ -354,13 +430,15 @@ fn changes(entry: &Entry) -> Vec<String> {
     changes
 }
 
-/// Renders a page from everything known that belongs to it: statements and the acts upon them, holding or not, in any order.
+/// Renders a page from everything known that belongs to it: statements and the acts upon them,
+/// holding or not, in any order.
 pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
     let known = Known::of(key, entries);
     let (title, aliases) = (known.title(), known.aliases());
     let mut text = format!("# {}{title}\n", key.kind.prefix());
     write_frame(&mut text, &known, &aliases);
-    let mut sections: Vec<String> = key.kind.sections().iter().map(|name| (*name).to_owned()).collect();
+    let mut sections: Vec<String> =
+        key.kind.sections().iter().map(|name| (*name).to_owned()).collect();
     sections.extend(known.own_sections(false));
     let mut items: HashMap<String, Vec<&Entry>> = HashMap::new();
     let mut more: HashMap<String, usize> = HashMap::new();
@@ -378,7 +456,10 @@ pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
     for name in &sections {
         let _ = write!(text, "\n## {name}\n");
         let items = items.get(name).map(Vec::as_slice).unwrap_or_default();
-        if summary.is_empty() && !items.is_empty() && (key.kind != PageKind::Entity || name == "Summary") {
+        if summary.is_empty()
+            && !items.is_empty()
+            && (key.kind != PageKind::Entity || name == "Summary")
+        {
             summary = sentences(items.get(..SUMMARY_STATEMENTS).unwrap_or(items));
         }
         if key.kind == PageKind::Entity && name == "Summary" && items.is_empty() {
@@ -403,20 +484,35 @@ pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
 
 /// The lines below the title.
 fn write_frame(text: &mut String, known: &Known<'_>, aliases: &[String]) {
-    let source = known.root().map_or_else(|| "unknown".into(), |entry| told(&entry.event.source, MAX_NOTE_CHARS));
-    let since = known.root().map_or_else(|| "unknown".into(), |entry| entry.event.ts.day().to_string());
+    let source = known
+        .root()
+        .map_or_else(|| "unknown".into(), |entry| told(&entry.event.source, MAX_NOTE_CHARS));
+    let since =
+        known.root().map_or_else(|| "unknown".into(), |entry| entry.event.ts.day().to_string());
     let updated = known.last_updated();
     let _ = match known.key.kind {
         PageKind::Entity => {
             let kind = known.entity_kind().map_or("unknown", EntityKind::word);
-            let aliases = if aliases.is_empty() { String::new() } else { format!("*Aliases: {}*\n", aliases.join(", ")) };
+            let aliases = if aliases.is_empty() {
+                String::new()
+            } else {
+                format!("*Aliases: {}*\n", aliases.join(", "))
+            };
             write!(text, "*Type: {kind}*\n{aliases}*Last updated: {updated}*\n")
         }
         PageKind::Procedure => write!(text, "*Last updated: {updated}*\n*Source: {source}*\n"),
         PageKind::Principle => {
             let listed = known.listed();
-            let weight = listed.iter().map(|entry| entry.event.priority).min().or(known.root().map(|entry| entry.event.priority));
-            write!(text, "*Priority: {}*\n*Established: {since}*\n*Source: {source}*\n", weight.unwrap_or(Priority::P1))
+            let weight = listed
+                .iter()
+                .map(|entry| entry.event.priority)
+                .min()
+                .or(known.root().map(|entry| entry.event.priority));
+            write!(
+                text,
+                "*Priority: {}*\n*Established: {since}*\n*Source: {source}*\n",
+                weight.unwrap_or(Priority::P1)
+            )
         }
         PageKind::Insight => write!(text, "*Learned: {since}*\n*Source: {source}*\n"),
     };
@@ -468,17 +564,32 @@ fn write_item(text: &mut String, entry: &Entry, step: Option<&mut usize>) {
     }
 }
 
-/// Whether a line can be a step by itself: neither empty nor indented, nor the beginning of something else.
+/// Whether a line can be a step by itself: neither empty nor indented, nor the beginning of
+/// something else.
 fn is_plain_step(line: &str) -> bool {
     line.starts_with(char::is_alphabetic) && split_marks(line).is_none()
 }
 
 fn write_history(text: &mut String, known: &Known<'_>) {
     text.push_str("\n## History\n");
-    let past: Vec<&Entry> = known.statements().rev().filter(|entry| !entry.standing.is_active() && !is_about_page(&entry.event)).collect();
+    let past: Vec<&Entry> = known
+        .statements()
+        .rev()
+        .filter(|entry| !entry.standing.is_active() && !is_about_page(&entry.event))
+        .collect();
     for entry in past.iter().take(MAX_HISTORY) {
-        let by = entry.standing.by().filter(|by| *by != entry.event.id).map_or_else(String::new, |by| format!(" by {by}"));
-        let _ = writeln!(text, "- {}{}{by}) [{}]", history_head(entry), entry.standing.word(), entry.event.id);
+        let by = entry
+            .standing
+            .by()
+            .filter(|by| *by != entry.event.id)
+            .map_or_else(String::new, |by| format!(" by {by}"));
+        let _ = writeln!(
+            text,
+            "- {}{}{by}) [{}]",
+            history_head(entry),
+            entry.standing.word(),
+            entry.event.id
+        );
     }
     if past.len() > MAX_HISTORY {
         let _ = writeln!(text, "*and {} earlier*", past.len() - MAX_HISTORY);
@@ -499,7 +610,11 @@ fn write_changes(text: &mut String, known: &Known<'_>) {
     for (day, told) in days.iter().take(MAX_CHANGE_DAYS) {
         let more = told.len().saturating_sub(MAX_CHANGES_A_DAY);
         let told = told.get(..MAX_CHANGES_A_DAY).unwrap_or(told).join("; ");
-        let _ = writeln!(text, "- {day}: {told}{}", if more > 0 { format!("; and {more} more") } else { String::new() });
+        let _ = writeln!(
+            text,
+            "- {day}: {told}{}",
+            if more > 0 { format!("; and {more} more") } else { String::new() }
+        );
     }
     let earlier: usize = days.iter().skip(MAX_CHANGE_DAYS).map(|(_, told)| told.len()).sum();
     if earlier > 0 {
@@ -515,8 +630,12 @@ mod tests {
     use crate::page::PAGE;
 
     fn event(number: u32, kind: Kind, priority: Priority, content: &str) -> Event {
-        let ts = Moment::read(&format!("2026-02-{:02}T09:30:00+01:00", 12 + number)).unwrap().moment;
-        let draft = Draft { entity: Some("dress_like_mommy".into()), ..Draft::new(ts, kind, priority, content) };
+        let ts =
+            Moment::read(&format!("2026-02-{:02}T09:30:00+01:00", 12 + number)).unwrap().moment;
+        let draft = Draft {
+            entity: Some("dress_like_mommy".into()),
+            ..Draft::new(ts, kind, priority, content)
+        };
         draft.with_id(EventId::new(ts.day(), 1))
     }
 
@@ -531,7 +650,8 @@ mod tests {
         company.draft.entity_kind = Some(EntityKind::Company);
         company.draft.source = "memory/2026-02-13.md".into();
         let mut offer = event(3, Kind::Commitment, Priority::P1, "Send the offer");
-        (offer.draft.due, offer.draft.waiting_on) = (Some(jiff::civil::date(2026, 3, 1)), Some("Mira".into()));
+        (offer.draft.due, offer.draft.waiting_on) =
+            (Some(jiff::civil::date(2026, 3, 1)), Some("Mira".into()));
         let mut newer = event(4, Kind::Fact, Priority::P2, "Has 40 people\nin two offices");
         newer.draft.supersedes = vec![event(2, Kind::Fact, Priority::P2, "").id];
         let mut note = event(5, Kind::Fact, Priority::P2, "Ask about [sizes]");
@@ -548,9 +668,15 @@ mod tests {
             whispered,
             event(7, Kind::Relationship, Priority::P2, "Mira is the contact"),
         ];
-        let page = render(&PageKey::new(PageKind::Entity, "dress_like_mommy"), Ledger::of(events).entries());
+        let page = render(
+            &PageKey::new(PageKind::Entity, "dress_like_mommy"),
+            Ledger::of(events).entries(),
+        );
         assert_eq!(page.key.path().as_str(), "knowledge/entities/dress-like-mommy.md");
-        assert_eq!((page.title.as_str(), page.summary.as_str()), ("Dress like mommy", "Send the offer. Sells clothes."));
+        assert_eq!(
+            (page.title.as_str(), page.summary.as_str()),
+            ("Dress like mommy", "Send the offer. Sells clothes.")
+        );
         let expected = "# Dress like mommy\n*Type: company*\n*Last updated: 2026-02-19*\n\n\
             ## Summary\nSend the offer. Sells clothes. [EVT-20260215-001] [EVT-20260213-001]\n\n\
             ## Key Facts\n- Sells clothes [source: memory/2026-02-13.md] [verified: 2026-02-13] [EVT-20260213-001]\n\
@@ -573,9 +699,13 @@ mod tests {
             let draft = event.draft.clone().with_field(PAGE, &key.path().as_str());
             text(&key, vec![draft.with_id(event.id)])
         };
-        let procedure = on(PageKind::Procedure, event(1, Kind::Procedure, Priority::P2, "Deploy: run make\npush"));
+        let procedure = on(
+            PageKind::Procedure,
+            event(1, Kind::Procedure, Priority::P2, "Deploy: run make\npush"),
+        );
         assert!(procedure.starts_with("# Procedure: Deploy\n*Last updated: 2026-02-13*\n*Source: live*\n\n## When to Use\n\n## Steps\n1. Deploy: run make\n2. push\n   [source: live]"), "{procedure}");
-        let principle = on(PageKind::Principle, event(1, Kind::Constraint, Priority::P0, "Never on Fridays"));
+        let principle =
+            on(PageKind::Principle, event(1, Kind::Constraint, Priority::P0, "Never on Fridays"));
         assert!(
             principle.starts_with(
                 "# Principle: Never on Fridays\n*Priority: P0*\n*Established: 2026-02-13*\n*Source: live*\n\n## Rule\n- Never on Fridays ["
@@ -587,7 +717,9 @@ mod tests {
             insight.starts_with("# Insight: Small steps win\n*Learned: 2026-02-13*\n*Source: live*\n\n## The Insight\n- Small steps win ["),
             "{insight}"
         );
-        assert!(text(&PageKey::new(PageKind::Insight, "東京"), Vec::new()).starts_with("# Insight: X "));
+        assert!(
+            text(&PageKey::new(PageKind::Insight, "東京"), Vec::new()).starts_with("# Insight: X ")
+        );
     }
 
     // L4
@@ -596,7 +728,10 @@ mod tests {
         let line = "- x [source: a] [verified: 2026-01-01] [EVT-20260101-001] [source: live] [verified: 2026-02-13] [EVT-20260213-001]";
         let (text, marks) = split_marks(line).unwrap();
         assert_eq!(text, "- x [source: a] [verified: 2026-01-01] [EVT-20260101-001]");
-        assert_eq!((marks.id.to_string().as_str(), marks.verified), ("EVT-20260213-001", Some(jiff::civil::date(2026, 2, 13))));
+        assert_eq!(
+            (marks.id.to_string().as_str(), marks.verified),
+            ("EVT-20260213-001", Some(jiff::civil::date(2026, 2, 13)))
+        );
     }
 
     // L4
@@ -605,12 +740,21 @@ mod tests {
         let first = event(1, Kind::Fact, Priority::P2, "n");
         let mut events: Vec<Event> = Vec::new();
         for n in 0..100_u32 {
-            let ts = Moment::read(&format!("2026-{:02}-{:02}T09:30:00+01:00", 1 + n / 28, 1 + n % 28)).unwrap().moment;
+            let ts =
+                Moment::read(&format!("2026-{:02}-{:02}T09:30:00+01:00", 1 + n / 28, 1 + n % 28))
+                    .unwrap()
+                    .moment;
             let supersedes = events.last().map(|event| event.id).into_iter().collect();
-            events.push(Draft { ts, supersedes, ..first.draft.clone() }.with_id(EventId::new(ts.day(), 1)));
+            events.push(
+                Draft { ts, supersedes, ..first.draft.clone() }.with_id(EventId::new(ts.day(), 1)),
+            );
         }
         let page = text(&PageKey::new(PageKind::Entity, "n"), events);
-        assert!(page.contains("*and 69 earlier*\n\n## Changes\n") && page.ends_with("*and 80 earlier*\n"), "{page}");
+        assert!(
+            page.contains("*and 69 earlier*\n\n## Changes\n")
+                && page.ends_with("*and 80 earlier*\n"),
+            "{page}"
+        );
     }
 
     // L4
@@ -619,26 +763,44 @@ mod tests {
         let key = PageKey::new(PageKind::Entity, "dress_like_mommy");
         let mut events: Vec<Event> = Vec::new();
         for n in 0..300_u32 {
-            let ts = Moment::read(&format!("2026-{:02}-{:02}T09:30:00+01:00", 1 + n / 28, 1 + n % 28)).unwrap().moment;
+            let ts =
+                Moment::read(&format!("2026-{:02}-{:02}T09:30:00+01:00", 1 + n / 28, 1 + n % 28))
+                    .unwrap()
+                    .moment;
             let priority = if n == 3 || n > 200 { Priority::P1 } else { Priority::P2 };
-            let (kind, entity) = (if n == 5 { Kind::Commitment } else { Kind::Fact }, Some("dress_like_mommy".into()));
-            events.push(Draft { entity, ..Draft::new(ts, kind, priority, format!("number {n}.")) }.with_id(EventId::new(ts.day(), 1)));
+            let (kind, entity) = (
+                if n == 5 { Kind::Commitment } else { Kind::Fact },
+                Some("dress_like_mommy".into()),
+            );
+            events.push(
+                Draft { entity, ..Draft::new(ts, kind, priority, format!("number {n}.")) }
+                    .with_id(EventId::new(ts.day(), 1)),
+            );
         }
-        let shown = |page: &str| (0..300).filter(|n| page.contains(&format!("- number {n}. "))).collect::<Vec<_>>();
+        let shown = |page: &str| {
+            (0..300).filter(|n| page.contains(&format!("- number {n}. "))).collect::<Vec<_>>()
+        };
         let page = text(&key, events.clone());
         let expected: Vec<u32> = [5].into_iter().chain(201..300).collect();
         assert_eq!(shown(&page), expected, "the newest, then what is weighty or promised");
         let count = "\n*and 200 more: `icecore events --entity dress_like_mommy`*\n";
         assert!(page.contains(count) && is_count_line(count.trim()), "{page}");
         let ledger = Ledger::of(events.clone());
-        let read = crate::page::edit::edits(&key, &page, ledger.entries(), jiff::civil::date(2026, 12, 1));
-        assert!(read.drafts.is_empty() && read.complaints.is_empty(), "what has no room is not taken for taken away: {read:?}");
+        let read =
+            crate::page::edit::edits(&key, &page, ledger.entries(), jiff::civil::date(2026, 12, 1));
+        assert!(
+            read.drafts.is_empty() && read.complaints.is_empty(),
+            "what has no room is not taken for taken away: {read:?}"
+        );
         // Fewer are all there, and nothing is counted.
         let page = text(&key, events.split_off(200));
         assert!(shown(&page).len() == 100 && !page.contains("*and 200"), "{page}");
-        for line in
-            ["*and more: `icecore events --entity x`*", "*and x more: `icecore events --entity x`*", "*and 5 more*", "*and  earlier*"]
-        {
+        for line in [
+            "*and more: `icecore events --entity x`*",
+            "*and x more: `icecore events --entity x`*",
+            "*and 5 more*",
+            "*and  earlier*",
+        ] {
             assert!(!is_count_line(line), "{line}");
         }
     }
@@ -655,7 +817,11 @@ mod tests {
             ("(due 2026-03-01)", "(due 2026-03-01)", None, None),
             (")", ")", None, None),
         ] {
-            assert_eq!(read_owed(text), (content.to_owned(), due, waiting.map(str::to_owned)), "{text}");
+            assert_eq!(
+                read_owed(text),
+                (content.to_owned(), due, waiting.map(str::to_owned)),
+                "{text}"
+            );
         }
     }
 }

@@ -13,21 +13,28 @@ pub fn ids(text: &str) -> Vec<EventId> {
     marks.filter_map(|mark| mark.parse().ok()).filter(|id| seen.insert(*id)).collect()
 }
 
-/// Every page of these events, each with everything that is to be seen on it: its statements, whatever became of them, and
-/// the acts upon them.
+/// Every page of these events, each with everything that is to be seen on it: its statements,
+/// whatever became of them, and the acts upon them.
 pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
     gathered(keys_of(ledger, PageKind::ALL), ledger.entries().iter().cloned())
 }
 
 /// Likewise only those that are asked for, of a ledger that nobody needs any more.
 pub fn into_sorted(ledger: Ledger, asked_for: &BTreeSet<PageKey>) -> BTreeMap<PageKey, Vec<Entry>> {
-    let kinds: Vec<PageKind> = PageKind::ALL.iter().copied().filter(|kind| asked_for.iter().any(|key| key.kind == *kind)).collect();
+    let kinds: Vec<PageKind> = PageKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| asked_for.iter().any(|key| key.kind == *kind))
+        .collect();
     let mut keys = keys_of(&ledger, &kinds);
     keys.iter_mut().for_each(|keys| keys.retain(|key| asked_for.contains(key)));
     gathered(keys, ledger.into_entries())
 }
 
-fn gathered(keys: Vec<Vec<PageKey>>, entries: impl IntoIterator<Item = Entry>) -> BTreeMap<PageKey, Vec<Entry>> {
+fn gathered(
+    keys: Vec<Vec<PageKey>>,
+    entries: impl IntoIterator<Item = Entry>,
+) -> BTreeMap<PageKey, Vec<Entry>> {
     let mut pages: BTreeMap<PageKey, Vec<Entry>> = BTreeMap::new();
     for (mut keys, entry) in keys.into_iter().zip(entries) {
         // Most stand on one page only.
@@ -48,15 +55,25 @@ fn keys_of(ledger: &Ledger, kinds: &[PageKind]) -> Vec<Vec<PageKey>> {
     let mut things: HashMap<String, PageKey> = HashMap::new();
     let mut named = |thing: &str| match things.get(thing) {
         Some(known) => known.clone(),
-        None => things.entry(thing.to_owned()).or_insert(PageKey::new(PageKind::Entity, thing)).clone(),
+        None => {
+            things.entry(thing.to_owned()).or_insert(PageKey::new(PageKind::Entity, thing)).clone()
+        }
     };
     // What an event does reaches only backwards, so everything it refers to has been met.
     for entry in ledger.entries() {
         let event = &entry.event;
         let own = if event.is_statement() {
-            let root = event.supersedes.iter().filter_map(|replaced| roots.get(replaced)).min().copied().unwrap_or(event.id);
+            let root = event
+                .supersedes
+                .iter()
+                .filter_map(|replaced| roots.get(replaced))
+                .min()
+                .copied()
+                .unwrap_or(event.id);
             roots.insert(event.id, root);
-            ledger.get(root).map_or_else(Vec::new, |root| keys_by(event, &root.event, kinds, &mut named))
+            ledger
+                .get(root)
+                .map_or_else(Vec::new, |root| keys_by(event, &root.event, kinds, &mut named))
         } else {
             let targets = event.effects().filter_map(|(target, _)| keys.get(*at.get(&target)?));
             targets.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
@@ -78,19 +95,32 @@ mod tests {
     fn a_page_has_its_statements_and_what_was_done_to_them() {
         let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
         let id = |n| EventId::new(ts.day(), n);
-        let about =
-            |content: &str, n| Draft { entity: Some("apollo".into()), ..Draft::new(ts, Kind::Fact, Priority::P2, content) }.with_id(id(n));
+        let about = |content: &str, n| {
+            Draft {
+                entity: Some("apollo".into()),
+                ..Draft::new(ts, Kind::Fact, Priority::P2, content)
+            }
+            .with_id(id(n))
+        };
         let first = about("The budget is 500 EUR", 1);
-        let other = Draft::new(ts, Kind::Constraint, Priority::P0, "Never deploy on Fridays").with_id(id(2));
+        let other = Draft::new(ts, Kind::Constraint, Priority::P0, "Never deploy on Fridays")
+            .with_id(id(2));
         let mut second = about("The budget is 600 EUR", 3);
         second.draft.supersedes = vec![id(1)];
         let act = Draft::upon(&second, Act::Confirm, ts, "still so").with_id(id(4));
-        let mut rule = Draft::new(ts, Kind::Constraint, Priority::P0, "Deploy on no day but Monday").with_id(id(5));
+        let mut rule =
+            Draft::new(ts, Kind::Constraint, Priority::P0, "Deploy on no day but Monday")
+                .with_id(id(5));
         rule.draft.supersedes = vec![id(2)];
         let pages = sorted(&Ledger::of([first, other, second, act, rule]));
         let seen: Vec<(String, Vec<u32>)> = pages
             .iter()
-            .map(|(key, entries)| (key.path().to_string(), entries.iter().map(|entry| entry.event.id.number()).collect()))
+            .map(|(key, entries)| {
+                (
+                    key.path().to_string(),
+                    entries.iter().map(|entry| entry.event.id.number()).collect(),
+                )
+            })
             .collect();
         assert_eq!(
             seen,

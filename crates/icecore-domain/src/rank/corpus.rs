@@ -1,7 +1,8 @@
-//! The corpus: of every passage the few numbers that ranking needs, held in memory column by column.
+//! The corpus: of every passage the few numbers that ranking needs, held in memory column by
+//! column.
 //!
-//! Passages have numbers from 1 on, given in the order they were taken in; a number whose passage is gone stays empty.
-//! Nothing of an answer depends on the numbers themselves.
+//! Passages have numbers from 1 on, given in the order they were taken in; a number whose passage
+//! is gone stays empty. Nothing of an answer depends on the numbers themselves.
 
 use super::passage::{Passage, PassageKind};
 use crate::record::Role;
@@ -34,18 +35,36 @@ pub struct Row {
 
 impl Row {
     /// The row of a passage that is gone.
-    pub const GONE: Self = Self { at: i64::MIN, group: ALONE, length: 0, kind: None, role: None, voice: NAMELESS, asks: false };
+    pub const GONE: Self = Self {
+        at: i64::MIN,
+        group: ALONE,
+        length: 0,
+        kind: None,
+        role: None,
+        voice: NAMELESS,
+        asks: false,
+    };
 
     /// The row of a passage that has so many terms, with the numbers of its group and its voice.
     pub fn of(passage: &Passage, terms: u32, group: u32, voice: u16) -> Self {
         let at = match (passage.ts, passage.day) {
             (Some(ts), _) => ts.at().as_second(),
             // Of a day only: its noon.
-            (None, Some(day)) => day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second()),
+            (None, Some(day)) => {
+                day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second())
+            }
             (None, None) => i64::MIN,
         };
         let length = u16::try_from(terms).unwrap_or(u16::MAX);
-        Self { at, group, length, kind: Some(passage.kind), role: passage.role, voice, asks: passage.text.contains('?') }
+        Self {
+            at,
+            group,
+            length,
+            kind: Some(passage.kind),
+            role: passage.role,
+            voice,
+            asks: passage.text.contains('?'),
+        }
     }
 
     /// As bytes, to be kept.
@@ -101,13 +120,22 @@ impl Default for Corpus {
 }
 
 impl Corpus {
-    /// The corpus of rows that stand one after the other, beginning with the one that no passage has.
+    /// The corpus of rows that stand one after the other, beginning with the one that no passage
+    /// has.
     pub fn of(bytes: &[u8]) -> Self {
         let mut rows: Vec<Row> = bytes.as_chunks().0.iter().map(Row::read).collect();
         if rows.is_empty() {
             rows.push(Row::GONE);
         }
-        let mut corpus = Self { passages: 0, length: 0, group_lengths: Vec::new(), groups: 0, order: Vec::new(), places: Vec::new(), rows };
+        let mut corpus = Self {
+            passages: 0,
+            length: 0,
+            group_lengths: Vec::new(),
+            groups: 0,
+            order: Vec::new(),
+            places: Vec::new(),
+            rows,
+        };
         let highest = corpus.rows.iter().map(|row| row.group).max().unwrap_or(0);
         corpus.group_lengths = vec![0; highest as usize + 1];
         for row in corpus.rows.iter().filter(|row| row.kind.is_some()) {
@@ -119,12 +147,15 @@ impl Corpus {
                 *length = length.saturating_add(u32::from(row.length).max(1));
             }
         }
-        corpus.groups = u32::try_from(corpus.group_lengths.iter().filter(|&&length| length > 0).count()).unwrap_or(u32::MAX);
+        corpus.groups =
+            u32::try_from(corpus.group_lengths.iter().filter(|&&length| length > 0).count())
+                .unwrap_or(u32::MAX);
         corpus.put_in_order();
         corpus
     }
 
-    /// Passages come in nearly the order they were said in, so this is hardly more than laying them out.
+    /// Passages come in nearly the order they were said in, so this is hardly more than laying them
+    /// out.
     fn put_in_order(&mut self) {
         let mut starts = vec![0_u32; self.group_lengths.len() + 1];
         for row in self.rows.iter().filter(|row| row.kind.is_some() && row.group != ALONE) {
@@ -135,7 +166,9 @@ impl Corpus {
         }
         self.order = vec![0; starts.last().copied().unwrap_or(0) as usize];
         let mut next = starts.clone();
-        for (number, row) in (0..).zip(&self.rows).filter(|(_, row)| row.kind.is_some() && row.group != ALONE) {
+        for (number, row) in
+            (0..).zip(&self.rows).filter(|(_, row)| row.kind.is_some() && row.group != ALONE)
+        {
             let place = &mut next[row.group as usize];
             self.order[*place as usize] = number;
             *place += 1;
@@ -154,19 +187,26 @@ impl Corpus {
 
     /// The passage so many places after (or before) this one in its group.
     pub fn beside(&self, passage: u32, steps: i32) -> Option<u32> {
-        let place = self.places.get(passage as usize).copied().filter(|&place| place != u32::MAX)?;
+        let place =
+            self.places.get(passage as usize).copied().filter(|&place| place != u32::MAX)?;
         let other = *self.order.get(place.checked_add_signed(steps)? as usize)?;
         (self.rows[other as usize].group == self.rows[passage as usize].group).then_some(other)
     }
 
     /// The passages of a group, by time.
     pub fn of_group(&self, passage: u32) -> &[u32] {
-        let Some(place) = self.places.get(passage as usize).map(|&place| place as usize).filter(|&place| place < self.order.len()) else {
+        let Some(place) = self
+            .places
+            .get(passage as usize)
+            .map(|&place| place as usize)
+            .filter(|&place| place < self.order.len())
+        else {
             return &[];
         };
         let group = self.rows[passage as usize].group;
         let is_same = |number: &u32| self.rows[*number as usize].group == group;
-        let first = place - self.order[..place].iter().rev().take_while(|number| is_same(number)).count();
+        let first =
+            place - self.order[..place].iter().rev().take_while(|number| is_same(number)).count();
         let last = place + self.order[place..].iter().take_while(|number| is_same(number)).count();
         &self.order[first..last]
     }
@@ -204,8 +244,15 @@ mod tests {
     // Y9
     #[test]
     fn rows_are_kept_as_they_are() {
-        let message =
-            Row { at: -5, group: 2, length: 7, kind: Some(PassageKind::Message), role: Some(Role::Assistant), voice: 3, asks: true };
+        let message = Row {
+            at: -5,
+            group: 2,
+            length: 7,
+            kind: Some(PassageKind::Message),
+            role: Some(Role::Assistant),
+            voice: 3,
+            asks: true,
+        };
         let rows = [
             Row::GONE,
             message,
@@ -218,17 +265,29 @@ mod tests {
                 voice: NAMELESS,
                 asks: false,
             },
-            Row { at: -9, length: 0, kind: Some(PassageKind::State), role: Some(Role::Tool), ..message },
+            Row {
+                at: -9,
+                length: 0,
+                kind: Some(PassageKind::State),
+                role: Some(Role::Tool),
+                ..message
+            },
             Row::GONE,
         ];
         let bytes: Vec<u8> = rows.iter().flat_map(Row::bytes).collect();
         let corpus = Corpus::of(&bytes);
         assert_eq!((0..6).map(|at| corpus.row(at)).collect::<Vec<_>>()[..5], rows);
-        assert_eq!((corpus.passages, corpus.length, corpus.groups, corpus.end()), (3, 7 + u64::from(u16::MAX), 1, 5));
+        assert_eq!(
+            (corpus.passages, corpus.length, corpus.groups, corpus.end()),
+            (3, 7 + u64::from(u16::MAX), 1, 5)
+        );
         assert_eq!((corpus.group_length(2), corpus.group_length(9)), (8, 0));
         assert_eq!(corpus.all().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3]);
         // By time, not by number.
         assert_eq!(corpus.of_group(1), [3, 1]);
-        assert_eq!((corpus.beside(1, -1), corpus.beside(3, 1), corpus.beside(1, 1), corpus.beside(2, 1)), (Some(3), Some(1), None, None));
+        assert_eq!(
+            (corpus.beside(1, -1), corpus.beside(3, 1), corpus.beside(1, 1), corpus.beside(2, 1)),
+            (Some(3), Some(1), None, None)
+        );
     }
 }

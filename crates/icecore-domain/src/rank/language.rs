@@ -1,7 +1,7 @@
 //! Languages: which one a text is in, its function words, and the stems of its words.
 //!
-//! A text is in the language whose function words it uses most; that works on a single sentence, and the same text gets
-//! the same answer for ever. Where nothing tells, it is taken for English.
+//! A text is in the language whose function words it uses most; that works on a single sentence,
+//! and the same text gets the same answer for ever. Where nothing tells, it is taken for English.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -221,56 +221,71 @@ const ENGLISH: &[&str] = &[
     "yourselves",
 ];
 const GERMAN: &[&str] = &[
-    "aber", "als", "also", "am", "an", "auch", "auf", "aus", "bei", "beim", "bin", "bis", "bist", "da", "damit", "dann", "das", "dass",
-    "dein", "deine", "dem", "den", "denn", "der", "des", "dich", "die", "dies", "diese", "diesem", "diesen", "dieser", "dieses", "dir",
-    "doch", "du", "durch", "ein", "eine", "einem", "einen", "einer", "eines", "er", "es", "euch", "für", "gegen", "hab", "habe", "haben",
-    "hat", "hatte", "hatten", "ich", "ihm", "ihn", "ihr", "ihre", "im", "in", "ist", "ja", "kann", "kein", "keine", "keinen", "man",
-    "mein", "meine", "meinem", "meinen", "meiner", "mich", "mir", "mit", "nach", "nicht", "noch", "nur", "ob", "oder", "ohne", "schon",
-    "sehr", "sein", "seine", "sich", "sie", "sind", "so", "über", "um", "und", "uns", "unser", "unsere", "unter", "vom", "von", "vor",
-    "wann", "war", "waren", "warum", "was", "welche", "welchen", "welcher", "welches", "wem", "wen", "wenn", "wer", "werden", "wie", "wir",
+    "aber", "als", "also", "am", "an", "auch", "auf", "aus", "bei", "beim", "bin", "bis", "bist",
+    "da", "damit", "dann", "das", "dass", "dein", "deine", "dem", "den", "denn", "der", "des",
+    "dich", "die", "dies", "diese", "diesem", "diesen", "dieser", "dieses", "dir", "doch", "du",
+    "durch", "ein", "eine", "einem", "einen", "einer", "eines", "er", "es", "euch", "für", "gegen",
+    "hab", "habe", "haben", "hat", "hatte", "hatten", "ich", "ihm", "ihn", "ihr", "ihre", "im",
+    "in", "ist", "ja", "kann", "kein", "keine", "keinen", "man", "mein", "meine", "meinem",
+    "meinen", "meiner", "mich", "mir", "mit", "nach", "nicht", "noch", "nur", "ob", "oder", "ohne",
+    "schon", "sehr", "sein", "seine", "sich", "sie", "sind", "so", "über", "um", "und", "uns",
+    "unser", "unsere", "unter", "vom", "von", "vor", "wann", "war", "waren", "warum", "was",
+    "welche", "welchen", "welcher", "welches", "wem", "wen", "wenn", "wer", "werden", "wie", "wir",
     "wird", "wo", "wurde", "zu", "zum", "zur",
 ];
 const FRENCH: &[&str] = &[
-    "à", "ai", "as", "au", "aux", "avec", "avez", "avons", "c", "c'est", "ce", "ces", "cet", "cette", "comme", "comment", "d", "dans",
-    "de", "des", "donc", "du", "elle", "elles", "en", "est", "et", "être", "eu", "il", "ils", "j", "j'ai", "je", "l", "la", "le", "les",
-    "leur", "leurs", "lui", "ma", "mais", "me", "mes", "moi", "mon", "ne", "nos", "notre", "nous", "on", "ont", "ou", "où", "par", "pas",
-    "pour", "pourquoi", "qu", "quand", "que", "quel", "quelle", "quelles", "quels", "qui", "sa", "sans", "se", "ses", "si", "son", "sont",
-    "sur", "ta", "te", "tes", "toi", "ton", "tu", "un", "une", "vos", "votre", "vous", "y", "été",
+    "à", "ai", "as", "au", "aux", "avec", "avez", "avons", "c", "c'est", "ce", "ces", "cet",
+    "cette", "comme", "comment", "d", "dans", "de", "des", "donc", "du", "elle", "elles", "en",
+    "est", "et", "être", "eu", "il", "ils", "j", "j'ai", "je", "l", "la", "le", "les", "leur",
+    "leurs", "lui", "ma", "mais", "me", "mes", "moi", "mon", "ne", "nos", "notre", "nous", "on",
+    "ont", "ou", "où", "par", "pas", "pour", "pourquoi", "qu", "quand", "que", "quel", "quelle",
+    "quelles", "quels", "qui", "sa", "sans", "se", "ses", "si", "son", "sont", "sur", "ta", "te",
+    "tes", "toi", "ton", "tu", "un", "une", "vos", "votre", "vous", "y", "été",
 ];
 const SPANISH: &[&str] = &[
-    "a", "al", "ante", "como", "con", "cuál", "cuándo", "cómo", "de", "del", "desde", "donde", "dónde", "e", "el", "ella", "ellas",
-    "ellos", "en", "entre", "era", "es", "esa", "ese", "eso", "esta", "este", "esto", "está", "están", "estoy", "fue", "ha", "hace", "han",
-    "hasta", "hay", "he", "la", "las", "le", "les", "lo", "los", "me", "mi", "mis", "muy", "más", "ni", "no", "nos", "nosotros", "o",
-    "para", "pero", "por", "porque", "que", "quién", "qué", "se", "ser", "si", "sin", "sobre", "son", "soy", "su", "sus", "sí", "también",
-    "te", "tengo", "tiene", "tu", "tus", "un", "una", "unas", "uno", "unos", "y", "ya", "yo", "él",
+    "a", "al", "ante", "como", "con", "cuál", "cuándo", "cómo", "de", "del", "desde", "donde",
+    "dónde", "e", "el", "ella", "ellas", "ellos", "en", "entre", "era", "es", "esa", "ese", "eso",
+    "esta", "este", "esto", "está", "están", "estoy", "fue", "ha", "hace", "han", "hasta", "hay",
+    "he", "la", "las", "le", "les", "lo", "los", "me", "mi", "mis", "muy", "más", "ni", "no",
+    "nos", "nosotros", "o", "para", "pero", "por", "porque", "que", "quién", "qué", "se", "ser",
+    "si", "sin", "sobre", "son", "soy", "su", "sus", "sí", "también", "te", "tengo", "tiene", "tu",
+    "tus", "un", "una", "unas", "uno", "unos", "y", "ya", "yo", "él",
 ];
 const ITALIAN: &[&str] = &[
-    "a", "ad", "ai", "al", "alla", "alle", "anche", "che", "chi", "ci", "come", "con", "cosa", "da", "dai", "dal", "dalla", "dei", "del",
-    "della", "delle", "di", "dove", "e", "ed", "era", "gli", "ha", "hai", "hanno", "ho", "i", "il", "in", "io", "l", "la", "le", "lei",
-    "lo", "loro", "lui", "ma", "me", "mi", "mia", "mie", "miei", "mio", "nei", "nel", "nella", "no", "noi", "non", "o", "per", "perché",
-    "più", "quale", "quali", "quando", "quella", "quello", "questa", "questo", "se", "sei", "si", "sono", "su", "sua", "sul", "sulla",
-    "suo", "ti", "tu", "tua", "tuo", "un", "una", "uno", "vi", "voi", "è",
+    "a", "ad", "ai", "al", "alla", "alle", "anche", "che", "chi", "ci", "come", "con", "cosa",
+    "da", "dai", "dal", "dalla", "dei", "del", "della", "delle", "di", "dove", "e", "ed", "era",
+    "gli", "ha", "hai", "hanno", "ho", "i", "il", "in", "io", "l", "la", "le", "lei", "lo", "loro",
+    "lui", "ma", "me", "mi", "mia", "mie", "miei", "mio", "nei", "nel", "nella", "no", "noi",
+    "non", "o", "per", "perché", "più", "quale", "quali", "quando", "quella", "quello", "questa",
+    "questo", "se", "sei", "si", "sono", "su", "sua", "sul", "sulla", "suo", "ti", "tu", "tua",
+    "tuo", "un", "una", "uno", "vi", "voi", "è",
 ];
 const PORTUGUESE: &[&str] = &[
-    "a", "ao", "aos", "as", "com", "como", "da", "das", "de", "dele", "do", "dos", "e", "ela", "elas", "ele", "eles", "em", "era", "essa",
-    "esse", "esta", "este", "está", "estou", "eu", "foi", "foram", "há", "isso", "isto", "já", "lhe", "mais", "mas", "me", "meu", "meus",
-    "minha", "minhas", "muito", "na", "nas", "no", "nos", "nossa", "nosso", "não", "nós", "o", "onde", "os", "ou", "para", "pela", "pelo",
-    "por", "porque", "qual", "quando", "que", "quem", "se", "sem", "ser", "seu", "seus", "sou", "sua", "suas", "são", "também", "te",
-    "tem", "tenho", "tu", "um", "uma", "você", "vocês", "à", "às", "é",
+    "a", "ao", "aos", "as", "com", "como", "da", "das", "de", "dele", "do", "dos", "e", "ela",
+    "elas", "ele", "eles", "em", "era", "essa", "esse", "esta", "este", "está", "estou", "eu",
+    "foi", "foram", "há", "isso", "isto", "já", "lhe", "mais", "mas", "me", "meu", "meus", "minha",
+    "minhas", "muito", "na", "nas", "no", "nos", "nossa", "nosso", "não", "nós", "o", "onde", "os",
+    "ou", "para", "pela", "pelo", "por", "porque", "qual", "quando", "que", "quem", "se", "sem",
+    "ser", "seu", "seus", "sou", "sua", "suas", "são", "também", "te", "tem", "tenho", "tu", "um",
+    "uma", "você", "vocês", "à", "às", "é",
 ];
 const DUTCH: &[&str] = &[
-    "aan", "als", "bij", "dan", "dat", "de", "deze", "die", "dit", "door", "dus", "een", "en", "er", "geen", "had", "heb", "hebben",
-    "heeft", "hem", "het", "hij", "hoe", "hun", "ik", "in", "is", "ja", "je", "jij", "jouw", "jullie", "kan", "maar", "me", "met", "mij",
-    "mijn", "na", "naar", "niet", "nog", "nu", "of", "om", "omdat", "onder", "ons", "onze", "ook", "op", "over", "te", "tegen", "toch",
-    "toen", "tot", "u", "uit", "uw", "van", "veel", "voor", "waar", "waarom", "wanneer", "want", "waren", "was", "wat", "we", "welke",
-    "werd", "wie", "wij", "wil", "worden", "wordt", "zal", "ze", "zich", "zij", "zijn", "zo", "zonder", "zou",
+    "aan", "als", "bij", "dan", "dat", "de", "deze", "die", "dit", "door", "dus", "een", "en",
+    "er", "geen", "had", "heb", "hebben", "heeft", "hem", "het", "hij", "hoe", "hun", "ik", "in",
+    "is", "ja", "je", "jij", "jouw", "jullie", "kan", "maar", "me", "met", "mij", "mijn", "na",
+    "naar", "niet", "nog", "nu", "of", "om", "omdat", "onder", "ons", "onze", "ook", "op", "over",
+    "te", "tegen", "toch", "toen", "tot", "u", "uit", "uw", "van", "veel", "voor", "waar",
+    "waarom", "wanneer", "want", "waren", "was", "wat", "we", "welke", "werd", "wie", "wij", "wil",
+    "worden", "wordt", "zal", "ze", "zich", "zij", "zijn", "zo", "zonder", "zou",
 ];
 const SWEDISH: &[&str] = &[
-    "alla", "att", "av", "blev", "bli", "blir", "de", "dem", "den", "denna", "deras", "dess", "det", "detta", "dig", "din", "dina", "ditt",
-    "du", "där", "då", "efter", "eller", "en", "er", "ett", "från", "för", "ha", "hade", "han", "hans", "har", "hon", "hur", "här", "i",
-    "icke", "inte", "ja", "jag", "kan", "man", "med", "men", "mig", "min", "mina", "mitt", "mot", "mycket", "ni", "nu", "när", "någon",
-    "något", "några", "och", "om", "oss", "på", "samma", "sedan", "sig", "sin", "sina", "ska", "som", "så", "till", "under", "upp", "ut",
-    "vad", "var", "varför", "vem", "vi", "vid", "vilka", "vilken", "vilket", "vår", "våra", "än", "är", "över",
+    "alla", "att", "av", "blev", "bli", "blir", "de", "dem", "den", "denna", "deras", "dess",
+    "det", "detta", "dig", "din", "dina", "ditt", "du", "där", "då", "efter", "eller", "en", "er",
+    "ett", "från", "för", "ha", "hade", "han", "hans", "har", "hon", "hur", "här", "i", "icke",
+    "inte", "ja", "jag", "kan", "man", "med", "men", "mig", "min", "mina", "mitt", "mot", "mycket",
+    "ni", "nu", "när", "någon", "något", "några", "och", "om", "oss", "på", "samma", "sedan",
+    "sig", "sin", "sina", "ska", "som", "så", "till", "under", "upp", "ut", "vad", "var", "varför",
+    "vem", "vi", "vid", "vilka", "vilken", "vilket", "vår", "våra", "än", "är", "över",
 ];
 const RUSSIAN: &[&str] = &[
     "а",
@@ -399,12 +414,19 @@ impl Language {
                     *count += usize::from(languages & language.bit() != 0);
                 }
             }
-            cyrillic += usize::from(word.chars().next().is_some_and(|first| ('\u{400}'..='\u{52f}').contains(&first)));
+            cyrillic += usize::from(
+                word.chars().next().is_some_and(|first| ('\u{400}'..='\u{52f}').contains(&first)),
+            );
         }
         counts[Self::Russian as usize] += cyrillic;
         let most = counts.iter().copied().max().filter(|&most| most > 0)?;
         // Of several the first: English before the others.
-        Self::ALL.iter().copied().zip(counts).find(|&(_, count)| count == most).map(|(language, _)| language)
+        Self::ALL
+            .iter()
+            .copied()
+            .zip(counts)
+            .find(|&(_, count)| count == most)
+            .map(|(language, _)| language)
     }
 
     /// What can be used to stem many words.
@@ -454,7 +476,12 @@ mod tests {
             let words = language.function_words();
             let distinct: std::collections::BTreeSet<&&str> = words.iter().collect();
             assert_eq!(distinct.len(), words.len(), "{language}");
-            assert!(words.iter().all(|word| word.to_lowercase() == **word && language.is_function_word(word)), "{language}");
+            assert!(
+                words
+                    .iter()
+                    .all(|word| word.to_lowercase() == **word && language.is_function_word(word)),
+                "{language}"
+            );
         }
     }
 }

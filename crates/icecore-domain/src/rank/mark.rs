@@ -6,25 +6,38 @@ use super::language::Language;
 use super::question::Question;
 use super::terms::{Reader, Word, is_unspaced, words};
 
-/// The piece of a text around the first words that were asked for, at most about `room` bytes of it, taken apart: first what was not asked
-/// for, then what was, and so on in turns.
+/// The piece of a text around the first words that were asked for, at most about `room` bytes of
+/// it, taken apart: first what was not asked for, then what was, and so on in turns.
 pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> Vec<String> {
-    let asked: HashSet<&str> = question.asked.iter().flat_map(|asked| asked.terms.iter().map(String::as_str)).collect();
+    let asked: HashSet<&str> =
+        question.asked.iter().flat_map(|asked| asked.terms.iter().map(String::as_str)).collect();
     let found = words(text);
-    let language = Language::of(found.iter().map(|word| word.lower.as_str())).unwrap_or(Language::English);
-    let has = |word: &Word<'_>, language: Language| reader.of_word(word, language).iter().any(|term| asked.contains(term.as_str()));
-    // A few words do not say which language they are of; one that begins like what was asked for may be of any.
-    let begins = |word: &Word<'_>| question.asked.iter().any(|asked| same_beginning(&word.lower, &asked.word));
+    let language =
+        Language::of(found.iter().map(|word| word.lower.as_str())).unwrap_or(Language::English);
+    let has = |word: &Word<'_>, language: Language| {
+        reader.of_word(word, language).iter().any(|term| asked.contains(term.as_str()))
+    };
+    // A few words do not say which language they are of; one that begins like what was asked for
+    // may be of any.
+    let begins = |word: &Word<'_>| {
+        question.asked.iter().any(|asked| same_beginning(&word.lower, &asked.word))
+    };
     let mut spots: Vec<(usize, usize)> = found
         .iter()
-        .filter(|word| has(word, language) || (begins(word) && Language::ALL.iter().any(|&other| has(word, other))))
+        .filter(|word| {
+            has(word, language)
+                || (begins(word) && Language::ALL.iter().any(|&other| has(word, other)))
+        })
         .flat_map(|word| places(word, question))
         .collect();
     for phrase in question.phrases.iter().filter(|phrase| !phrase.is_empty()) {
-        // Lower case has another length for some letters; then the phrase is left unmarked rather than marked beside.
+        // Lower case has another length for some letters; then the phrase is left unmarked rather
+        // than marked beside.
         let lower = text.to_lowercase();
         if lower.len() == text.len() {
-            spots.extend(lower.match_indices(phrase.as_str()).map(|(at, piece)| (at, at + piece.len())));
+            spots.extend(
+                lower.match_indices(phrase.as_str()).map(|(at, piece)| (at, at + piece.len())),
+            );
         }
     }
     spots.sort_unstable();
@@ -72,13 +85,22 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
     pieces
 }
 
-/// Where a word that was found is to be marked: all of it; where a script has no blanks between words, only what was asked for.
+/// Where a word that was found is to be marked: all of it; where a script has no blanks between
+/// words, only what was asked for.
 fn places(word: &Word<'_>, question: &Question) -> Vec<(usize, usize)> {
     let within = |piece: &str| -> Vec<(usize, usize)> {
-        word.text.match_indices(piece).map(|(at, piece)| (word.at + at, word.at + at + piece.len())).collect()
+        word.text
+            .match_indices(piece)
+            .map(|(at, piece)| (word.at + at, word.at + at + piece.len()))
+            .collect()
     };
-    let asked = question.asked.iter().filter(|_| word.text.chars().any(is_unspaced)).map(|asked| asked.word.as_str());
-    let found: Vec<(usize, usize)> = asked.filter(|asked| !asked.is_empty()).flat_map(within).collect();
+    let asked = question
+        .asked
+        .iter()
+        .filter(|_| word.text.chars().any(is_unspaced))
+        .map(|asked| asked.word.as_str());
+    let found: Vec<(usize, usize)> =
+        asked.filter(|asked| !asked.is_empty()).flat_map(within).collect();
     if found.is_empty() { vec![(word.at, word.at + word.text.len())] } else { found }
 }
 
@@ -88,18 +110,25 @@ fn same_beginning(one: &str, other: &str) -> bool {
     one.chars().take(LETTERS).eq(other.to_lowercase().chars().take(LETTERS))
 }
 
-/// About so many bytes of a text from a little before a place on, whole words where that is possible.
+/// About so many bytes of a text from a little before a place on, whole words where that is
+/// possible.
 fn window(text: &str, place: usize, room: usize) -> (usize, usize) {
     if text.len() <= room {
         return (0, text.len());
     }
     let mut begin = text.floor_char_boundary(place.saturating_sub(room / 4));
     if begin > 0 {
-        begin = text.get(begin..place).and_then(|before| before.find(char::is_whitespace)).map_or(begin, |blank| begin + blank);
+        begin = text
+            .get(begin..place)
+            .and_then(|before| before.find(char::is_whitespace))
+            .map_or(begin, |blank| begin + blank);
         begin += text.get(begin..).map_or(0, |rest| rest.len() - rest.trim_start().len());
     }
     let end = text.floor_char_boundary((begin + room).min(text.len()));
-    let whole = text.get(begin..end).filter(|_| end < text.len()).and_then(|piece| piece.rfind(char::is_whitespace));
+    let whole = text
+        .get(begin..end)
+        .filter(|_| end < text.len())
+        .and_then(|piece| piece.rfind(char::is_whitespace));
     (begin, whole.map_or(end, |blank| begin + blank))
 }
 
@@ -123,7 +152,12 @@ mod tests {
         check("", "port", 300, &[""]);
         check("the spare key lies there", "spare key", 300, &["the ", "spare key", " lies there"]);
         check("Größe: 7 Größen", "größe", 300, &["", "Größe", ": 7 ", "Größen", ""]);
-        check("say \"the very words\" twice", "\"the very words\"", 300, &["say \"", "the very words", "\" twice"]);
+        check(
+            "say \"the very words\" twice",
+            "\"the very words\"",
+            300,
+            &["say \"", "the very words", "\" twice"],
+        );
         check("東京の天気", "東京", 300, &["", "東京", "の天気"]);
     }
 
@@ -133,7 +167,10 @@ mod tests {
         let reader = Reader::default();
         let question = Question::read("port", &[], date(2026, 2, 13), &reader);
         let pieces = marked(&text, &question, &reader, 80);
-        assert!(pieces[0].starts_with('…') && pieces[1] == "port" && pieces[2].ends_with('…'), "{pieces:?}");
+        assert!(
+            pieces[0].starts_with('…') && pieces[1] == "port" && pieces[2].ends_with('…'),
+            "{pieces:?}"
+        );
         assert!(pieces.concat().len() <= 80 + 6, "{pieces:?}");
     }
 }

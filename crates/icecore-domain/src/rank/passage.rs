@@ -1,7 +1,8 @@
-//! The passage: what search finds. A message, a saved state, an event, a summary, or a section of a page, log or artifact.
+//! The passage: what search finds. A message, a saved state, an event, a summary, or a section of a
+//! page, log or artifact.
 //!
-//! Passages are cut out of the files of memory by rules that need nothing else, so a passage can be cut again from the
-//! bytes it came from, and an index of passages can always be made anew.
+//! Passages are cut out of the files of memory by rules that need nothing else, so a passage can be
+//! cut again from the bytes it came from, and an index of passages can always be made anew.
 
 use std::ops::Range;
 
@@ -81,7 +82,8 @@ pub struct Piece {
 }
 
 impl Passage {
-    /// What it is known by among all passages, as a number. A later passage with the same key takes its place.
+    /// What it is known by among all passages, as a number. A later passage with the same key takes
+    /// its place.
     pub fn key(&self) -> u64 {
         let conversation = self.conversation.as_deref().unwrap_or_default();
         let hash = Hash::of([self.kind.word(), conversation, &self.id].join("\0").as_bytes());
@@ -96,7 +98,9 @@ impl Passage {
                 let day = self.day.map(|day| day.to_string()).unwrap_or_default();
                 Some(format!("{conversation}\0{}", self.session.as_deref().unwrap_or(&day)))
             }
-            PassageKind::Page | PassageKind::Log | PassageKind::Artifact => Some(self.id.split('#').next().unwrap_or_default().to_owned()),
+            PassageKind::Page | PassageKind::Log | PassageKind::Artifact => {
+                Some(self.id.split('#').next().unwrap_or_default().to_owned())
+            }
             PassageKind::Event | PassageKind::Summary | PassageKind::Memory => None,
         }
     }
@@ -106,15 +110,20 @@ impl Passage {
         self.name.as_deref().filter(|name| self.role.is_some() && question::is_persons(name))
     }
 
-    /// Whether its words are only a tool's, a stranger's or another person's: to be quoted, not to be believed. Of an event the
-    /// ledger knows more: somebody may have confirmed it.
+    /// Whether its words are only a tool's, a stranger's or another person's: to be quoted, not to
+    /// be believed. Of an event the ledger knows more: somebody may have confirmed it.
     pub fn is_of_low_trust(&self) -> bool {
-        self.role == Some(Role::Tool) || self.origin.is_some_and(|origin| Trust::of(origin) == Trust::Low)
+        self.role == Some(Role::Tool)
+            || self.origin.is_some_and(|origin| Trust::of(origin) == Trust::Low)
     }
 
     /// A number for its words: other words have another.
     pub fn wording(&self) -> i64 {
-        Hash::of(self.text.as_bytes()).bytes().iter().take(8).fold(0, |number, &byte| number << 8 | i64::from(byte))
+        Hash::of(self.text.as_bytes())
+            .bytes()
+            .iter()
+            .take(8)
+            .fold(0, |number, &byte| number << 8 | i64::from(byte))
     }
 }
 
@@ -145,9 +154,12 @@ fn form(path: &DocPath) -> Option<Form> {
         Some(Form::Prose(PassageKind::Log))
     } else if text.starts_with(layout::MEMORIES) && is_text(text) || path.is_tool_file() {
         Some(Form::Prose(PassageKind::Memory))
-    } else if text.starts_with("knowledge/") && !text.starts_with(layout::REPORTS) && is_text(text) {
+    } else if text.starts_with("knowledge/") && !text.starts_with(layout::REPORTS) && is_text(text)
+    {
         Some(Form::Prose(PassageKind::Page))
-    } else if text.starts_with("conversations/") && (text.contains("/artifacts/") || text.contains("/documents/")) {
+    } else if text.starts_with("conversations/")
+        && (text.contains("/artifacts/") || text.contains("/documents/"))
+    {
         Some(Form::Prose(PassageKind::Artifact))
     } else {
         None
@@ -171,7 +183,11 @@ pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
                 let bytes = at..at + line.trim_ascii_end().len();
                 at += line.len();
                 let passages = of_line(form, line.trim_ascii());
-                found.extend(passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| Piece { bytes: bytes.clone(), nth, passage }));
+                found.extend(passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| Piece {
+                    bytes: bytes.clone(),
+                    nth,
+                    passage,
+                }));
             }
             found
         }
@@ -189,8 +205,15 @@ pub fn again(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
 fn of_line(form: Form, line: &[u8]) -> Vec<Passage> {
     match form {
         Form::Records => record::read_file(line).0.into_iter().map(of_record).collect(),
-        Form::Events => line::parse(line).events.into_iter().filter(|event| event.is_statement()).map(|event| of_event(&event)).collect(),
-        Form::Summaries => Summary::read(line).map(|summary| of_summary(&summary)).into_iter().collect(),
+        Form::Events => line::parse(line)
+            .events
+            .into_iter()
+            .filter(|event| event.is_statement())
+            .map(|event| of_event(&event))
+            .collect(),
+        Form::Summaries => {
+            Summary::read(line).map(|summary| of_summary(&summary)).into_iter().collect()
+        }
         Form::Prose(_) => Vec::new(),
     }
 }
@@ -260,8 +283,14 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
     let (mut from, mut at) = (0, 0);
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let is_heading = line.starts_with(b"#") && kind != PassageKind::Memory;
-        let is_block = line.trim_ascii().is_empty() || line.trim_ascii_start().starts_with(b"- ") || line.starts_with(b"* ");
-        if at > from && (is_heading || is_block && at - from + line.len() > SECTION_BYTES || at - from > 4 * SECTION_BYTES) {
+        let is_block = line.trim_ascii().is_empty()
+            || line.trim_ascii_start().starts_with(b"- ")
+            || line.starts_with(b"* ");
+        if at > from
+            && (is_heading
+                || is_block && at - from + line.len() > SECTION_BYTES
+                || at - from > 4 * SECTION_BYTES)
+        {
             ranges.push(from..at);
             from = at;
         }
@@ -269,7 +298,9 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
     }
     ranges.push(from..at);
     let says_something = |range: &Range<usize>| {
-        text[range.clone()].split(|&byte| byte == b'\n').any(|line| !line.starts_with(b"#") && line.iter().any(u8::is_ascii_graphic))
+        text[range.clone()]
+            .split(|&byte| byte == b'\n')
+            .any(|line| !line.starts_with(b"#") && line.iter().any(u8::is_ascii_graphic))
             || !text[range.clone()].is_ascii()
     };
     let ranges = ranges.into_iter().filter(says_something).zip(0..=u8::MAX);
@@ -301,7 +332,8 @@ fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
 /// The latest date that is written in a text.
 fn last_date(text: &str) -> Option<Date> {
     let bytes = text.as_bytes();
-    let dates = bytes.windows(10).enumerate().filter(|(_, window)| window[4] == b'-' && window[7] == b'-');
+    let dates =
+        bytes.windows(10).enumerate().filter(|(_, window)| window[4] == b'-' && window[7] == b'-');
     dates.filter_map(|(at, _)| text.get(at..at + 10)?.parse().ok()).max()
 }
 
@@ -317,17 +349,27 @@ mod tests {
     #[test]
     fn prose_is_cut_at_headings_and_every_piece_can_be_cut_again() {
         let page = path("knowledge/entities/harbour.md");
-        let long = "- a line about the harbour office and its opening hours [verified: 2026-02-03]\n".repeat(60);
-        let text = format!("# Harbour\n\n*Type*: place\n\n## Facts\n\n{long}\n## Empty\n\n## Notes\n\nWeißer Kai [verified: 2026-02-04]\n");
+        let long =
+            "- a line about the harbour office and its opening hours [verified: 2026-02-03]\n"
+                .repeat(60);
+        let text = format!(
+            "# Harbour\n\n*Type*: place\n\n## Facts\n\n{long}\n## Empty\n\n## Notes\n\nWeißer Kai [verified: 2026-02-04]\n"
+        );
         let pieces = cut(&page, text.as_bytes());
         assert!(pieces.len() > 4, "{}", pieces.len());
         assert_eq!(pieces[0].passage.id, "knowledge/entities/harbour.md");
         assert!(pieces.iter().all(|piece| piece.bytes.len() <= SECTION_BYTES + 100));
         assert!(pieces.iter().all(|piece| !piece.passage.text.starts_with("## Empty")));
         let last = &pieces.last().unwrap().passage;
-        assert_eq!((last.day, last.text.as_str()), (Some(jiff::civil::date(2026, 2, 4)), "## Notes\n\nWeißer Kai [verified: 2026-02-04]"));
+        assert_eq!(
+            (last.day, last.text.as_str()),
+            (Some(jiff::civil::date(2026, 2, 4)), "## Notes\n\nWeißer Kai [verified: 2026-02-04]")
+        );
         for piece in &pieces {
-            assert_eq!(again(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(), Some(&piece.passage));
+            assert_eq!(
+                again(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
+                Some(&piece.passage)
+            );
         }
     }
 
@@ -343,7 +385,10 @@ mod tests {
         assert_ne!(pieces[0].passage.key(), pieces[1].passage.key());
         assert_eq!(pieces[0].passage.group(), Some("c\0s".into()));
         for piece in &pieces {
-            assert_eq!(again(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(), Some(&piece.passage));
+            assert_eq!(
+                again(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
+                Some(&piece.passage)
+            );
         }
     }
 

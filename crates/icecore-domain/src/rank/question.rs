@@ -57,9 +57,10 @@ const ASKING: &[&str] = &[
 ];
 /// What begins a question about a fact.
 const OPENERS: &[&str] = &[
-    "what", "which", "who", "whom", "whose", "when", "where", "why", "how", "did", "do", "does", "is", "are", "was", "were", "has", "have",
-    "had", "can", "could", "would", "will", "should", "in", "for", "on", "at", "of", "was", "wer", "wem", "wen", "wann", "wo", "warum",
-    "wie", "welche", "welcher", "welches", "hat", "habe", "haben", "ist", "war",
+    "what", "which", "who", "whom", "whose", "when", "where", "why", "how", "did", "do", "does",
+    "is", "are", "was", "were", "has", "have", "had", "can", "could", "would", "will", "should",
+    "in", "for", "on", "at", "of", "was", "wer", "wem", "wen", "wann", "wo", "warum", "wie",
+    "welche", "welcher", "welches", "hat", "habe", "haben", "ist", "war",
 ];
 /// What the assistant did, as a person says it to it.
 const DEEDS: &[&str] = &[
@@ -96,8 +97,8 @@ const NEWEST: &[&str] = &[
 ];
 /// Verbs by which one asks how things are.
 const PRESENT: &[&str] = &[
-    "am", "are", "can", "do", "does", "has", "have", "is", "must", "what's", "where's", "who's", "bin", "habe", "hat", "heißt", "ist",
-    "sind",
+    "am", "are", "can", "do", "does", "has", "have", "is", "must", "what's", "where's", "who's",
+    "bin", "habe", "hat", "heißt", "ist", "sind",
 ];
 /// Words by which one asks how things were.
 const PAST: &[&str] = &[
@@ -128,8 +129,10 @@ const PAST: &[&str] = &[
 /// Words that look like the past and tell how things are.
 const LASTING: &[&str] = &["based", "called", "located", "married", "named", "need", "supposed"];
 /// Words that name a time only together with others.
-const NO_TIME_ALONE: &[&str] =
-    &["may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week", "month", "year", "spring", "fall"];
+const NO_TIME_ALONE: &[&str] = &[
+    "may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week",
+    "month", "year", "spring", "fall",
+];
 /// Names of months and seasons, which come again every year.
 const NAMES_OF_TIMES: &[&str] = &[
     "january",
@@ -175,7 +178,10 @@ const NAMES_OF_TIMES: &[&str] = &[
     "herbst",
 ];
 /// What stands before the name of a time.
-const BEFORE_TIMES: &[&str] = &["in", "during", "since", "until", "till", "by", "of", "early", "late", "mid", "im", "seit", "bis"];
+const BEFORE_TIMES: &[&str] = &[
+    "in", "during", "since", "until", "till", "by", "of", "early", "late", "mid", "im", "seit",
+    "bis",
+];
 /// So many years back a month without a year is looked for.
 const ANY_YEAR: i16 = 10;
 
@@ -197,7 +203,8 @@ pub struct Question {
     pub asked: Vec<Asked>,
     /// What stands in quotes, in lower case.
     pub phrases: Vec<String>,
-    /// Whether that must stand there word for word. In a question it may as well be the title of something.
+    /// Whether that must stand there word for word. In a question it may as well be the title of
+    /// something.
     pub is_exact: bool,
     /// Whether it is nothing but words to be looked up.
     pub is_bare: bool,
@@ -226,8 +233,11 @@ impl Question {
         let text = head(text, MOST_BYTES);
         let all = words(text);
         let lower: Vec<&str> = all.iter().map(|word| bare(&word.lower)).collect();
-        let called = |word: &str| voices.iter().find(|(_, name)| is_called(name, word)).map(|(number, _)| *number);
-        let mut question = Self { phrases: phrases(text), times: times(text, &all, today), ..Self::default() };
+        let called = |word: &str| {
+            voices.iter().find(|(_, name)| is_called(name, word)).map(|(number, _)| *number)
+        };
+        let mut question =
+            Self { phrases: phrases(text), times: times(text, &all, today), ..Self::default() };
         for word in &lower {
             question.voices.extend(called(word).filter(|voice| !question.voices.contains(voice)));
         }
@@ -235,7 +245,10 @@ impl Question {
         let is_function = |word: &str| language.unwrap_or(Language::English).is_function_word(word);
         // The first of these that leaves a word to look for.
         let telling = [
-            lower.iter().map(|word| !is_function(word) && called(word).is_none() && !ASKING.contains(word)).collect::<Vec<_>>(),
+            lower
+                .iter()
+                .map(|word| !is_function(word) && called(word).is_none() && !ASKING.contains(word))
+                .collect::<Vec<_>>(),
             lower.iter().map(|word| !is_function(word) && called(word).is_none()).collect(),
             lower.iter().map(|word| called(word).is_none()).collect(),
             vec![true; lower.len()],
@@ -246,7 +259,11 @@ impl Question {
         let mut asked: BTreeMap<Vec<String>, Asked> = BTreeMap::new();
         for (word, _) in all.iter().zip(chosen).filter(|(_, chosen)| *chosen) {
             for terms in meant(word, language, reader) {
-                let one = asked.entry(terms.clone()).or_insert_with(|| Asked { word: bare(&word.lower).to_owned(), terms, count: 0 });
+                let one = asked.entry(terms.clone()).or_insert_with(|| Asked {
+                    word: bare(&word.lower).to_owned(),
+                    terms,
+                    count: 0,
+                });
                 one.count += 1;
             }
         }
@@ -260,30 +277,49 @@ impl Question {
             ["our", "previous", "last", "earlier"].contains(&pair[0])
                 && ["conversation", "chat", "discussion", "session"].contains(&pair[1])
         });
-        let recalls = deed || before || says(&["remind", "me"]) || says(&["did", "you"]) || says(&["you", "had"]);
+        let recalls = deed
+            || before
+            || says(&["remind", "me"])
+            || says(&["did", "you"])
+            || says(&["you", "had"]);
         question.of_assistant = deed
             || before
             || says(&["did", "you"])
             || says(&["you", "had"])
-            || lower
-                .windows(2)
-                .any(|pair| pair[0] == "your" && ["advice", "answer", "list", "recommendation", "suggestion"].contains(&pair[1]));
+            || lower.windows(2).any(|pair| {
+                pair[0] == "your"
+                    && ["advice", "answer", "list", "recommendation", "suggestion"]
+                        .contains(&pair[1])
+            });
         let opens = lower.first().is_some_and(|first| OPENERS.contains(first));
-        let sentences = text.split_inclusive(['.', '!', '?']).filter(|sentence| sentence.chars().any(char::is_alphanumeric)).count();
+        let sentences = text
+            .split_inclusive(['.', '!', '?'])
+            .filter(|sentence| sentence.chars().any(char::is_alphanumeric))
+            .count();
         // A few bare words are looked up, not gone on with.
         let is_lookup = lower.len() <= 12 && sentences <= 1;
-        question.for_fact = is_lookup || text.trim_end().ends_with('?') && (recalls || (lower.len() <= 30 && opens && sentences <= 2));
+        question.for_fact = is_lookup
+            || text.trim_end().ends_with('?')
+                && (recalls || (lower.len() <= 30 && opens && sentences <= 2));
         let asks_state = question.for_fact
             && text.trim_end().ends_with('?')
             && (lower.iter().take(6).any(|word| PRESENT.contains(word))
                 || all.first().is_some_and(|first| first.lower.ends_with("'s"))
-                || lower.first().is_some_and(|first| ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)))
-            && !lower.iter().any(|word| PAST.contains(word) || word.len() > 4 && word.ends_with("ed") && !LASTING.contains(word))
+                || lower.first().is_some_and(|first| {
+                    ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)
+                }))
+            && !lower.iter().any(|word| {
+                PAST.contains(word)
+                    || word.len() > 4 && word.ends_with("ed") && !LASTING.contains(word)
+            })
             && question.times.is_empty();
-        question.for_newest =
-            asks_state || lower.iter().any(|word| NEWEST.contains(word)) || says(&["right", "now"]) || says(&["these", "days"]);
+        question.for_newest = asks_state
+            || lower.iter().any(|word| NEWEST.contains(word))
+            || says(&["right", "now"])
+            || says(&["these", "days"]);
         if !question.for_fact {
-            // Who goes on with some work speaks of now; a time in that is not one to look in, and quotes are those of prose.
+            // Who goes on with some work speaks of now; a time in that is not one to look in, and
+            // quotes are those of prose.
             question.times.clear();
             question.phrases.clear();
         }
@@ -295,8 +331,13 @@ impl Question {
 /// The last question of a text, if it asks one and that is not too long.
 pub fn last_asked(text: &str) -> Option<&str> {
     const MARKS: [char; 2] = ['?', '？'];
-    let mut sentences = text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim);
-    sentences.rfind(|sentence| sentence.ends_with(MARKS) && sentence.len() > MARKS[1].len_utf8() && sentence.len() <= MOST_ASKED_BYTES)
+    let mut sentences =
+        text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim);
+    sentences.rfind(|sentence| {
+        sentence.ends_with(MARKS)
+            && sentence.len() > MARKS[1].len_utf8()
+            && sentence.len() <= MOST_ASKED_BYTES
+    })
 }
 
 /// The beginning of a text, at most so many bytes of whole characters.
@@ -311,27 +352,36 @@ fn bare(word: &str) -> &str {
 
 /// Whether a name is somebody's; some programs put the name of a part where a person's could be.
 pub fn is_persons(name: &str) -> bool {
-    !["user", "assistant", "system", "human", "ai", "bot", "tool", "state", ""].contains(&name.trim().to_lowercase().as_str())
+    !["user", "assistant", "system", "human", "ai", "bot", "tool", "state", ""]
+        .contains(&name.trim().to_lowercase().as_str())
 }
 
 /// Whether somebody is called by that word: by the name or a part of it.
 fn is_called(name: &str, word: &str) -> bool {
     is_persons(name)
         && word.chars().count() > 1
-        && name.split(|c: char| !c.is_alphanumeric()).any(|part| part.chars().flat_map(char::to_lowercase).eq(word.chars()))
+        && name
+            .split(|c: char| !c.is_alphanumeric())
+            .any(|part| part.chars().flat_map(char::to_lowercase).eq(word.chars()))
 }
 
-/// The terms a word of a question may stand for. One that is made of several pieces is looked for by each of them.
+/// The terms a word of a question may stand for. One that is made of several pieces is looked for
+/// by each of them.
 fn meant(word: &Word<'_>, language: Option<Language>, reader: &Reader) -> Vec<Vec<String>> {
     let languages = match &language {
         Some(language) => std::slice::from_ref(language),
         None => Language::ALL,
     };
-    let mut readings: Vec<Vec<String>> = languages.iter().map(|&language| reader.of_word(word, language)).collect();
+    let mut readings: Vec<Vec<String>> =
+        languages.iter().map(|&language| reader.of_word(word, language)).collect();
     let most = readings.iter().map(Vec::len).max().unwrap_or(0);
     (0..most)
         .map(|at| {
-            let mut terms: Vec<String> = readings.iter_mut().filter_map(|reading| reading.get_mut(at)).map(std::mem::take).collect();
+            let mut terms: Vec<String> = readings
+                .iter_mut()
+                .filter_map(|reading| reading.get_mut(at))
+                .map(std::mem::take)
+                .collect();
             terms.sort_unstable();
             terms.dedup();
             terms
@@ -358,7 +408,9 @@ fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     let mut at = 0;
     while at < all.len() {
         let longest = MOST_TIME_WORDS.min(all.len() - at);
-        let read = (1..=longest).rev().find_map(|many| Some((many, time(text, &all[..at], &all[at..at + many], today)?)));
+        let read = (1..=longest)
+            .rev()
+            .find_map(|many| Some((many, time(text, &all[..at], &all[at..at + many], today)?)));
         match read {
             Some((many, days)) => {
                 found.extend(days);
@@ -370,36 +422,50 @@ fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     found
 }
 
-/// The days that these words name, if they name any. A month or a season without a year may be that of any year.
+/// The days that these words name, if they name any. A month or a season without a year may be that
+/// of any year.
 fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Option<Vec<Days>> {
     let (first, last) = (window.first()?, window.last()?);
     let written = &text[first.at..last.at + last.text.len()];
     let lower: Vec<&str> = window.iter().map(|word| bare(&word.lower)).collect();
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
-    let is_year = |word: &str| word.len() == 4 && is_number(word) && (word.starts_with("19") || word.starts_with("20"));
+    let is_year = |word: &str| {
+        word.len() == 4 && is_number(word) && (word.starts_with("19") || word.starts_with("20"))
+    };
     let begins_with = |word: &str| lower.first() == Some(&word);
     if let [word] = lower[..] {
-        let mut before = before.iter().rev().map(|word| word.lower.as_str()).filter(|word| *word != "the");
+        let mut before =
+            before.iter().rev().map(|word| word.lower.as_str()).filter(|word| *word != "the");
         // `in may` and `since march` name a month, `you may march` does not.
         let is_placed = before.next().is_some_and(|word| BEFORE_TIMES.contains(&word));
-        let is_part = NO_TIME_ALONE.contains(&word) && !(is_placed && NAMES_OF_TIMES.contains(&word));
+        let is_part =
+            NO_TIME_ALONE.contains(&word) && !(is_placed && NAMES_OF_TIMES.contains(&word));
         let is_ordinal = word.starts_with(|c: char| c.is_ascii_digit()) && !is_year(word);
         if is_part || is_ordinal {
             return None;
         }
     }
     // Its first and last words must belong to it, or a shorter window is meant.
-    let dangles = |word: &str| Language::English.is_function_word(word) && !["before", "may"].contains(&word);
-    let opens = begins_with("this") || (begins_with("a") || begins_with("an")) && lower.last() == Some(&"ago");
-    if !opens && lower.first().is_some_and(|word| dangles(word)) || lower.last().is_some_and(|word| dangles(word)) {
+    let dangles =
+        |word: &str| Language::English.is_function_word(word) && !["before", "may"].contains(&word);
+    let opens = begins_with("this")
+        || (begins_with("a") || begins_with("an")) && lower.last() == Some(&"ago");
+    if !opens && lower.first().is_some_and(|word| dangles(word))
+        || lower.last().is_some_and(|word| dangles(word))
+    {
         return None;
     }
     // Numbers make a date only if they are written as one.
-    if lower.len() > 1 && lower.iter().all(|word| is_number(word)) && (lower.len() > 3 || written.contains([' ', ':', ','])) {
+    if lower.len() > 1
+        && lower.iter().all(|word| is_number(word))
+        && (lower.len() > 3 || written.contains([' ', ':', ',']))
+    {
         return None;
     }
     let of_any_year = lower.iter().any(|word| NAMES_OF_TIMES.contains(word))
-        && !lower.iter().any(|word| is_year(word) || ["last", "next", "this", "past", "previous"].contains(word));
+        && !lower.iter().any(|word| {
+            is_year(word) || ["last", "next", "this", "past", "previous"].contains(word)
+        });
     let years = if of_any_year { ANY_YEAR } else { 1 };
     let found = (0..years).map_while(|ago| {
         let when = when::read(written, today.saturating_sub(jiff::Span::new().years(ago))).ok()?;
@@ -411,7 +477,10 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
         };
         let span = when.span();
         let around = jiff::Span::new().days(around);
-        Some(Days { first: span.first.checked_sub(around).ok()?, last: span.last.checked_add(around).ok()? })
+        Some(Days {
+            first: span.first.checked_sub(around).ok()?,
+            last: span.last.checked_add(around).ok()?,
+        })
     });
     Some(found.collect::<Vec<_>>()).filter(|found| !found.is_empty())
 }
@@ -439,7 +508,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Question {
-        let voices = [(1, "Caroline".to_owned()), (2, "Mel Ann".to_owned()), (3, "assistant".to_owned())];
+        let voices =
+            [(1, "Caroline".to_owned()), (2, "Mel Ann".to_owned()), (3, "assistant".to_owned())];
         Question::read(text, &voices, date(2026, 2, 13), &Reader::default())
     }
 
@@ -464,7 +534,14 @@ mod tests {
         ] {
             assert_eq!(sought(text), words, "{text}");
         }
-        assert_eq!(read("dance, dances and dancing").asked.iter().map(|asked| asked.count).collect::<Vec<_>>(), [3]);
+        assert_eq!(
+            read("dance, dances and dancing")
+                .asked
+                .iter()
+                .map(|asked| asked.count)
+                .collect::<Vec<_>>(),
+            [3]
+        );
         assert!(read(&"word ".repeat(50_000)).asked.len() == 1);
     }
 
@@ -472,16 +549,29 @@ mod tests {
     #[test]
     fn people_and_intentions_are_seen() {
         let question = read("What did Mel's friend and Caroline paint?");
-        assert_eq!((question.voices.as_slice(), question.for_fact, question.of_assistant), (&[2, 1][..], true, false));
+        assert_eq!(
+            (question.voices.as_slice(), question.for_fact, question.of_assistant),
+            (&[2, 1][..], true, false)
+        );
         assert_eq!(question.spoken, "What did my friend and I paint?");
         assert!(read("Can you remind me which hotel you recommended?").of_assistant);
         assert!(!read("Okay, let's go on with the plan. I finished the first part and it was fine. What is next?").for_fact);
         assert!(read("Where do I currently live?").for_newest);
         assert!(read("What is the guest network called?").for_newest);
         assert!(!read("Where did I live?").for_newest);
-        assert!(read("zyzzyva").is_bare && !read("zyzzyva?").is_bare && !read("where is the zyzzyva").is_bare);
-        assert!(read("the \"Four Seasons\"").is_exact && !read("Do I like \"The Four Seasons\"?").is_exact);
-        assert_eq!(read("where does it say \"Exact Words, here\" and \"more").phrases, ["exact words here"]);
+        assert!(
+            read("zyzzyva").is_bare
+                && !read("zyzzyva?").is_bare
+                && !read("where is the zyzzyva").is_bare
+        );
+        assert!(
+            read("the \"Four Seasons\"").is_exact
+                && !read("Do I like \"The Four Seasons\"?").is_exact
+        );
+        assert_eq!(
+            read("where does it say \"Exact Words, here\" and \"more").phrases,
+            ["exact words here"]
+        );
     }
 
     // Y9
@@ -509,7 +599,10 @@ mod tests {
             ("You may march on", &[]),
             ("I have 3 cats and 20 dogs", &[]),
             ("Who won in 2025?", &["2025-01-01..2025-12-31"]),
-            ("on 7 May 2023 and on 2023-06-01", &["2023-05-06..2023-05-08", "2023-05-31..2023-06-02"]),
+            (
+                "on 7 May 2023 and on 2023-06-01",
+                &["2023-05-06..2023-05-08", "2023-05-31..2023-06-02"],
+            ),
             ("when did we meet?", &[]),
             ("Who came on May 3, 2025?", &["2025-05-02..2025-05-04"]),
             ("How much did I earn this month?", &["2026-01-29..2026-03-03"]),
@@ -517,14 +610,23 @@ mod tests {
             ("Who moved in the last few months?", &["2025-11-14..2026-02-13"]),
             ("How was my 18th birthday?", &[]),
         ] {
-            let found: Vec<String> = read(text).times.iter().map(|days| format!("{}..{}", days.first, days.last)).collect();
+            let found: Vec<String> = read(text)
+                .times
+                .iter()
+                .map(|days| format!("{}..{}", days.first, days.last))
+                .collect();
             assert_eq!(found, spans, "{text}");
         }
         // Which year is meant is for the memory to say.
-        for text in ["Where was I in May?", "what did I plant since march", "Who came in the spring?"] {
+        for text in
+            ["Where was I in May?", "what did I plant since march", "Who came in the spring?"]
+        {
             let times = read(text).times;
             assert_eq!(times.len(), usize::try_from(ANY_YEAR).unwrap(), "{text}: {times:?}");
-            assert!(times.windows(2).all(|pair| pair[1].last < pair[0].first || text.contains("since")), "{text}: {times:?}");
+            assert!(
+                times.windows(2).all(|pair| pair[1].last < pair[0].first || text.contains("since")),
+                "{text}: {times:?}"
+            );
         }
     }
 

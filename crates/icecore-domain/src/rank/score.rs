@@ -1,8 +1,8 @@
 //! Scores: how well each passage answers a question, seen from several sides.
 //!
-//! A first pass goes through the postings of the asked words and weighs every passage by itself and by the group it stands
-//! in. The best of them and their neighbours become candidates, which are then looked at from every side: the words
-//! around them, who speaks, when, and what they mean.
+//! A first pass goes through the postings of the asked words and weighs every passage by itself and
+//! by the group it stands in. The best of them and their neighbours become candidates, which are
+//! then looked at from every side: the words around them, who speaks, when, and what they mean.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -13,7 +13,8 @@ use super::question::Question;
 use super::vector::{DIMENSIONS, Packed, Signs, dot, pack};
 use crate::record::Role;
 
-/// How quickly more of the same word stops to count, and how much long passages are held back: the usual values.
+/// How quickly more of the same word stops to count, and how much long passages are held back: the
+/// usual values.
 const K1: f32 = 1.2;
 const B: f32 = 0.75;
 /// So many of the best go into the second look, with their neighbours.
@@ -22,8 +23,8 @@ const FIRST_LOOK: usize = 400;
 const BESIDE: i32 = 2;
 /// After so many days a word weighs half as recent.
 const HALF_LIFE_DAYS: f32 = 10.0;
-/// So many hits stand by their score alone, and so many are the best whatever their order; from then on up to so many each
-/// brings another group.
+/// So many hits stand by their score alone, and so many are the best whatever their order; from
+/// then on up to so many each brings another group.
 const BY_SCORE: usize = 5;
 const BEST: usize = 10;
 const SPREAD: usize = 20;
@@ -120,21 +121,24 @@ struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    /// One walk along the postings of each word; looking each passage up in each of them takes several times as long.
+    /// One walk along the postings of each word; looking each passage up in each of them takes
+    /// several times as long.
     fn of(passages: &'a [u32], sought: &[Sought]) -> Self {
         let words = sought.len();
         let mut counts = vec![0.0; passages.len() * words];
         for (word, one) in sought.iter().enumerate() {
             let mut postings = one.postings.as_slice();
             for (at, &passage) in passages.iter().enumerate() {
-                // The next posting is mostly near, and if it is not it is looked for in ever longer steps.
+                // The next posting is mostly near, and if it is not it is looked for in ever longer
+                // steps.
                 let mut step = 1;
                 while postings.get(step).is_some_and(|posting| posting.passage < passage) {
                     step *= 2;
                 }
                 let within = &postings[..postings.len().min(step + 1)];
                 postings = &postings[within.partition_point(|posting| posting.passage < passage)..];
-                if let Some(posting) = postings.first().filter(|posting| posting.passage == passage) {
+                if let Some(posting) = postings.first().filter(|posting| posting.passage == passage)
+                {
                     counts[at * words + word] = posting.count as f32;
                 }
             }
@@ -143,7 +147,9 @@ impl<'a> Counts<'a> {
     }
 
     fn row(&self, passage: u32) -> &[f32] {
-        self.passages.binary_search(&passage).map_or(&[], |at| &self.counts[at * self.words..][..self.words])
+        self.passages
+            .binary_search(&passage)
+            .map_or(&[], |at| &self.counts[at * self.words..][..self.words])
     }
 }
 
@@ -163,8 +169,8 @@ pub struct Times {
     pub named: Vec<Range<i64>>,
 }
 
-/// Finds the candidates for a question. `admits` says which passages may be answers; `extra` are passages that are candidates
-/// whatever their words.
+/// Finds the candidates for a question. `admits` says which passages may be answers; `extra` are
+/// passages that are candidates whatever their words.
 pub fn candidates(
     corpus: &Corpus,
     question: &Question,
@@ -187,7 +193,8 @@ pub fn candidates(
         touched.clear();
         for posting in &one.postings {
             let row = corpus.row(posting.passage);
-            own[posting.passage as usize] += weight * bm25(posting.count as f32, f32::from(row.length), average);
+            own[posting.passage as usize] +=
+                weight * bm25(posting.count as f32, f32::from(row.length), average);
             if row.group != ALONE {
                 let count = &mut counts[row.group as usize];
                 if *count == 0 {
@@ -199,7 +206,8 @@ pub fn candidates(
         let weight = one.weight * idf(corpus.groups as f32, touched.len() as f32);
         for &group in &touched {
             let count = std::mem::take(&mut counts[group as usize]);
-            grouped[group as usize] += weight * bm25(count as f32, corpus.group_length(group) as f32, group_average);
+            grouped[group as usize] +=
+                weight * bm25(count as f32, corpus.group_length(group) as f32, group_average);
         }
     }
     let mut found: Vec<u32> = Vec::new();
@@ -216,17 +224,23 @@ pub fn candidates(
     }
     let rough = |number: u32| {
         let row = corpus.row(number);
-        let voice = if question.voices.contains(&row.voice) && row.voice != NAMELESS { 0.3 } else { 0.0 };
+        let voice =
+            if question.voices.contains(&row.voice) && row.voice != NAMELESS { 0.3 } else { 0.0 };
         own[number as usize] / best_own + 0.7 * grouped[row.group as usize] / best_group + voice
     };
-    let mut rated: Vec<(f32, u32)> = found.into_iter().map(|number| (rough(number), number)).collect();
+    let mut rated: Vec<(f32, u32)> =
+        found.into_iter().map(|number| (rough(number), number)).collect();
     if rated.len() > FIRST_LOOK {
         rated.select_nth_unstable_by(FIRST_LOOK, |a, b| b.0.total_cmp(&a.0));
         rated.truncate(FIRST_LOOK);
     }
-    let mut looked_at: Vec<u32> = rated.into_iter().map(|(_, number)| number).chain(extra.iter().copied()).collect();
-    let beside =
-        |number: u32| (-BESIDE..=BESIDE).filter_map(move |steps| if steps == 0 { Some(number) } else { corpus.beside(number, steps) });
+    let mut looked_at: Vec<u32> =
+        rated.into_iter().map(|(_, number)| number).chain(extra.iter().copied()).collect();
+    let beside = |number: u32| {
+        (-BESIDE..=BESIDE).filter_map(move |steps| {
+            if steps == 0 { Some(number) } else { corpus.beside(number, steps) }
+        })
+    };
     looked_at = looked_at.into_iter().flat_map(beside).collect();
     looked_at.sort_unstable();
     looked_at.dedup();
@@ -245,7 +259,11 @@ pub fn candidates(
         let near: Vec<&[f32]> = beside(number).map(|near| counts.row(near)).collect();
         let own_counts = counts.row(number);
         let length: f32 = beside(number).map(|near| f32::from(corpus.row(near).length)).sum();
-        let mut features = Features { words: own[number as usize], group: grouped[row.group as usize], ..Features::default() };
+        let mut features = Features {
+            words: own[number as usize],
+            group: grouped[row.group as usize],
+            ..Features::default()
+        };
         let mut matched = 0_u64;
         for (at, weight) in weights.iter().enumerate() {
             if at < 64 && own_counts[at] > 0.0 {
@@ -367,43 +385,68 @@ impl Features {
 
     /// All in all.
     pub fn score(&self, weights: &Weights) -> f32 {
-        self.sides().iter().zip(weights.0.sides()).map(|((_, value), (_, weight))| value * weight).sum()
+        self.sides()
+            .iter()
+            .zip(weights.0.sides())
+            .map(|((_, value), (_, weight))| value * weight)
+            .sum()
     }
 }
 
 impl Pool {
-    /// Tells how near the candidates' vectors are to the question's: their own, and what their groups mean as a whole.
-    pub fn compare(&mut self, corpus: &Corpus, nearness: &HashMap<u32, f32>, groups: &HashMap<u32, f32>) {
+    /// Tells how near the candidates' vectors are to the question's: their own, and what their
+    /// groups mean as a whole.
+    pub fn compare(
+        &mut self,
+        corpus: &Corpus,
+        nearness: &HashMap<u32, f32>,
+        groups: &HashMap<u32, f32>,
+    ) {
         // One that has no vector is taken for the farthest.
         let known = self.candidates.iter().filter_map(|candidate| nearness.get(&candidate.passage));
         let least = known.copied().fold(1.0, f32::min).max(0.0);
-        let own = |candidate: &Candidate| nearness.get(&candidate.passage).copied().unwrap_or(least).max(0.0);
+        let own = |candidate: &Candidate| {
+            nearness.get(&candidate.passage).copied().unwrap_or(least).max(0.0)
+        };
         let most = self.candidates.iter().map(own).fold(f32::EPSILON, f32::max);
         let most_of_groups = groups.values().copied().fold(f32::EPSILON, f32::max);
         for candidate in &mut self.candidates {
             let meaning = own(candidate) / most;
             let group = corpus.row(candidate.passage).group;
             candidate.features.meaning = meaning;
-            candidate.features.group_meaning =
-                if group == ALONE { meaning } else { groups.get(&group).copied().unwrap_or(0.0).max(0.0) / most_of_groups };
+            candidate.features.group_meaning = if group == ALONE {
+                meaning
+            } else {
+                groups.get(&group).copied().unwrap_or(0.0).max(0.0) / most_of_groups
+            };
         }
     }
 
     /// The candidates, best first. Of such as are equally good the newer stands first.
     pub fn ranked(mut self, corpus: &Corpus, weights: &Weights) -> Vec<(f32, Candidate)> {
-        let mut ranked: Vec<(f32, Candidate)> =
-            self.candidates.drain(..).map(|candidate| (candidate.features.score(weights), candidate)).collect();
+        let mut ranked: Vec<(f32, Candidate)> = self
+            .candidates
+            .drain(..)
+            .map(|candidate| (candidate.features.score(weights), candidate))
+            .collect();
         ranked.sort_by(|a, b| {
             let at = |candidate: &Candidate| corpus.row(candidate.passage).at;
-            b.0.total_cmp(&a.0).then_with(|| at(&b.1).cmp(&at(&a.1))).then_with(|| b.1.passage.cmp(&a.1.passage))
+            b.0.total_cmp(&a.0)
+                .then_with(|| at(&b.1).cmp(&at(&a.1)))
+                .then_with(|| b.1.passage.cmp(&a.1.passage))
         });
         ranked
     }
 }
 
-/// How near what the groups of these passages mean as a whole is to a question: the sum of the directions that all of a
-/// group's passages point to.
-pub fn group_nearness(passages: &[u32], corpus: &Corpus, to: &Packed, signs: &dyn Fn(u32) -> Option<Signs>) -> HashMap<u32, f32> {
+/// How near what the groups of these passages mean as a whole is to a question: the sum of the
+/// directions that all of a group's passages point to.
+pub fn group_nearness(
+    passages: &[u32],
+    corpus: &Corpus,
+    to: &Packed,
+    signs: &dyn Fn(u32) -> Option<Signs>,
+) -> HashMap<u32, f32> {
     let to = to.unpack();
     let mut near = HashMap::new();
     for &passage in passages {
@@ -421,9 +464,15 @@ pub fn group_nearness(passages: &[u32], corpus: &Corpus, to: &Packed, signs: &dy
     near
 }
 
-/// The passages that are nearest by these distances, at most so many, nearest first. `distances` are those of the signs of
-/// every passage's vector, by number; one without a vector is farther than any.
-pub fn nearest(distances: &[u32], corpus: &Corpus, admits: &dyn Fn(u32, &Row) -> bool, most: usize) -> Vec<u32> {
+/// The passages that are nearest by these distances, at most so many, nearest first. `distances`
+/// are those of the signs of every passage's vector, by number; one without a vector is farther
+/// than any.
+pub fn nearest(
+    distances: &[u32],
+    corpus: &Corpus,
+    admits: &dyn Fn(u32, &Row) -> bool,
+    most: usize,
+) -> Vec<u32> {
     // Few distances are possible, so one look counts them and another takes what is near enough.
     let mut counts = [0_usize; DIMENSIONS + 1];
     let mut near: Vec<(u32, u32)> = Vec::new();
@@ -459,26 +508,36 @@ pub fn nearest(distances: &[u32], corpus: &Corpus, admits: &dyn Fn(u32, &Row) ->
     near.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Tells of each how like the best few it is. What answers a question in other words than it was asked in is often found by
-/// what was found already.
+/// Tells of each how like the best few it is. What answers a question in other words than it was
+/// asked in is often found by what was found already.
 pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
     let mut best = [0.0_f32; DIMENSIONS];
-    for vector in ranked.iter().take(ALIKE).filter_map(|(_, candidate)| vectors.get(&candidate.passage)) {
+    for vector in
+        ranked.iter().take(ALIKE).filter_map(|(_, candidate)| vectors.get(&candidate.passage))
+    {
         best.iter_mut().zip(vector.unpack()).for_each(|(best, x)| *best += x);
     }
     let best = pack(&best);
-    let like = |candidate: &Candidate| vectors.get(&candidate.passage).map_or(0.0, |vector| dot(vector, &best).max(0.0));
+    let like = |candidate: &Candidate| {
+        vectors.get(&candidate.passage).map_or(0.0, |vector| dot(vector, &best).max(0.0))
+    };
     let most = ranked.iter().map(|(_, candidate)| like(candidate)).fold(f32::EPSILON, f32::max);
     for (_, candidate) in ranked {
         candidate.features.likeness = like(candidate) / most;
     }
 }
 
-/// Puts the best passages into the order in which they are shown. Some stand by their score alone. Of the next few those stand
-/// first that bring another group, and after them the best of each group that is not there yet follows, so that no long session
-/// crowds out the others; among these counts, too, how like the best they are. Who goes on with some work wants what belongs
-/// to it, so there that counts for the last ones as well.
-pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus, weights: &Weights, goes_on: bool) -> Vec<(f32, Candidate)> {
+/// Puts the best passages into the order in which they are shown. Some stand by their score alone.
+/// Of the next few those stand first that bring another group, and after them the best of each
+/// group that is not there yet follows, so that no long session crowds out the others; among these
+/// counts, too, how like the best they are. Who goes on with some work wants what belongs to it, so
+/// there that counts for the last ones as well.
+pub fn spread(
+    ranked: Vec<(f32, Candidate)>,
+    corpus: &Corpus,
+    weights: &Weights,
+    goes_on: bool,
+) -> Vec<(f32, Candidate)> {
     let group = |(_, candidate): &(f32, Candidate)| match corpus.row(candidate.passage).group {
         // What stands alone is a group of its own.
         ALONE => (ALONE, candidate.passage),
@@ -491,7 +550,8 @@ pub fn spread(ranked: Vec<(f32, Candidate)>, corpus: &Corpus, weights: &Weights,
         *best = best.max(placed);
     }
     let mut shown: HashSet<(u32, u32)> = ranked.iter().take(BY_SCORE).map(group).collect();
-    let (mut early, mut middle, mut beside, mut late, mut rest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut early, mut middle, mut beside, mut late, mut rest) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (at, mut one) in ranked.into_iter().enumerate() {
         let is_new = at >= BY_SCORE && shown.insert(group(&one));
         if !is_new || at >= BEST && !goes_on {
@@ -537,8 +597,10 @@ mod tests {
         let rows = [Row::GONE, row(1, 1), row(1, 2), row(2, 3), row(ALONE, 4), row(3, 5)];
         let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
         // The first half of all directions, every other one, and none at all.
-        let halves: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < DIMENSIONS / 2 { 0.05 } else { -0.05 });
-        let others: [f32; DIMENSIONS] = std::array::from_fn(|at| if at % 2 == 0 { 0.05 } else { -0.05 });
+        let halves: [f32; DIMENSIONS] =
+            std::array::from_fn(|at| if at < DIMENSIONS / 2 { 0.05 } else { -0.05 });
+        let others: [f32; DIMENSIONS] =
+            std::array::from_fn(|at| if at % 2 == 0 { 0.05 } else { -0.05 });
         let signs = |passage: u32| match passage {
             1 | 4 => Some(Signs::of(&halves)),
             2 | 3 => Some(Signs::of(&others)),
@@ -547,7 +609,11 @@ mod tests {
         let near = group_nearness(&[2, 1, 3, 4, 5], &corpus, &pack(&halves), &signs);
         let mut groups: Vec<u32> = near.keys().copied().collect();
         groups.sort_unstable();
-        assert_eq!(groups, [1, 2], "what stands alone, and what has no vector, is no group that means something");
+        assert_eq!(
+            groups,
+            [1, 2],
+            "what stands alone, and what has no vector, is no group that means something"
+        );
         assert!((near[&1] - 0.707 * 0.98).abs() < 0.03 && near[&2].abs() < 0.01, "{near:?}");
     }
 
@@ -555,40 +621,60 @@ mod tests {
     #[test]
     fn what_is_like_the_best_brings_its_session_forward() {
         let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
-        // Passages 1 to 12 by their score: ten of the first session and of others, then a session for each.
+        // Passages 1 to 12 by their score: ten of the first session and of others, then a session
+        // for each.
         let groups = [1, 1, 1, 1, 1, 1, 2, 3, 1, 1, 4, 5];
-        let rows: Vec<Row> = std::iter::once(Row::GONE).chain(groups.iter().map(|&group| row(group, 1))).collect();
+        let rows: Vec<Row> =
+            std::iter::once(Row::GONE).chain(groups.iter().map(|&group| row(group, 1))).collect();
         let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
         let ranked: Vec<(f32, Candidate)> = (1..=12_u32)
-            .map(|passage| (10.0 - 0.1 * passage as f32, Candidate { passage, features: Features::default(), matched: 0 }))
+            .map(|passage| {
+                (
+                    10.0 - 0.1 * passage as f32,
+                    Candidate { passage, features: Features::default(), matched: 0 },
+                )
+            })
             .collect();
         let near: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < 9 { 0.3 } else { 0.0 });
         let far: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < 9 { 0.0 } else { 0.05 });
-        let vectors: HashMap<u32, Packed> =
-            (1..=12).map(|passage| (passage, pack(if [7, 11].contains(&passage) { &far } else { &near }))).collect();
+        let vectors: HashMap<u32, Packed> = (1..=12)
+            .map(|passage| (passage, pack(if [7, 11].contains(&passage) { &far } else { &near })))
+            .collect();
         let order = |goes_on: bool| -> Vec<u32> {
             let mut ranked = ranked.clone();
             liken(&mut ranked, &vectors);
-            assert!((ranked[0].1.features.likeness - 1.0).abs() < 0.01 && ranked[6].1.features.likeness < 0.01);
-            spread(ranked, &corpus, &BY_MEANING, goes_on).into_iter().map(|(_, candidate)| candidate.passage).collect()
+            assert!(
+                (ranked[0].1.features.likeness - 1.0).abs() < 0.01
+                    && ranked[6].1.features.likeness < 0.01
+            );
+            spread(ranked, &corpus, &BY_MEANING, goes_on)
+                .into_iter()
+                .map(|(_, candidate)| candidate.passage)
+                .collect()
         };
         assert_eq!(order(false), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 11, 12]);
         assert_eq!(order(true), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 12, 11]);
         // Without vectors only other sessions come forward.
-        let plain: Vec<u32> =
-            spread(ranked.clone(), &corpus, &BY_WORDS, true).into_iter().map(|(_, candidate)| candidate.passage).collect();
+        let plain: Vec<u32> = spread(ranked.clone(), &corpus, &BY_WORDS, true)
+            .into_iter()
+            .map(|(_, candidate)| candidate.passage)
+            .collect();
         assert_eq!(plain, [1, 2, 3, 4, 5, 7, 8, 6, 9, 10, 11, 12]);
     }
 
     #[test]
     fn the_nearest_are_taken() {
         let row = Row { at: 1, group: 1, kind: Some(PassageKind::Message), ..Row::GONE };
-        let distances: Vec<u32> = (0..2_000).map(|at| if at == 0 { u32::MAX } else { (at * 7919) % 300 }).collect();
+        let distances: Vec<u32> =
+            (0..2_000).map(|at| if at == 0 { u32::MAX } else { (at * 7919) % 300 }).collect();
         let rows: Vec<Row> = distances.iter().map(|_| row).collect();
         let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
         let admits = |number: u32, _: &Row| !number.is_multiple_of(3);
-        let mut right: Vec<(u32, u32)> =
-            (0..).zip(&distances).filter(|(number, _)| admits(*number, &row)).map(|(number, &far)| (far, number)).collect();
+        let mut right: Vec<(u32, u32)> = (0..)
+            .zip(&distances)
+            .filter(|(number, _)| admits(*number, &row))
+            .map(|(number, &far)| (far, number))
+            .collect();
         right.sort_unstable();
         for most in [1, 10, 100, 400] {
             let right: Vec<u32> = right.iter().take(most).map(|(_, number)| *number).collect();

@@ -1,7 +1,8 @@
 //! Skimming: which of a few statements have to do with a prompt, by their words alone and at once.
 //!
-//! Search ranks everything there is; this decides whether a statement is worth a line beside a prompt that did not ask for it.
-//! So it would rather stay silent: one shared word has to be a rare one, several may be common.
+//! Search ranks everything there is; this decides whether a statement is worth a line beside a
+//! prompt that did not ask for it. So it would rather stay silent: one shared word has to be a rare
+//! one, several may be common.
 
 use std::collections::HashMap;
 
@@ -31,10 +32,13 @@ pub struct Relevant {
     pub words: Vec<String>,
 }
 
-/// The statements that have to do with a question, the most relevant first; of equal ones the later.
+/// The statements that have to do with a question, the most relevant first; of equal ones the
+/// later.
 pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> Vec<Relevant> {
-    let telling: Vec<&Asked> = question.asked.iter().filter(|asked| is_telling(&asked.word)).collect();
-    // Most statements have nothing telling in common with a prompt, and need not be taken apart to see it.
+    let telling: Vec<&Asked> =
+        question.asked.iter().filter(|asked| is_telling(&asked.word)).collect();
+    // Most statements have nothing telling in common with a prompt, and need not be taken apart to
+    // see it.
     let lower: Vec<String> = statements.iter().map(|statement| statement.to_lowercase()).collect();
     let begins = |prefix: &str| lower.iter().filter(|statement| statement.contains(prefix)).count();
     let common = (statements.len() / COMMON_SHARE).max(LEAST_STATEMENTS);
@@ -50,12 +54,15 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
     }
     let mut shared: Vec<(usize, Vec<usize>)> = Vec::new();
     for (at, statement) in statements.iter().enumerate() {
-        if statement.is_ascii() && !prefixes.iter().any(|prefix| lower[at].contains(prefix.as_str())) {
+        if statement.is_ascii()
+            && !prefixes.iter().any(|prefix| lower[at].contains(prefix.as_str()))
+        {
             continue;
         }
         let terms: HashMap<String, u32> = reader.terms(statement).counts.into_iter().collect();
-        let words: Vec<usize> =
-            (0..telling.len()).filter(|&word| telling[word].terms.iter().any(|term| terms.contains_key(term))).collect();
+        let words: Vec<usize> = (0..telling.len())
+            .filter(|&word| telling[word].terms.iter().any(|term| terms.contains_key(term)))
+            .collect();
         if !words.is_empty() {
             shared.push((at, words));
         }
@@ -66,7 +73,9 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
     among.iter_mut().zip(widely).for_each(|(among, widely)| *among = (*among).max(widely));
     let all = statements.len().max(LEAST_STATEMENTS);
     #[expect(clippy::cast_precision_loss, reason = "counts of statements")]
-    let rarity = |word: usize| (1.0 + (all.saturating_sub(among[word]) as f32 + 0.5) / (among[word] as f32 + 0.5)).ln();
+    let rarity = |word: usize| {
+        (1.0 + (all.saturating_sub(among[word]) as f32 + 0.5) / (among[word] as f32 + 0.5)).ln()
+    };
     let mut found: Vec<Relevant> = shared
         .into_iter()
         .filter_map(|(at, words)| {
@@ -76,7 +85,11 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
                 [one] => among[*one] <= RARE && telling[*one].word.chars().count() >= LEAST_CHARS,
                 _ => score >= ENOUGH,
             };
-            enough.then(|| Relevant { at, score, words: words.iter().map(|&word| telling[word].word.clone()).collect() })
+            enough.then(|| Relevant {
+                at,
+                score,
+                words: words.iter().map(|&word| telling[word].word.clone()).collect(),
+            })
         })
         .collect();
     found.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.at.cmp(&a.at)));
@@ -85,7 +98,8 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
 
 fn is_telling(word: &str) -> bool {
     let chars = word.chars().count();
-    let short = chars < LEAST_CHARS && word.is_ascii() && !word.bytes().any(|byte| byte.is_ascii_digit());
+    let short =
+        chars < LEAST_CHARS && word.is_ascii() && !word.bytes().any(|byte| byte.is_ascii_digit());
     !short && !Language::English.is_function_word(word)
 }
 
@@ -111,13 +125,25 @@ mod tests {
     // L8
     #[test]
     fn what_shares_a_telling_word_is_found_and_the_rest_is_not() {
-        let known =
-            ["The API listens on port 7431", "Policies are reviewed by Mira", "Der Müller liefert am Montag", "Never deploy on Fridays"];
+        let known = [
+            "The API listens on port 7431",
+            "Policies are reviewed by Mira",
+            "Der Müller liefert am Montag",
+            "Never deploy on Fridays",
+        ];
         assert_eq!(found("which port did we pick?", &known), [0]);
         assert_eq!(found("who looks at a policy?", &known), [1]);
         assert_eq!(found("was liefert der Müller?", &known), [2]);
         assert_eq!(found("can we deploy this today?", &known), [3]);
-        for silent in ["ok", "go on", "do it, please", "thanks!", "and then?", "what about the weather in Lisbon", ""] {
+        for silent in [
+            "ok",
+            "go on",
+            "do it, please",
+            "thanks!",
+            "and then?",
+            "what about the weather in Lisbon",
+            "",
+        ] {
             assert_eq!(found(silent, &known), [0_usize; 0], "{silent}");
         }
     }

@@ -1,8 +1,8 @@
 //! Terms: what of a text can be looked up.
 //!
-//! A word becomes its stem in the language of the text, without accents; `OrderContext` is also found by its parts; scripts
-//! without spaces are cut into pairs of characters. The same rules make the terms of a text and those of a question, so
-//! that the two meet.
+//! A word becomes its stem in the language of the text, without accents; `OrderContext` is also
+//! found by its parts; scripts without spaces are cut into pairs of characters. The same rules make
+//! the terms of a text and those of a question, so that the two meet.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -50,7 +50,10 @@ fn is_apostrophe(c: char) -> bool {
 
 /// Whether a character belongs to a word. Emoji are words too: people look for them.
 fn is_part(c: char) -> bool {
-    c.is_alphanumeric() || is_combining_mark(c) || ('\u{1f000}'..='\u{1faff}').contains(&c) || ('\u{2600}'..='\u{27bf}').contains(&c)
+    c.is_alphanumeric()
+        || is_combining_mark(c)
+        || ('\u{1f000}'..='\u{1faff}').contains(&c)
+        || ('\u{2600}'..='\u{27bf}').contains(&c)
 }
 
 /// The words of a text, in order.
@@ -64,11 +67,14 @@ pub fn words(text: &str) -> Vec<Word<'_>> {
         let mut end = at + first.len_utf8();
         while let Some(&(next, c)) = rest.peek() {
             // Thousands keep together, as do a word and what an apostrophe ties to it.
-            let ties = is_apostrophe(c) || (c == ',' && text[at..next].ends_with(|c: char| c.is_ascii_digit()));
+            let ties = is_apostrophe(c)
+                || (c == ',' && text[at..next].ends_with(|c: char| c.is_ascii_digit()));
             let after = text[next + c.len_utf8()..].chars().next();
             let goes_on = is_part(c) && is_unspaced(c) == is_unspaced(first)
                 || ties
-                    && after.is_some_and(|after| if c == ',' { is_group(&text[next + 1..]) } else { after.is_alphabetic() })
+                    && after.is_some_and(|after| {
+                        if c == ',' { is_group(&text[next + 1..]) } else { after.is_alphabetic() }
+                    })
                     && !is_unspaced(first);
             if !goes_on {
                 break;
@@ -77,8 +83,12 @@ pub fn words(text: &str) -> Vec<Word<'_>> {
             rest.next();
         }
         let word = &text[at..end];
-        let lower: String =
-            word.chars().filter(|&c| c != ',').map(|c| if is_apostrophe(c) { '\'' } else { c }).flat_map(char::to_lowercase).collect();
+        let lower: String = word
+            .chars()
+            .filter(|&c| c != ',')
+            .map(|c| if is_apostrophe(c) { '\'' } else { c })
+            .flat_map(char::to_lowercase)
+            .collect();
         found.push(Word { text: word, lower, at });
     }
     found
@@ -94,10 +104,16 @@ fn folded(word: &str) -> Cow<'_, str> {
     if word.is_ascii() {
         return Cow::Borrowed(word);
     }
-    Cow::Owned(word.nfkd().filter(|&c| !is_combining_mark(c)).flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] }).collect())
+    Cow::Owned(
+        word.nfkd()
+            .filter(|&c| !is_combining_mark(c))
+            .flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] })
+            .collect(),
+    )
 }
 
-/// The parts of a word that is put together from several: `OrderContext`, `http2`. Empty for a plain one.
+/// The parts of a word that is put together from several: `OrderContext`, `http2`. Empty for a
+/// plain one.
 fn parts(word: &str) -> Vec<String> {
     let mut cuts = Vec::new();
     let mut before: Option<char> = None;
@@ -133,7 +149,12 @@ pub struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        Self { stemmers: Language::ALL.iter().map(|&language| (language, language.stemmer())).collect() }
+        Self {
+            stemmers: Language::ALL
+                .iter()
+                .map(|&language| (language, language.stemmer()))
+                .collect(),
+        }
     }
 }
 
@@ -146,7 +167,9 @@ impl Reader {
         let mut length = 0;
         for word in &words {
             length += 1;
-            self.each_term(word, language.unwrap_or(Language::English), &mut |term| *counts.entry(term).or_default() += 1);
+            self.each_term(word, language.unwrap_or(Language::English), &mut |term| {
+                *counts.entry(term).or_default() += 1
+            });
         }
         let mut counts: Vec<(String, u32)> = counts.into_iter().collect();
         counts.sort_unstable();
@@ -171,7 +194,11 @@ impl Reader {
             return;
         }
         let whole = std::iter::once(word.lower.clone());
-        whole.chain(parts(word.text)).map(|part| self.stem(&part, language)).filter(|term| !term.is_empty()).for_each(take);
+        whole
+            .chain(parts(word.text))
+            .map(|part| self.stem(&part, language))
+            .filter(|term| !term.is_empty())
+            .for_each(take);
     }
 
     fn stem(&self, word: &str, language: Language) -> String {
@@ -219,8 +246,18 @@ mod tests {
     #[test]
     fn words_keep_their_place() {
         let found = words("It's 1,500 — don’t, 3,14!");
-        let found: Vec<(&str, &str, usize)> = found.iter().map(|word| (word.text, word.lower.as_str(), word.at)).collect();
-        assert_eq!(found, [("It's", "it's", 0), ("1,500", "1500", 5), ("don’t", "don't", 15), ("3", "3", 24), ("14", "14", 26)]);
+        let found: Vec<(&str, &str, usize)> =
+            found.iter().map(|word| (word.text, word.lower.as_str(), word.at)).collect();
+        assert_eq!(
+            found,
+            [
+                ("It's", "it's", 0),
+                ("1,500", "1500", 5),
+                ("don’t", "don't", 15),
+                ("3", "3", 24),
+                ("14", "14", 26)
+            ]
+        );
     }
 
     proptest::proptest! {

@@ -8,7 +8,8 @@ use crate::record::Role;
 const AMONG: usize = 10;
 /// An update has to be so good an answer in comparison with the best.
 const GOOD_ENOUGH: f32 = 0.5;
-/// From so near on two passages speak of the same thing: a long one, which may speak of several things, and a short one.
+/// From so near on two passages speak of the same thing: a long one, which may speak of several
+/// things, and a short one.
 const SAYS_SAME: f32 = 0.8;
 const SAYS_SAME_SHORT: f32 = 0.4;
 /// Likewise where the later one tells of a change.
@@ -94,7 +95,8 @@ impl Told<'_> {
         if self.at <= other.at || self.speaker != other.speaker || self.asks {
             return false;
         }
-        let has_words = 2 * (other.matched & self.matched).count_ones() >= other.matched.count_ones().max(1);
+        let has_words =
+            2 * (other.matched & self.matched).count_ones() >= other.matched.count_ones().max(1);
         match (&self.vector, &other.vector) {
             (Some(own), Some(others)) => {
                 let is_short = |text: &str| words(text).len() <= SHORT_WORDS;
@@ -110,7 +112,8 @@ impl Told<'_> {
     }
 }
 
-/// The order in which these are to stand, best first: each that replaces one above it stands above that one.
+/// The order in which these are to stand, best first: each that replaces one above it stands above
+/// that one.
 pub fn order(told: &[Told<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..told.len()).collect();
     let floor = told.first().map_or(0.0, |best| best.score * GOOD_ENOUGH);
@@ -130,13 +133,25 @@ mod tests {
     use super::*;
 
     fn told(text: &str, at: i64) -> Told<'_> {
-        Told { score: 1.0, at, speaker: (0, Some(Role::User)), asks: text.contains('?'), matched: 1, text, vector: None }
+        Told {
+            score: 1.0,
+            at,
+            speaker: (0, Some(Role::User)),
+            asks: text.contains('?'),
+            matched: 1,
+            text,
+            vector: None,
+        }
     }
 
     // Y9
     #[test]
     fn a_later_change_stands_above_what_it_changed() {
-        let (old, new, other) = (told("I live in Rome.", 1), told("I live in Oslo now.", 9), told("Do I live well now?", 20));
+        let (old, new, other) = (
+            told("I live in Rome.", 1),
+            told("I live in Oslo now.", 9),
+            told("Do I live well now?", 20),
+        );
         assert_eq!(order(&[old.clone(), other.clone(), new.clone()]), [2, 0, 1]);
         assert_eq!(order(&[new.clone(), old.clone()]), [0, 1]);
         // Somebody else's change is not a change of mine, nor is one about something else.

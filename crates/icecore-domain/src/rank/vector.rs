@@ -1,8 +1,9 @@
-//! Meanings in few bytes: a vector packed to one byte for each number, and one of only signs for a first look.
+//! Meanings in few bytes: a vector packed to one byte for each number, and one of only signs for a
+//! first look.
 //!
-//! A million of them must be gone through while somebody waits. Packed, a vector takes a quarter of its room and two
-//! of them are compared in whole numbers; what that costs in accuracy is far below what makes one text rank before
-//! another.
+//! A million of them must be gone through while somebody waits. Packed, a vector takes a quarter of
+//! its room and two of them are compared in whole numbers; what that costs in accuracy is far below
+//! what makes one text rank before another.
 
 /// How many numbers a vector has.
 pub const DIMENSIONS: usize = 384;
@@ -36,7 +37,8 @@ pub fn pack(numbers: &[f32; DIMENSIONS]) -> Packed {
 /// The dot product: for vectors of length 1, how alike they are.
 #[inline]
 pub fn dot(a: &Packed, b: &Packed) -> f32 {
-    // Two bytes multiplied fit 16 bits. In chunks of this length, and in this form, the compiler makes vectors of it.
+    // Two bytes multiplied fit 16 bits. In chunks of this length, and in this form, the compiler
+    // makes vectors of it.
     let mut sum = 0;
     for (a, b) in a.bytes.as_chunks::<32>().0.iter().zip(b.bytes.as_chunks::<32>().0) {
         sum += a.iter().zip(b).map(|(a, b)| i32::from(i16::from(*a) * i16::from(*b))).sum::<i32>();
@@ -87,11 +89,14 @@ impl Signs {
     }
 
     fn of_bits(set: impl Fn(usize) -> bool) -> Self {
-        let word = |word: usize| (0..64).fold(0, |bits, bit| bits | u64::from(set(64 * word + bit)) << bit);
+        let word = |word: usize| {
+            (0..64).fold(0, |bits, bit| bits | u64::from(set(64 * word + bit)) << bit)
+        };
         Self(std::array::from_fn(word))
     }
 
-    /// In how many places two differ: 0 for the same direction, 192 for such as have nothing to do with each other.
+    /// In how many places two differ: 0 for the same direction, 192 for such as have nothing to do
+    /// with each other.
     #[inline]
     pub fn hamming(&self, other: &Self) -> u32 {
         self.0.iter().zip(other.0).map(|(a, b)| (a ^ b).count_ones()).sum()
@@ -102,9 +107,11 @@ impl Signs {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// The sum of what all of these point to: 1 for each that points up there, -1 for each that points down.
+    /// The sum of what all of these point to: 1 for each that points up there, -1 for each that
+    /// points down.
     pub fn sum(all: impl IntoIterator<Item = Self>) -> [i32; DIMENSIONS] {
-        /// Each bit of a byte in a byte of its own, so that eight places are counted with one addition.
+        /// Each bit of a byte in a byte of its own, so that eight places are counted with one
+        /// addition.
         const SPREAD: [u64; 256] = {
             let mut spread = [0; 256];
             let mut byte = 0;
@@ -126,7 +133,10 @@ impl Signs {
             for one in all.by_ref().take(255) {
                 many += 1;
                 for (word, ups) in one.0.iter().zip(ups.as_chunks_mut::<8>().0) {
-                    word.to_le_bytes().iter().zip(ups).for_each(|(&byte, ups)| *ups += SPREAD[usize::from(byte)]);
+                    word.to_le_bytes()
+                        .iter()
+                        .zip(ups)
+                        .for_each(|(&byte, ups)| *ups += SPREAD[usize::from(byte)]);
                 }
             }
             let ups = ups.iter().flat_map(|ups| ups.to_le_bytes());
@@ -143,7 +153,11 @@ impl Signs {
     /// The form in which they are kept, lowest byte first.
     pub fn to_bytes(&self) -> [u8; DIMENSIONS / 8] {
         let mut kept = [0; DIMENSIONS / 8];
-        kept.as_chunks_mut::<8>().0.iter_mut().zip(self.0).for_each(|(kept, word)| *kept = word.to_le_bytes());
+        kept.as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip(self.0)
+            .for_each(|(kept, word)| *kept = word.to_le_bytes());
         kept
     }
 
@@ -163,17 +177,20 @@ mod tests {
 
     /// Vectors of length 1, in every direction alike: sums of many numbers are spread like a bell.
     fn unit() -> impl Strategy<Value = [f32; DIMENSIONS]> {
-        prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 6), DIMENSIONS).prop_map(|numbers| {
-            let numbers: [f32; DIMENSIONS] = std::array::from_fn(|at| numbers[at].iter().sum());
-            let length = exact(&numbers, &numbers).sqrt();
-            numbers.map(|x| x / length as f32)
-        })
+        prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 6), DIMENSIONS).prop_map(
+            |numbers| {
+                let numbers: [f32; DIMENSIONS] = std::array::from_fn(|at| numbers[at].iter().sum());
+                let length = exact(&numbers, &numbers).sqrt();
+                numbers.map(|x| x / length as f32)
+            },
+        )
     }
 
     /// Another one, more or less near to the first.
     fn pair() -> impl Strategy<Value = ([f32; DIMENSIONS], [f32; DIMENSIONS])> {
         (unit(), unit(), 0.0_f32..1.0).prop_map(|(a, b, near)| {
-            let mixed: [f32; DIMENSIONS] = std::array::from_fn(|at| near * a[at] + (1.0 - near) * b[at]);
+            let mixed: [f32; DIMENSIONS] =
+                std::array::from_fn(|at| near * a[at] + (1.0 - near) * b[at]);
             let length = exact(&mixed, &mixed).sqrt() as f32;
             (a, mixed.map(|x| x / length))
         })

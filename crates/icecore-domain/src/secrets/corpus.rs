@@ -1,6 +1,8 @@
-//! The corpus of secrets: formats by the hundred, filled in with the same random characters at every run.
+//! The corpus of secrets: formats by the hundred, filled in with the same random characters at
+//! every run.
 //!
-//! No secret stands in any file: `corpus.txt` has the forms, and what makes them look real is made here.
+//! No secret stands in any file: `corpus.txt` has the forms, and what makes them look real is made
+//! here.
 
 /// A text with a secret in it.
 #[derive(Debug, Clone)]
@@ -26,15 +28,23 @@ impl Row {
 
 /// Every row.
 pub fn rows() -> Vec<Row> {
-    let lines = include_str!("corpus.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.enumerate().map(|(at, line)| row(line, &mut Dice(0x9E37_79B9_7F4A_7C15 ^ (at as u64 + 1).wrapping_mul(0xD129_8A2B)))).collect()
+    let lines = include_str!("corpus.txt")
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .enumerate()
+        .map(|(at, line)| {
+            row(line, &mut Dice(0x9E37_79B9_7F4A_7C15 ^ (at as u64 + 1).wrapping_mul(0xD129_8A2B)))
+        })
+        .collect()
 }
 
 fn row(line: &'static str, dice: &mut Dice) -> Row {
     let (name, text) = line.split_once(" | ").unwrap_or_else(|| panic!("no ` | ` in {line}"));
     let (before, rest) = text.split_once("{{").unwrap_or_else(|| panic!("no {{{{ in {line}"));
     let (form, after) = rest.split_once("}}").unwrap_or_else(|| panic!("no }}}} in {line}"));
-    let plain = |text: &str| text.replace("\\\\", "\u{0}").replace("\\n", "\n").replace('\u{0}', "\\");
+    let plain =
+        |text: &str| text.replace("\\\\", "\u{0}").replace("\\n", "\n").replace('\u{0}', "\\");
     let (mut secret, mut made) = (String::new(), Vec::new());
     let mut parts = form.split('<');
     secret.push_str(&plain(parts.next().unwrap_or_default()));
@@ -73,7 +83,8 @@ impl Dice {
         const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
         const LOWER: &str = "abcdefghijklmnopqrstuvwxyz";
         const DIGITS: &str = "0123456789";
-        let (class, check) = class.split_once(',').map_or((class, false), |(class, _)| (class, true));
+        let (class, check) =
+            class.split_once(',').map_or((class, false), |(class, _)| (class, true));
         let Some(kind) = class.chars().next() else { return String::new() };
         let many: usize = class[1..].parse().unwrap_or(0);
         let alphabet = match kind {
@@ -89,7 +100,13 @@ impl Dice {
                 let hex = |dice: &mut Self, many: usize| dice.fill(&format!("h{many}"), "");
                 return [8, 4, 4, 4, 12].map(|many| hex(self, many)).join("-");
             }
-            'k' => return (0..many).map(|at| self.one(if at % 2 == 0 { "bdfgklmprtvz" } else { "aeiou" }).to_owned()).collect(),
+            'k' => {
+                return (0..many)
+                    .map(|at| {
+                        self.one(if at % 2 == 0 { "bdfgklmprtvz" } else { "aeiou" }).to_owned()
+                    })
+                    .collect();
+            }
             'w' => return (0..many).map(|_| self.word()).collect::<Vec<_>>().join(" "),
             _ => panic!("no class {kind}"),
         };
@@ -99,13 +116,22 @@ impl Dice {
             'u' => format!("{alphabet}-_"),
             _ => alphabet.clone(),
         };
-        let mut filled: String =
-            (0..many).map(|at| self.one(if at == 0 || at + 1 == many { &alphabet } else { &wide }).to_owned()).collect();
+        let mut filled: String = (0..many)
+            .map(|at| {
+                self.one(if at == 0 || at + 1 == many { &alphabet } else { &wide }).to_owned()
+            })
+            .collect();
         if check {
             filled.pop();
-            let digits: Vec<u32> = format!("{before}{filled}").chars().filter_map(|c| c.to_digit(10)).collect();
+            let digits: Vec<u32> =
+                format!("{before}{filled}").chars().filter_map(|c| c.to_digit(10)).collect();
             let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-            let sum: u32 = digits.iter().rev().enumerate().map(|(at, digit)| if at % 2 == 0 { doubled(*digit) } else { *digit }).sum();
+            let sum: u32 = digits
+                .iter()
+                .rev()
+                .enumerate()
+                .map(|(at, digit)| if at % 2 == 0 { doubled(*digit) } else { *digit })
+                .sum();
             filled.push_str(&((10 - sum % 10) % 10).to_string());
         }
         filled
@@ -113,6 +139,8 @@ impl Dice {
 
     fn word(&mut self) -> String {
         let letters = 3 + self.throw() % 6;
-        (0..letters).map(|at| self.one(if at % 2 == 0 { "bcdfglmnprst" } else { "aeiou" }).to_owned()).collect()
+        (0..letters)
+            .map(|at| self.one(if at % 2 == 0 { "bcdfglmnprst" } else { "aeiou" }).to_owned())
+            .collect()
     }
 }

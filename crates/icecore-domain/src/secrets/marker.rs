@@ -15,7 +15,8 @@ pub(super) const MARK: &str = "[secret:";
 /// How many bytes a key has.
 const KEY_BYTES: usize = 32;
 
-/// The key of a memory for the marks of hidden secrets. Without it nobody can try whether a guess gives a mark.
+/// The key of a memory for the marks of hidden secrets. Without it nobody can try whether a guess
+/// gives a mark.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MarkerKey([u8; KEY_BYTES]);
 
@@ -67,7 +68,8 @@ fn mark_at(bytes: &[u8]) -> Option<(usize, usize)> {
     let rest = bytes.strip_prefix(MARK.as_bytes())?;
     let kind = run(rest, 0, LOWER | DIGIT | DASH, 40);
     let code = run(rest, kind + 1, HEX, 9);
-    (kind > 0 && rest.get(kind) == Some(&b':') && code == 8 && rest.get(kind + 9) == Some(&b']')).then_some((MARK.len() + kind + 10, kind))
+    (kind > 0 && rest.get(kind) == Some(&b':') && code == 8 && rest.get(kind + 9) == Some(&b']'))
+        .then_some((MARK.len() + kind + 10, kind))
 }
 
 /// The end of the mark whose word `secret` begins at `start`.
@@ -85,8 +87,8 @@ pub(super) fn mark_over(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     (open + length > at).then_some(open..open + length)
 }
 
-/// A text as its identity sees it: every mark says only its kind. The same words with a secret hidden under another key, or
-/// by the plain hash that marks once had, are the same words.
+/// A text as its identity sees it: every mark says only its kind. The same words with a secret
+/// hidden under another key, or by the plain hash that marks once had, are the same words.
 pub fn without_codes(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();

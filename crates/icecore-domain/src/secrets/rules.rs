@@ -1,5 +1,6 @@
-//! The rules of the secret filter, read once from `formats.txt` and `words.txt`, and the table by which a text is scanned
-//! for them. What a rule means is in the parent module; here is only how it is written down and looked up.
+//! The rules of the secret filter, read once from `formats.txt` and `words.txt`, and the table by
+//! which a text is scanned for them. What a rule means is in the parent module; here is only how it
+//! is written down and looked up.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -21,10 +22,12 @@ pub(super) enum Sign {
         kind: &'static str,
         body: u16,
         least: usize,
-        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has to look random.
+        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has
+        /// to look random.
         wary: bool,
     },
-    /// A prefix that is followed by parts of a fixed length each: classes and count, or a literal text.
+    /// A prefix that is followed by parts of a fixed length each: classes and count, or a literal
+    /// text.
     Exact { kind: &'static str, parts: Vec<Part> },
     /// A word after which a secret may stand.
     Word {
@@ -35,7 +38,8 @@ pub(super) enum Sign {
         /// Words of its own language that say that the value follows.
         own_is: &'static [&'static str],
     },
-    /// Something in the middle of a key that has no other mark: at least `before` bytes stand before it, `after` behind it.
+    /// Something in the middle of a key that has no other mark: at least `before` bytes stand
+    /// before it, `after` behind it.
     Middle { kind: &'static str, body: u16, before: usize, after: usize },
     /// A rule of the program.
     Shape(Shape),
@@ -122,15 +126,21 @@ pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
     rules
 });
 
-/// What is said around passwords. Apart from the rules, because it takes longest to read and only a text with a password needs it.
-pub(super) static PHRASES: LazyLock<Phrases> = LazyLock::new(|| Phrases::read(include_str!("words.txt")));
+/// What is said around passwords. Apart from the rules, because it takes longest to read and only a
+/// text with a password needs it.
+pub(super) static PHRASES: LazyLock<Phrases> =
+    LazyLock::new(|| Phrases::read(include_str!("words.txt")));
 
 impl Rules {
     /// Reads the rules; lines that cannot be read are left out and named.
     pub fn read(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
         let mut faults = Vec::new();
         let mut anchors = Vec::new();
-        for (at, line) in formats.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        for (at, line) in formats
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        {
             match format(line) {
                 Some(anchor) => anchors.push(anchor),
                 None => faults.push(format!("formats.txt:{}: {line}", at + 1)),
@@ -142,10 +152,15 @@ impl Rules {
                 faults.push(format!("`{}` has no three bytes at {}", anchor.text, anchor.at));
             }
         }
-        anchors.retain(|anchor| anchor.text.len() >= anchor.at + 3 || anchor.text.len() == 2 && anchor.at == 0);
+        anchors.retain(|anchor| {
+            anchor.text.len() >= anchor.at + 3 || anchor.text.len() == 2 && anchor.at == 0
+        });
         let mut known = vec![Vec::new(); 256];
         for (at, anchor) in anchors.iter().enumerate() {
-            if matches!(anchor.sign, Sign::Vendor { .. } | Sign::Exact { .. } | Sign::Shape(Shape::Jwt)) {
+            if matches!(
+                anchor.sign,
+                Sign::Vendor { .. } | Sign::Exact { .. } | Sign::Shape(Shape::Jwt)
+            ) {
                 known[usize::from(anchor.text.as_bytes()[0])].push(at);
             }
         }
@@ -166,16 +181,30 @@ fn format(line: &'static str) -> Option<Anchor> {
     };
     let anchor = |text: &str, sign| Some(Anchor { text: text.replace('␣', " "), at, sign });
     match fields.as_slice() {
-        [rule @ ("key" | "wary"), text, kind, body, least] => {
-            anchor(text, Sign::Vendor { kind, body: classes(body)?, least: least.parse().ok()?, wary: *rule == "wary" })
-        }
+        [rule @ ("key" | "wary"), text, kind, body, least] => anchor(
+            text,
+            Sign::Vendor {
+                kind,
+                body: classes(body)?,
+                least: least.parse().ok()?,
+                wary: *rule == "wary",
+            },
+        ),
         ["exact", text, kind] => {
             let (prefix, rest) = text.split_once('<')?;
             anchor(prefix, Sign::Exact { kind, parts: parts(rest)? })
         }
         ["middle", text, kind, body, around] => {
             let (before, after) = around.split_once(' ')?;
-            anchor(text, Sign::Middle { kind, body: classes(body)?, before: before.parse().ok()?, after: after.parse().ok()? })
+            anchor(
+                text,
+                Sign::Middle {
+                    kind,
+                    body: classes(body)?,
+                    before: before.parse().ok()?,
+                    after: after.parse().ok()?,
+                },
+            )
         }
         ["shape", text, shape] => anchor(text, Sign::Shape(self::shape(shape)?)),
         [rule @ ("part" | "word"), text, kind, class] => {
@@ -247,10 +276,23 @@ pub(super) fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
 }
 
-/// The lists of `words.txt`, a line each: its number, the name of its list, its entries. `None` where a language begins.
-fn lists(text: &'static str) -> impl Iterator<Item = (usize, Option<(&'static str, &'static str)>)> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|(at, line)| (at + 1, if line.starts_with('[') { None } else { Some(line.split_once(": ").unwrap_or((line, ""))) }))
+/// The lists of `words.txt`, a line each: its number, the name of its list, its entries. `None`
+/// where a language begins.
+fn lists(
+    text: &'static str,
+) -> impl Iterator<Item = (usize, Option<(&'static str, &'static str)>)> {
+    let lines =
+        text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|(at, line)| {
+        (
+            at + 1,
+            if line.starts_with('[') {
+                None
+            } else {
+                Some(line.split_once(": ").unwrap_or((line, "")))
+            },
+        )
+    })
 }
 
 fn entries(list: &'static str) -> impl Iterator<Item = &'static str> {
@@ -259,12 +301,28 @@ fn entries(list: &'static str) -> impl Iterator<Item = &'static str> {
 
 /// The words of a line of anchors, each with the byte from which on it is looked for.
 fn anchor_words(list: &'static str) -> impl Iterator<Item = (&'static str, usize)> {
-    entries(list).map(|entry| entry.split_once('@').map_or((entry, 0), |(word, at)| (word, at.parse().unwrap_or(usize::MAX / 2))))
+    entries(list).map(|entry| {
+        entry
+            .split_once('@')
+            .map_or((entry, 0), |(word, at)| (word, at.parse().unwrap_or(usize::MAX / 2)))
+    })
 }
 
 /// Reads of `words.txt` the words after which a secret may stand: they become anchors.
 fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut Vec<String>) {
-    const PHRASES: [&str; 11] = ["is", "now", "for", "set-to", "setting", "and", "before", "not", "endings", "endings-of-prose", "own-is"];
+    const PHRASES: [&str; 11] = [
+        "is",
+        "now",
+        "for",
+        "set-to",
+        "setting",
+        "and",
+        "before",
+        "not",
+        "endings",
+        "endings-of-prose",
+        "own-is",
+    ];
     let mut pending: Vec<(&'static str, usize, Class, bool)> = Vec::new();
     let mut own_is: Vec<&'static str> = Vec::new();
     for (number, line) in lists(text) {
@@ -272,11 +330,16 @@ fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut 
             None => settle(&mut pending, &mut own_is, anchors),
             Some((name @ ("part" | "word" | "pin"), list)) => {
                 let class = if name == "pin" { Class::Pin } else { Class::Password };
-                pending.extend(anchor_words(list).map(|(word, at)| (word, at, class, name == "part")));
+                pending
+                    .extend(anchor_words(list).map(|(word, at)| (word, at, class, name == "part")));
             }
             Some(("own-is", list)) => own_is.extend(entries(list)),
-            Some((name, list)) if list.is_empty() => faults.push(format!("words.txt:{number}: {name}")),
-            Some((name, _)) if !PHRASES.contains(&name) => faults.push(format!("words.txt:{number}: there is no list `{name}`")),
+            Some((name, list)) if list.is_empty() => {
+                faults.push(format!("words.txt:{number}: {name}"))
+            }
+            Some((name, _)) if !PHRASES.contains(&name) => {
+                faults.push(format!("words.txt:{number}: there is no list `{name}`"))
+            }
             Some(_) => {}
         }
     }
@@ -290,7 +353,9 @@ impl Phrases {
         let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced);
         for (name, list) in lists(text).filter_map(|(_, line)| line) {
             match name {
-                "part" | "word" => phrases.passwords.extend(anchor_words(list).map(|(word, _)| word)),
+                "part" | "word" => {
+                    phrases.passwords.extend(anchor_words(list).map(|(word, _)| word))
+                }
                 "is" => {
                     let (glued, spaced): (Vec<_>, Vec<_>) = entries(list).partition(unspaced);
                     phrases.is_glued.extend(glued);
@@ -317,7 +382,11 @@ impl Phrases {
 }
 
 /// Makes anchors of the words of one language.
-fn settle(pending: &mut Vec<(&'static str, usize, Class, bool)>, own_is: &mut Vec<&'static str>, anchors: &mut Vec<Anchor>) {
+fn settle(
+    pending: &mut Vec<(&'static str, usize, Class, bool)>,
+    own_is: &mut Vec<&'static str>,
+    anchors: &mut Vec<Anchor>,
+) {
     let own_is: &'static [&'static str] = Vec::leak(std::mem::take(own_is));
     for (word, at, class, loose) in pending.drain(..) {
         let kind = if class == Class::Pin { "pin" } else { "password" };
@@ -326,7 +395,8 @@ fn settle(pending: &mut Vec<(&'static str, usize, Class, bool)>, own_is: &mut Ve
         let mut forms = vec![word.to_owned()];
         if !word.is_ascii() {
             let mut letters = word.chars();
-            let title: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+            let title: String =
+                letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
             forms.extend([title, word.to_uppercase()]);
             forms.dedup_by_key(|form| form.to_ascii_lowercase());
         }
@@ -352,7 +422,11 @@ struct Table {
 
 impl Table {
     fn of(anchors: &[Anchor]) -> Self {
-        let mut table = Self { any: Box::new([0; 1 << (FILTER_LOG2 - 6)]), first: Box::new([0; 1 << SLOTS_LOG2]), links: vec![(0, 0)] };
+        let mut table = Self {
+            any: Box::new([0; 1 << (FILTER_LOG2 - 6)]),
+            first: Box::new([0; 1 << SLOTS_LOG2]),
+            links: vec![(0, 0)],
+        };
         // From the last to the first, because each is put before the ones already there.
         for (anchor, rule) in anchors.iter().enumerate().rev() {
             let (text, at) = (rule.text.as_bytes(), rule.at);

@@ -1,7 +1,8 @@
-//! Texts as they were meant: escapes read, invisible characters left out. A secret that is written with them is found in
-//! such a view and hidden where it stands in the text itself.
+//! Texts as they were meant: escapes read, invisible characters left out. A secret that is written
+//! with them is found in such a view and hidden where it stands in the text itself.
 //!
-//! A view is made only of the lines that need one, and remembers for every byte where it comes from.
+//! A view is made only of the lines that need one, and remembers for every byte where it comes
+//! from.
 
 use std::ops::Range;
 
@@ -30,7 +31,8 @@ pub(super) fn views(text: &str) -> Vec<View> {
     stretches(text).into_iter().map(|stretch| view(text, stretch)).collect()
 }
 
-/// What an escape at `at` stands for, and its length; `None` for the character if it stands for nothing that can be seen.
+/// What an escape at `at` stands for, and its length; `None` for the character if it stands for
+/// nothing that can be seen.
 fn escape(text: &str, at: usize) -> Option<(Option<char>, usize)> {
     let rest = &text[at..];
     match rest.as_bytes()[0] {
@@ -58,8 +60,8 @@ fn seen(c: char) -> Option<char> {
     if c.is_control() { Some('\n') } else { Some(c).filter(|c| !escapes::is_invisible(*c)) }
 }
 
-/// The bytes with which an escape may begin, one after the other. Each half of them is looked for once, however often the
-/// other is found.
+/// The bytes with which an escape may begin, one after the other. Each half of them is looked for
+/// once, however often the other is found.
 struct Triggers<'a> {
     bytes: &'a [u8],
     ascii: Option<usize>,
@@ -110,7 +112,8 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
         let reach = text.floor_char_boundary(hit.saturating_sub(REACH));
         // Half a mark would be taken for a word with its value.
         let reach = mark_over(bytes, reach).map_or(reach, |mark| mark.start);
-        let start = memchr::memrchr(b'\n', &bytes[reach..hit]).map_or(reach, |line| reach + line + 1);
+        let start =
+            memchr::memrchr(b'\n', &bytes[reach..hit]).map_or(reach, |line| reach + line + 1);
         let reach = text.ceil_char_boundary((at + REACH).min(text.len()));
         let reach = mark_over(bytes, reach).map_or(reach, |mark| mark.end);
         // The next line as well: a value may stand there.
@@ -125,8 +128,12 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
 }
 
 fn view(text: &str, stretch: Range<usize>) -> View {
-    let mut view = View { text: String::with_capacity(stretch.len()), from: Vec::with_capacity(stretch.len() + 1) };
-    let (mut at, mut triggers) = (stretch.start, Triggers::from(&text.as_bytes()[..stretch.end], stretch.start));
+    let mut view = View {
+        text: String::with_capacity(stretch.len()),
+        from: Vec::with_capacity(stretch.len() + 1),
+    };
+    let (mut at, mut triggers) =
+        (stretch.start, Triggers::from(&text.as_bytes()[..stretch.end], stretch.start));
     while at < stretch.end {
         let hit = triggers.at(at).unwrap_or(stretch.end);
         view.text.push_str(&text[at..hit]);

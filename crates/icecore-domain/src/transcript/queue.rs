@@ -1,10 +1,12 @@
-//! Prompts that a person typed while Claude Code was working. Such a prompt stands in a transcript several times: when it is put into
-//! a queue (`enqueue`), when it leaves it (`dequeue`, `remove`, `popAll`), and, if it was delivered, as an ordinary message or as a
-//! `queued_command` attachment. The queue is first in, first out, and nothing but the words ties these lines together.
+//! Prompts that a person typed while Claude Code was working. Such a prompt stands in a transcript
+//! several times: when it is put into a queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
+//! `popAll`), and, if it was delivered, as an ordinary message or as a `queued_command` attachment.
+//! The queue is first in, first out, and nothing but the words ties these lines together.
 //!
-//! Each prompt is one turn: the delivered message if there is one. Most prompts are absorbed into the turn that is running; older
-//! versions write no attachment for those, so that the `enqueue` line is all there is. A prompt that its person took back into the input
-//! box (`popAll`) was never said to the assistant; what becomes of it there is a prompt of its own.
+//! Each prompt is one turn: the delivered message if there is one. Most prompts are absorbed into
+//! the turn that is running; older versions write no attachment for those, so that the `enqueue`
+//! line is all there is. A prompt that its person took back into the input box (`popAll`) was never
+//! said to the assistant; what becomes of it there is a prompt of its own.
 
 use std::collections::VecDeque;
 
@@ -12,14 +14,16 @@ use crate::record::Said;
 
 /// More prompts than this do not wait.
 const MAX_WAITING: usize = 1_000;
-/// The words of so many absorbed prompts are known, in case their attachment comes after the line that takes them off the queue.
+/// The words of so many absorbed prompts are known, in case their attachment comes after the line
+/// that takes them off the queue.
 const MAX_ABSORBED: usize = 16;
 
 /// A prompt in the queue.
 struct Queued {
     line: usize,
     said: Said,
-    /// A person typed it; otherwise it is a program's notice, which only takes its place in the queue.
+    /// A person typed it; otherwise it is a program's notice, which only takes its place in the
+    /// queue.
     is_typed: bool,
     /// It has left the queue and is about to be delivered as a message.
     is_sent: bool,
@@ -55,7 +59,8 @@ impl PromptQueue {
         }
     }
 
-    /// A prompt is absorbed into the turn that is running: the prompt, unless its attachment was read already.
+    /// A prompt is absorbed into the turn that is running: the prompt, unless its attachment was
+    /// read already.
     pub(super) fn remove(&mut self, text: &str) -> Option<Said> {
         let queued = self.take(text)?;
         if !queued.is_typed {
@@ -103,19 +108,26 @@ impl PromptQueue {
 
     /// There are no more lines: the prompts that were typed and never delivered.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = Said> {
-        std::mem::take(&mut self.waiting).into_iter().filter(|queued| queued.is_typed).map(|queued| queued.said)
+        std::mem::take(&mut self.waiting)
+            .into_iter()
+            .filter(|queued| queued.is_typed)
+            .map(|queued| queued.said)
     }
 
     fn take(&mut self, text: &str) -> Option<Queued> {
         let words = words(text);
         let same = |queued: &Queued| self::words(&queued.said.text) == words;
         // Where the words are not told, it is the first one.
-        let at = self.waiting.iter().position(|queued| !queued.is_sent && (words.is_empty() || same(queued)))?;
+        let at = self
+            .waiting
+            .iter()
+            .position(|queued| !queued.is_sent && (words.is_empty() || same(queued)))?;
         self.waiting.remove(at)
     }
 }
 
-/// Whether a person typed it as words for the assistant: no notice of a program, no command to the client.
+/// Whether a person typed it as words for the assistant: no notice of a program, no command to the
+/// client.
 pub(super) fn is_typed(text: &str) -> bool {
     let text = text.trim();
     !text.is_empty() && !super::is_command_output(text) && !is_slash_command(text)
@@ -123,13 +135,18 @@ pub(super) fn is_typed(text: &str) -> bool {
 
 /// `/name`, which runs a command of the client; a path has further slashes.
 fn is_slash_command(text: &str) -> bool {
-    let Some(name) = text.strip_prefix('/').and_then(|rest| rest.split_whitespace().next()) else { return false };
-    name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_:".contains(c))
+    let Some(name) = text.strip_prefix('/').and_then(|rest| rest.split_whitespace().next()) else {
+        return false;
+    };
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_:".contains(c))
 }
 
 /// Whether a message is the client's way of writing down a command that was run.
 fn is_command(text: &str) -> bool {
-    ["<command-name>", "<command-message>", "<bash-input>"].iter().any(|tag| text.trim_start().starts_with(tag))
+    ["<command-name>", "<command-message>", "<bash-input>"]
+        .iter()
+        .any(|tag| text.trim_start().starts_with(tag))
 }
 
 fn words(text: &str) -> String {
@@ -150,8 +167,7 @@ mod tests {
     use crate::transcript::{self, Shape};
 
     fn operation(clock: &str, operation: &str, content: Option<&str>) -> Value {
-        let mut line =
-            json!({ "type": "queue-operation", "operation": operation, "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z") });
+        let mut line = json!({ "type": "queue-operation", "operation": operation, "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z") });
         if let Some(content) = content {
             line["content"] = content.into();
         }
@@ -168,18 +184,26 @@ mod tests {
         json!({ "type": "attachment", "uuid": format!("a{clock}"), "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z"), "attachment": inner })
     }
 
-    /// What was said, by the reader of hooks and `session add` and by the reader of imports, which must agree.
+    /// What was said, by the reader of hooks and `session add` and by the reader of imports, which
+    /// must agree.
     fn said(lines: &[Value]) -> Vec<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let read = transcript::read(&text, Some(Shape::Jsonl), "2026-02-13".parse().unwrap(), Offset::UTC);
+        let read =
+            transcript::read(&text, Some(Shape::Jsonl), "2026-02-13".parse().unwrap(), Offset::UTC);
         assert_eq!(read.complaints, []);
-        let (mut reader, mut harvest) = (Reader::new(Format::ClaudeCode, Offset::UTC), Harvest::default());
+        let (mut reader, mut harvest) =
+            (Reader::new(Format::ClaudeCode, Offset::UTC), Harvest::default());
         for (at, line) in text.lines().enumerate() {
             reader.piece(Place { number: at + 1, at: 0 }, line, &|_| None, &mut harvest);
         }
         reader.finish(&mut harvest);
         let shown = |said: &crate::record::Said| {
-            format!("{} {}: {}", said.ts.unwrap().at().to_string().get(11..16).unwrap(), said.role.unwrap(), said.text)
+            format!(
+                "{} {}: {}",
+                said.ts.unwrap().at().to_string().get(11..16).unwrap(),
+                said.role.unwrap(),
+                said.text
+            )
         };
         let imported: Vec<String> = harvest.said.iter().map(|(_, said)| shown(said)).collect();
         let turns: Vec<String> = read.turns.iter().map(shown).collect();
@@ -187,36 +211,77 @@ mod tests {
         turns
     }
 
-    // P1: what is typed while the assistant works is said once, however often the transcript tells of it.
+    // P1: what is typed while the assistant works is said once, however often the transcript tells
+    // of it.
     #[test]
     fn a_queued_prompt_is_one_turn_of_the_person() {
         let first = || message("09:00:00", "user", "begin");
         let working = || message("09:00:05", "assistant", "I am at it.");
         let put = |text: &str| operation("09:01:00", "enqueue", Some(text));
         let taken = |text: &str| operation("09:02:00", "remove", Some(text));
-        let queued = ["09:00 user: begin", "09:00 assistant: I am at it.", "09:01 user: also the tests"];
+        let queued =
+            ["09:00 user: begin", "09:00 assistant: I am at it.", "09:01 user: also the tests"];
         let human = || attachment("09:01:00", json!("also the tests"), json!({}));
-        // Absorbed into the running turn: without an attachment, as older clients write it, and with one before or after.
-        assert_eq!(said(&[first(), working(), put("also the tests"), taken("also the tests")]), queued);
-        assert_eq!(said(&[first(), working(), put("also the tests"), human(), taken("also the tests")]), queued);
-        assert_eq!(said(&[first(), working(), put("also the tests"), taken("also the tests"), human()]), queued);
+        // Absorbed into the running turn: without an attachment, as older clients write it, and
+        // with one before or after.
+        assert_eq!(
+            said(&[first(), working(), put("also the tests"), taken("also the tests")]),
+            queued
+        );
+        assert_eq!(
+            said(&[first(), working(), put("also the tests"), human(), taken("also the tests")]),
+            queued
+        );
+        assert_eq!(
+            said(&[first(), working(), put("also the tests"), taken("also the tests"), human()]),
+            queued
+        );
         assert_eq!(said(&[first(), working(), human()]), queued);
-        let blocks = attachment("09:01:00", json!([{ "type": "text", "text": "also the tests" }]), json!({}));
+        let blocks = attachment(
+            "09:01:00",
+            json!([{ "type": "text", "text": "also the tests" }]),
+            json!({}),
+        );
         assert_eq!(said(&[first(), working(), put("also the tests"), blocks]), queued);
         // Never delivered: the session ended before.
         assert_eq!(said(&[first(), working(), put("also the tests")]), queued);
         // Delivered as an ordinary message.
         let sent = operation("09:02:00", "dequeue", None);
         let delivered = message("09:03:00", "user", "also  the tests");
-        let later = ["09:00 user: begin", "09:00 assistant: I am at it.", "09:03 user: also  the tests"];
-        assert_eq!(said(&[first(), working(), put("also the tests"), sent.clone(), delivered.clone()]), later);
-        assert_eq!(said(&[first(), working(), put("also the tests"), delivered, sent.clone()]), later);
+        let later =
+            ["09:00 user: begin", "09:00 assistant: I am at it.", "09:03 user: also  the tests"];
+        assert_eq!(
+            said(&[first(), working(), put("also the tests"), sent.clone(), delivered.clone()]),
+            later
+        );
+        assert_eq!(
+            said(&[first(), working(), put("also the tests"), delivered, sent.clone()]),
+            later
+        );
         // Two of them in one message; the word `ok` within another word is not the prompt.
         let both = message("09:03:00", "user", "also the tests\nand look it up");
-        let two = [first(), put("also the tests"), put("and look it up"), put("ok"), sent.clone(), sent.clone(), sent.clone(), both];
-        assert_eq!(said(&two), ["09:00 user: begin", "09:03 user: also the tests\nand look it up", "09:01 user: ok"]);
+        let two = [
+            first(),
+            put("also the tests"),
+            put("and look it up"),
+            put("ok"),
+            sent.clone(),
+            sent.clone(),
+            sent.clone(),
+            both,
+        ];
+        assert_eq!(
+            said(&two),
+            ["09:00 user: begin", "09:03 user: also the tests\nand look it up", "09:01 user: ok"]
+        );
         // The same words twice are said twice.
-        let twice = [put("go on"), put("go on"), taken("go on"), taken("go on"), attachment("09:01:00", json!("go on"), json!({}))];
+        let twice = [
+            put("go on"),
+            put("go on"),
+            taken("go on"),
+            taken("go on"),
+            attachment("09:01:00", json!("go on"), json!({})),
+        ];
         assert_eq!(said(&twice), ["09:01 user: go on", "09:01 user: go on"]);
     }
 
@@ -227,7 +292,10 @@ mod tests {
         // Taken back into the input box, where it becomes another prompt.
         let last = message("09:03:00", "user", "do that instead");
         let back = operation("09:02:00", "popAll", Some("do this"));
-        assert_eq!(said(&[put("do this"), put("and this"), back, last.clone()]), ["09:03 user: do that instead"]);
+        assert_eq!(
+            said(&[put("do this"), put("and this"), back, last.clone()]),
+            ["09:03 user: do that instead"]
+        );
         // Notices of the program, commands, and other agents' words.
         assert_eq!(said(&[put(notice), last.clone()]), ["09:03 user: do that instead"]);
         let command = message("09:02:30", "user", "<command-name>/compact</command-name>");
@@ -242,7 +310,11 @@ mod tests {
             json!({ "isMeta": true }),
             json!({ "prompt": notice }),
         ] {
-            let lines = [put("not mine"), attachment("09:01:00", json!("not mine"), more.clone()), last.clone()];
+            let lines = [
+                put("not mine"),
+                attachment("09:01:00", json!("not mine"), more.clone()),
+                last.clone(),
+            ];
             let notices = said(&lines);
             let expected: &[&str] = if more["prompt"].is_string() {
                 &["09:03 user: do that instead", "09:01 user: not mine"]
@@ -252,7 +324,10 @@ mod tests {
             assert_eq!(notices, expected, "{more}");
         }
         // A path is no command.
-        assert_eq!(said(&[put("/etc/hosts is wrong"), last]), ["09:03 user: do that instead", "09:01 user: /etc/hosts is wrong"]);
+        assert_eq!(
+            said(&[put("/etc/hosts is wrong"), last]),
+            ["09:03 user: do that instead", "09:01 user: /etc/hosts is wrong"]
+        );
     }
 
     // A file that is read while a prompt is queued is read again from there.
@@ -270,7 +345,12 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(at, line)| {
-                reader.piece(Place { number: at + 1, at: at as u64 * 100 }, &line.to_string(), &|_| None, &mut harvest);
+                reader.piece(
+                    Place { number: at + 1, at: at as u64 * 100 },
+                    &line.to_string(),
+                    &|_| None,
+                    &mut harvest,
+                );
                 reader.waits_for().map(|place| place.number)
             })
             .collect();

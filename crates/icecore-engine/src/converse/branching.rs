@@ -1,9 +1,10 @@
 //! Which conversation a request continues, and after which of its turns.
 //!
-//! An id that the client sends names the conversation. Without one the history decides: a request continues the
-//! conversation with the most turns that all stand in the history it sent, at the same places. Whatever memory adds to
-//! a request comes from turns that the client's own history shows, so two chats that began alike never see each other,
-//! and a turn that was edited away does not come back.
+//! An id that the client sends names the conversation. Without one the history decides: a request
+//! continues the conversation with the most turns that all stand in the history it sent, at the
+//! same places. Whatever memory adds to a request comes from turns that the client's own history
+//! shows, so two chats that began alike never see each other, and a turn that was edited away does
+//! not come back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -86,7 +87,10 @@ pub(super) struct History<'a> {
 
 impl<'a> History<'a> {
     pub(super) fn of(exchanges: &'a [SentExchange]) -> Self {
-        let hashes = exchanges.iter().map(|one| (hear::said_hash(&one.asked), hear::said_hash(&one.replied))).collect();
+        let hashes = exchanges
+            .iter()
+            .map(|one| (hear::said_hash(&one.asked), hear::said_hash(&one.replied)))
+            .collect();
         Self { exchanges, hashes }
     }
 
@@ -129,7 +133,9 @@ impl State {
     pub(super) fn record(&mut self, turn: u64) {
         let Some(recorded) = &mut self.recorded else { return };
         recorded.retain(|one| one.turn != turn);
-        recorded.extend(self.recent.iter().filter(|exchange| exchange.turn == turn).map(RecordedExchange::of));
+        recorded.extend(
+            self.recent.iter().filter(|exchange| exchange.turn == turn).map(RecordedExchange::of),
+        );
         recorded.sort_by_key(|one| one.turn);
     }
 
@@ -145,17 +151,25 @@ impl State {
     /// Whether a turn follows these, as far as they are recorded.
     pub(super) fn follows(&self, turn: u64, follows: &Turns) -> bool {
         let before = self.branches.before(turn);
-        self.recorded().iter().filter(|one| one.turn != turn).all(|one| before.contains(one.turn) == follows.contains(one.turn))
+        self.recorded()
+            .iter()
+            .filter(|one| one.turn != turn)
+            .all(|one| before.contains(one.turn) == follows.contains(one.turn))
     }
 
     /// How well a sent exchange fits a recorded one of a conversation that the client named.
     fn fit(&self, history: &History<'_>, at: usize, recorded: &RecordedExchange) -> Fit {
-        let (Some(sent), Some((asked, replied))) = (history.exchanges.get(at), history.hashes.get(at)) else { return Fit::No };
+        let (Some(sent), Some((asked, replied))) =
+            (history.exchanges.get(at), history.hashes.get(at))
+        else {
+            return Fit::No;
+        };
         match (*asked == recorded.asked, *replied == recorded.replied) {
             (true, true) => Fit::Whole,
             (true, false) => Fit::Partly,
             (false, true) => {
-                // Front ends put documents around a question when they ask it, and later send the question alone.
+                // Front ends put documents around a question when they ask it, and later send the
+                // question alone.
                 let own = self.recent.iter().find(|exchange| exchange.turn == recorded.turn);
                 let is_within = match own {
                     Some(own) => !sent.asked.is_empty() && own.asked.contains(&sent.asked),
@@ -171,9 +185,12 @@ impl State {
     fn shown_by(&self, history: &History<'_>) -> Shown {
         let head = self.branches.head(self.last());
         let mut best: Option<(usize, Turns, Turns, bool)> = None;
-        for end in std::iter::once(head).chain(self.branches.heads(self.last())).take(MAX_BRANCHES) {
+        for end in std::iter::once(head).chain(self.branches.heads(self.last())).take(MAX_BRANCHES)
+        {
             let path = self.on(&self.branches.before(end).with(end));
-            let aligned = branch::align(history.exchanges.len(), path.len(), |sent, at| self.fit(history, sent, path[at]));
+            let aligned = branch::align(history.exchanges.len(), path.len(), |sent, at| {
+                self.fit(history, sent, path[at])
+            });
             if best.as_ref().is_some_and(|(score, ..)| aligned.score <= *score) {
                 continue;
             }
@@ -209,9 +226,12 @@ impl State {
         let sends_whole = match client {
             ClientHistory::Whole => true,
             ClientHistory::Newest => false,
-            ClientHistory::Unknown => {
-                self.recent.iter().rev().find(|exchange| active.contains(exchange.turn)).is_some_and(|last| last.before > 0)
-            }
+            ClientHistory::Unknown => self
+                .recent
+                .iter()
+                .rev()
+                .find(|exchange| active.contains(exchange.turn))
+                .is_some_and(|last| last.before > 0),
         };
         let starts_anew = hear::is_background_task(&new.asked) || (sends_whole && self.last() > 0);
         at(starts_anew.then(Turns::default))
@@ -233,46 +253,76 @@ struct Continuation {
 
 /// The longest beginning of a branch that stands in the history, at the same places.
 fn continuation(state: &State, history: &History<'_>, room: &Room) -> Option<Continuation> {
-    let places: HashMap<usize, &(Hash, Hash)> = history.exchanges.iter().map(|one| one.before).zip(&history.hashes).collect();
+    let places: HashMap<usize, &(Hash, Hash)> =
+        history.exchanges.iter().map(|one| one.before).zip(&history.hashes).collect();
     let of = |end: u64| {
         let path = state.on(&state.branches.before(end).with(end));
-        let fits = |one: &&&RecordedExchange| places.get(&one.before).is_some_and(|(asked, _)| *asked == one.asked);
+        let fits = |one: &&&RecordedExchange| {
+            places.get(&one.before).is_some_and(|(asked, _)| *asked == one.asked)
+        };
         let turns = path.iter().take_while(fits).count();
-        let is_same = |one: &&&RecordedExchange| places.get(&one.before).is_some_and(|(_, replied)| *replied == one.replied);
+        let is_same = |one: &&&RecordedExchange| {
+            places.get(&one.before).is_some_and(|(_, replied)| *replied == one.replied)
+        };
         let same_replies = path.iter().take(turns).filter(is_same).count();
-        Continuation { turns, is_end: turns == path.len(), same_replies, is_idle: room.under_way().is_empty() }
+        Continuation {
+            turns,
+            is_end: turns == path.len(),
+            same_replies,
+            is_idle: room.under_way().is_empty(),
+        }
     };
-    let ends = state.branches.heads(state.last()).into_iter().filter(|end| !state.branches.is_background(*end));
+    let ends = state
+        .branches
+        .heads(state.last())
+        .into_iter()
+        .filter(|end| !state.branches.is_background(*end));
     ends.take(MAX_BRANCHES).map(of).filter(|found| found.turns > 0).max()
 }
 
 impl Memory {
-    /// Marks the messages of turns that their conversations go on without: edited, deleted, or asked by a front end.
+    /// Marks the messages of turns that their conversations go on without: edited, deleted, or
+    /// asked by a front end.
     pub(crate) async fn mark_withdrawn(&self, records: &mut [Record]) -> Result<()> {
         let mut known = HashMap::new();
         for record in records {
-            record.withdrawn = self.is_withdrawn(&record.conversation, record.turn(), &mut known).await?;
+            record.withdrawn =
+                self.is_withdrawn(&record.conversation, record.turn(), &mut known).await?;
         }
         Ok(())
     }
 
-    /// Marks search hits in withdrawn turns. A passage has no turn; the id of its record begins with it.
+    /// Marks search hits in withdrawn turns. A passage has no turn; the id of its record begins
+    /// with it.
     pub(crate) async fn mark_withdrawn_hits(&self, hits: &mut [Hit]) -> Result<()> {
         let mut known = HashMap::new();
         for hit in hits.iter_mut().filter(|hit| hit.placed.passage.kind == PassageKind::Message) {
-            let turn = hit.placed.passage.id.strip_prefix("turn-").and_then(|rest| rest.split('-').next()?.parse().ok());
+            let turn = hit
+                .placed
+                .passage
+                .id
+                .strip_prefix("turn-")
+                .and_then(|rest| rest.split('-').next()?.parse().ok());
             let conversation = hit.placed.passage.conversation.as_deref().unwrap_or_default();
             hit.withdrawn = self.is_withdrawn(conversation, turn, &mut known).await?;
         }
         Ok(())
     }
 
-    async fn is_withdrawn(&self, conversation: &str, turn: Option<u64>, known: &mut HashMap<String, Option<Turns>>) -> Result<bool> {
+    async fn is_withdrawn(
+        &self,
+        conversation: &str,
+        turn: Option<u64>,
+        known: &mut HashMap<String, Option<Turns>>,
+    ) -> Result<bool> {
         let Some(turn) = turn else { return Ok(false) };
         if !known.contains_key(conversation) {
             known.insert(conversation.to_owned(), self.active_turns(conversation).await?);
         }
-        Ok(known.get(conversation).and_then(Option::as_ref).is_some_and(|turns| !turns.contains(turn)))
+        Ok(known
+            .get(conversation)
+            .and_then(Option::as_ref)
+            .is_some_and(|turns| !turns.contains(turn)))
     }
 
     /// The turns of a conversation as it stands; `None` if it has no branches.
@@ -290,7 +340,10 @@ impl Memory {
 impl Chats {
     /// Reads which turns follow which, if that has changed.
     pub(super) async fn read_branches(&self, conversation: &str, state: &mut State) -> Result<()> {
-        if let Some(lines) = self.read_if_grown(&self.folder(conversation).branches(), &mut state.branch_bytes).await? {
+        if let Some(lines) = self
+            .read_if_grown(&self.folder(conversation).branches(), &mut state.branch_bytes)
+            .await?
+        {
             state.branches = Branches::read(&lines);
         }
         Ok(())
@@ -305,9 +358,15 @@ impl Chats {
         Ok(())
     }
 
-    /// The conversation that a request without an id continues; a new one if there is none, or if it cannot be told
-    /// which of several is meant.
-    pub(super) async fn by_history(&self, sent: &[Sent<'_>], told: &[SentExchange], new: &New, key: Option<&str>) -> Result<String> {
+    /// The conversation that a request without an id continues; a new one if there is none, or if
+    /// it cannot be told which of several is meant.
+    pub(super) async fn by_history(
+        &self,
+        sent: &[Sent<'_>],
+        told: &[SentExchange],
+        new: &New,
+        key: Option<&str>,
+    ) -> Result<String> {
         let called = if told.is_empty() && new.goes_on { hear::first_call(sent) } else { None };
         let first = called.as_ref().map_or(told, std::slice::from_ref);
         let history = History::of(told);
@@ -336,7 +395,8 @@ impl Chats {
             }
         }
         match best {
-            // Conversations that stand exactly where the client does are the same so far; any of them will do.
+            // Conversations that stand exactly where the client does are the same so far; any of
+            // them will do.
             Some((found, name, is_tie)) if found.is_end || !is_tie => Ok(name),
             _ => {
                 let first = told.first().map_or(new.asked.as_str(), |one| one.asked.as_str());
@@ -346,7 +406,13 @@ impl Chats {
     }
 
     /// The line that says what a turn follows, if it does not simply follow the one before it.
-    pub(super) fn branch_line(&self, state: &State, turn: u64, follows: Option<&Turns>, asked: &str) -> Option<String> {
+    pub(super) fn branch_line(
+        &self,
+        state: &State,
+        turn: u64,
+        follows: Option<&Turns>,
+        asked: &str,
+    ) -> Option<String> {
         let background = hear::is_background_task(asked);
         let follows = match follows {
             Some(follows) if background || !state.follows(turn, follows) => follows.clone(),
@@ -359,13 +425,26 @@ impl Chats {
                 active
             }
         };
-        (!(background && state.branches.is_background(turn))).then(|| Branches::line(turn, &follows, background, self.memory.now()))
+        (!(background && state.branches.is_background(turn)))
+            .then(|| Branches::line(turn, &follows, background, self.memory.now()))
     }
 
     /// Whether and by what a conversation without an id is to be found from now on.
-    pub(super) fn opening_of(&self, told: &[SentExchange], new: &New, replied: &str, is_first: bool, key: Option<&str>) -> Option<String> {
-        let own = SentExchange { before: new.before, asked: new.asked.clone(), replied: self.memory.gate_text(replied) };
-        let first: Vec<SentExchange> = told.iter().cloned().chain([own]).take(OPENING_EXCHANGES).collect();
+    pub(super) fn opening_of(
+        &self,
+        told: &[SentExchange],
+        new: &New,
+        replied: &str,
+        is_first: bool,
+        key: Option<&str>,
+    ) -> Option<String> {
+        let own = SentExchange {
+            before: new.before,
+            asked: new.asked.clone(),
+            replied: self.memory.gate_text(replied),
+        };
+        let first: Vec<SentExchange> =
+            told.iter().cloned().chain([own]).take(OPENING_EXCHANGES).collect();
         (is_first || told.len() < OPENING_EXCHANGES).then(|| hear::opening(&first, key))
     }
 }

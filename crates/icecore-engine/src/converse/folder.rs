@@ -110,7 +110,12 @@ fn opening_place(opening: &str) -> Result<DocPath> {
 
 /// The names in such a list, the newest first.
 fn names_of_opening(list: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(list).lines().rev().filter_map(hear::name).take(MAX_CANDIDATES).collect()
+    String::from_utf8_lossy(list)
+        .lines()
+        .rev()
+        .filter_map(hear::name)
+        .take(MAX_CANDIDATES)
+        .collect()
 }
 
 /// A conversation in a list.
@@ -173,11 +178,14 @@ pub(super) fn path(text: &str) -> Result<DocPath> {
 
 /// What a chat model is told of the artifacts: each with its versions.
 pub(super) fn artifact_lines(index: &Index) -> Vec<Line> {
-    let mut latest: Vec<&artifact::Entry> = index.names().filter_map(|name| index.latest(name)).collect();
+    let mut latest: Vec<&artifact::Entry> =
+        index.names().filter_map(|name| index.latest(name)).collect();
     latest.sort_by_key(|entry| entry.turn);
     let told = |entry: &&artifact::Entry| {
-        let turns: Vec<String> =
-            index.versions(&entry.name).map(|version| format!("v{} of turn {}", version.version, version.turn)).collect();
+        let turns: Vec<String> = index
+            .versions(&entry.name)
+            .map(|version| format!("v{} of turn {}", version.version, version.turn))
+            .collect();
         let first = turns.len().saturating_sub(6);
         let text = format!("{} ({} lines): {}", entry.name, entry.lines, turns[first..].join(", "));
         Line { id: format!("artifact:{}", entry.name), text }
@@ -210,8 +218,13 @@ impl Chats {
         Ok(self.memory.store.document(&path(place)?).await?.unwrap_or_default())
     }
 
-    /// A file of a conversation, if it has another length than it had; `bytes` is how long it was when it was last read.
-    pub(super) async fn read_if_grown(&self, place: &str, bytes: &mut u64) -> Result<Option<Vec<u8>>> {
+    /// A file of a conversation, if it has another length than it had; `bytes` is how long it was
+    /// when it was last read.
+    pub(super) async fn read_if_grown(
+        &self,
+        place: &str,
+        bytes: &mut u64,
+    ) -> Result<Option<Vec<u8>>> {
         let place = path(place)?;
         if self.memory.store.length(&place).await? == *bytes {
             return Ok(None);
@@ -227,12 +240,18 @@ impl Chats {
 
     /// The conversations that began like this, the newest first.
     pub(super) async fn opened_by(&self, opening: &str) -> Result<Vec<String>> {
-        Ok(names_of_opening(&self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default()))
+        Ok(names_of_opening(
+            &self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default(),
+        ))
     }
 
     /// Writes down that there is a conversation now.
     pub(super) async fn introduce(&self, conversation: &str) -> Result<()> {
-        let about = About { id: conversation.to_owned(), begun: self.memory.now().to_string(), openings: Vec::new() };
+        let about = About {
+            id: conversation.to_owned(),
+            begun: self.memory.now().to_string(),
+            openings: Vec::new(),
+        };
         self.write_about(&about).await
     }
 
@@ -241,9 +260,13 @@ impl Chats {
         Ok(self.memory.store.put(&path(&self.folder(&about.id).about())?, text.as_bytes()).await?)
     }
 
-    /// Changes the list of the conversations that began like this, which other chats and processes change as well. Returns whether
-    /// any is left in it.
-    async fn change_opening(&self, opening: &str, change: impl Fn(&mut Vec<String>)) -> Result<bool> {
+    /// Changes the list of the conversations that began like this, which other chats and processes
+    /// change as well. Returns whether any is left in it.
+    async fn change_opening(
+        &self,
+        opening: &str,
+        change: impl Fn(&mut Vec<String>),
+    ) -> Result<bool> {
         let place = opening_place(opening)?;
         let mut last = StoreError::Moved { what: place.to_string() };
         for _ in 0..ATTEMPTS {
@@ -251,7 +274,12 @@ impl Chats {
             let mut names = names_of_opening(known.as_deref().unwrap_or_default());
             change(&mut names);
             let text: String = names.iter().rev().flat_map(|name| [name.as_str(), "\n"]).collect();
-            match self.memory.store.swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref())).await {
+            match self
+                .memory
+                .store
+                .swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
+                .await
+            {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => return other.map(|()| !names.is_empty()).map_err(Error::from),
             }
@@ -280,9 +308,13 @@ impl Chats {
         Ok(self.memory.store.extend(&path(place)?, lines.as_bytes()).await?)
     }
 
-    /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is asked again if somebody else
-    /// was faster.
-    pub(super) async fn grow(&self, place: &str, mut lines: impl FnMut(&[u8]) -> String) -> Result<String> {
+    /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is
+    /// asked again if somebody else was faster.
+    pub(super) async fn grow(
+        &self,
+        place: &str,
+        mut lines: impl FnMut(&[u8]) -> String,
+    ) -> Result<String> {
         let place = path(place)?;
         let mut last = StoreError::Moved { what: place.to_string() };
         for _ in 0..ATTEMPTS {
@@ -291,7 +323,12 @@ impl Chats {
             if text.is_empty() {
                 return Ok(text);
             }
-            match self.memory.store.grow(&place, text.as_bytes(), ContentVersion::of(known.as_deref())).await {
+            match self
+                .memory
+                .store
+                .grow(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
+                .await
+            {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => return other.map(|()| text).map_err(Error::from),
             }
@@ -300,12 +337,19 @@ impl Chats {
     }
 
     /// Appends events to a conversation's ledger; `drafts` makes them from the ledger as it is.
-    pub(super) async fn append(&self, conversation: &str, mut drafts: impl FnMut(&Ledger) -> Vec<Draft>) -> Result<usize> {
+    pub(super) async fn append(
+        &self,
+        conversation: &str,
+        mut drafts: impl FnMut(&Ledger) -> Vec<Draft>,
+    ) -> Result<usize> {
         let mut many = 0;
         self.grow(&self.folder(conversation).events(), |known| {
             let ledger = Ledger::read(known, None);
-            let gated = drafts(&ledger).into_iter().map(|draft| self.memory.gate_draft(draft, &mut Secrets::new()));
-            let cleaned = gated.filter_map(|draft| draft.cleaned().ok().map(|(draft, _)| draft)).collect();
+            let gated = drafts(&ledger)
+                .into_iter()
+                .map(|draft| self.memory.gate_draft(draft, &mut Secrets::new()));
+            let cleaned =
+                gated.filter_map(|draft| draft.cleaned().ok().map(|(draft, _)| draft)).collect();
             let events = with_ids(&ledger, cleaned);
             many = events.len();
             events.iter().map(line::write).collect()
@@ -315,26 +359,31 @@ impl Chats {
     }
 
     pub(super) async fn known(&self, conversation: &str) -> Result<()> {
-        if self.about(conversation).await?.is_some() || !self.memory.store.last_said(conversation, 1).await?.is_empty() {
+        if self.about(conversation).await?.is_some()
+            || !self.memory.store.last_said(conversation, 1).await?.is_empty()
+        {
             return Ok(());
         }
         let name = plain::one_line(conversation);
-        Err(Error::Nothing(format!("there is no conversation `{name}`; `icecore conversation list` shows those there are")))
+        Err(Error::Nothing(format!(
+            "there is no conversation `{name}`; `icecore conversation list` shows those there are"
+        )))
     }
 
     /// Every conversation, the one that was last spoken in first.
     pub async fn conversations(&self) -> Result<Vec<Conversation>> {
         let mut found: BTreeMap<String, Conversation> = BTreeMap::new();
         for stat in self.memory.store.sessions(None).await? {
-            let entry = found.entry(stat.key.conversation.clone()).or_insert_with(|| Conversation {
-                conversation: stat.key.conversation.clone(),
-                messages: 0,
-                turns: 0,
-                facts: 0,
-                unsummarized: 0,
-                first: stat.first,
-                last: stat.last,
-            });
+            let entry =
+                found.entry(stat.key.conversation.clone()).or_insert_with(|| Conversation {
+                    conversation: stat.key.conversation.clone(),
+                    messages: 0,
+                    turns: 0,
+                    facts: 0,
+                    unsummarized: 0,
+                    first: stat.first,
+                    last: stat.last,
+                });
             entry.messages += stat.digest.records;
             entry.turns = entry.turns.max(stat.turn);
             entry.first = entry.first.min(stat.first);
@@ -388,12 +437,15 @@ impl Chats {
 
     /// What changed between the ends of two turns.
     pub async fn changes(&self, conversation: &str, from: u64, to: u64) -> Result<Compared> {
-        let (older, newer) = (self.facts(conversation, Some(from)).await?, self.facts(conversation, Some(to)).await?);
+        let (older, newer) = (
+            self.facts(conversation, Some(from)).await?,
+            self.facts(conversation, Some(to)).await?,
+        );
         Ok(truth::compare(&older, &newer))
     }
 
-    /// The turns of a conversation, as the log has them; the last line of each counts. Those that are not part of the
-    /// conversation as it stands are marked as withdrawn.
+    /// The turns of a conversation, as the log has them; the last line of each counts. Those that
+    /// are not part of the conversation as it stands are marked as withdrawn.
     pub async fn turns(&self, conversation: &str) -> Result<Vec<TurnLine>> {
         self.known(conversation).await?;
         let mut log = turn::read(&self.read(&self.folder(conversation).turns()).await?);
@@ -413,7 +465,10 @@ impl Chats {
         let mut records = self.memory.store.last_said(conversation, usize::MAX).await?;
         records.retain(|record| record.turn() == Some(turn));
         if records.is_empty() {
-            return Err(Error::Nothing(format!("there is no turn {turn} in {}", plain::one_line(conversation))));
+            return Err(Error::Nothing(format!(
+                "there is no turn {turn} in {}",
+                plain::one_line(conversation)
+            )));
         }
         Ok(records)
     }
@@ -442,8 +497,11 @@ impl Chats {
         let all = self.artifacts(conversation).await?;
         let (index, _) = Index::read(&self.read(&self.folder(conversation).artifacts()).await?);
         let marker = format!("[[artifact:{which}]]");
-        let found = artifact::markers(&marker).first().and_then(|(_, reference)| index.resolve(reference));
-        let kept = found.and_then(|(name, version)| all.into_iter().find(|kept| kept.name == name && kept.version == version));
+        let found =
+            artifact::markers(&marker).first().and_then(|(_, reference)| index.resolve(reference));
+        let kept = found.and_then(|(name, version)| {
+            all.into_iter().find(|kept| kept.name == name && kept.version == version)
+        });
         let Some(kept) = kept else {
             let which = plain::one_line(which);
             return Err(Error::Nothing(format!(
@@ -454,7 +512,8 @@ impl Chats {
         Ok((kept, text))
     }
 
-    /// Artifacts that these words refer to, and those that the last reply marked: name, version and text.
+    /// Artifacts that these words refer to, and those that the last reply marked: name, version and
+    /// text.
     pub(super) async fn recalled(
         &self,
         conversation: &str,
@@ -472,19 +531,27 @@ impl Chats {
         let mut found: Vec<(String, String, String)> = Vec::new();
         let mut room = MOST_RECALLED_BYTES;
         for reference in &references {
-            let Some(entry) = index.resolve(reference).and_then(|(name, version)| index.get(&name, version)) else { continue };
+            let Some(entry) =
+                index.resolve(reference).and_then(|(name, version)| index.get(&name, version))
+            else {
+                continue;
+            };
             let label = format!("v{} of turn {}", entry.version, entry.turn);
-            if entry.bytes > room || found.iter().any(|(name, version, _)| *name == entry.name && *version == label) {
+            if entry.bytes > room
+                || found.iter().any(|(name, version, _)| *name == entry.name && *version == label)
+            {
                 continue;
             }
             room -= entry.bytes;
-            let text = String::from_utf8_lossy(&self.read(&folder.artifact(&entry.file)).await?).into_owned();
+            let text = String::from_utf8_lossy(&self.read(&folder.artifact(&entry.file)).await?)
+                .into_owned();
             found.push((entry.name.clone(), label, text));
         }
         Ok(found)
     }
 
-    /// Lifts a fact of a conversation to everywhere: from then on all conversations of this person are told it.
+    /// Lifts a fact of a conversation to everywhere: from then on all conversations of this person
+    /// are told it.
     pub async fn promote(&self, conversation: &str, id: EventId) -> Result<Event> {
         self.known(conversation).await?;
         let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
@@ -495,10 +562,15 @@ impl Chats {
             )));
         };
         if !entry.standing.is_active() || !entry.event.is_statement() {
-            return Err(Error::Nothing(format!("{id} does not hold any more, so it cannot be lifted to everywhere")));
+            return Err(Error::Nothing(format!(
+                "{id} does not hold any more, so it cannot be lifted to everywhere"
+            )));
         }
         let source = format!("{}#{id}", self.folder(conversation).events());
-        let same = icecore_domain::ledger::query::EventQuery { source: Some(source.clone()), ..Default::default() };
+        let same = icecore_domain::ledger::query::EventQuery {
+            source: Some(source.clone()),
+            ..Default::default()
+        };
         if let Some(known) = self.memory.store.events(&same).await?.entries.pop() {
             return Ok(known.event);
         }
@@ -518,52 +590,77 @@ impl Chats {
         let target = entry.event.clone();
         let now = self.memory.now();
         let note = format!("lifted to everywhere as {}", event.id);
-        self.append(conversation, |_| vec![Draft { scope: target.scope.clone(), ..Draft::upon(&target, Act::Promote, now, note.clone()) }])
-            .await?;
+        self.append(conversation, |_| {
+            vec![Draft {
+                scope: target.scope.clone(),
+                ..Draft::upon(&target, Act::Promote, now, note.clone())
+            }]
+        })
+        .await?;
         Ok(event)
     }
 
-    /// Everything of a conversation, for somebody who asks for their data: its records and its files.
+    /// Everything of a conversation, for somebody who asks for their data: its records and its
+    /// files.
     pub async fn export(&self, conversation: &str) -> Result<serde_json::Value> {
         self.known(conversation).await?;
         let records = self.memory.store.last_said(conversation, usize::MAX).await?;
-        let messages: Vec<serde_json::Value> = records.iter().filter_map(|record| serde_json::from_str(&record.line()).ok()).collect();
+        let messages: Vec<serde_json::Value> =
+            records.iter().filter_map(|record| serde_json::from_str(&record.line()).ok()).collect();
         let mut files = serde_json::Map::new();
         for place in self.memory.store.documents(&self.folder(conversation).0).await? {
-            let text = String::from_utf8_lossy(&self.memory.store.document(&place).await?.unwrap_or_default()).into_owned();
+            let text = String::from_utf8_lossy(
+                &self.memory.store.document(&place).await?.unwrap_or_default(),
+            )
+            .into_owned();
             files.insert(place.to_string(), text.into());
         }
-        Ok(serde_json::json!({ "conversation": conversation, "messages": messages, "files": files }))
+        Ok(
+            serde_json::json!({ "conversation": conversation, "messages": messages, "files": files }),
+        )
     }
 
-    /// Takes a conversation away: its folder and its messages. What was lifted to everywhere stays; a summary of nothing else says
-    /// nothing from now on, and one that tells of more is due again. The answer says how much went.
+    /// Takes a conversation away: its folder and its messages. What was lifted to everywhere stays;
+    /// a summary of nothing else says nothing from now on, and one that tells of more is due again.
+    /// The answer says how much went.
     pub async fn forget(&self, conversation: &str) -> Result<Forgotten> {
         self.known(conversation).await?;
         let room = self.room(conversation);
         let _alone = room.reflecting.lock().await;
         let mut state = room.state.lock().await;
-        let forgotten = self.in_order(conversation, async { Ok((self.forget_alone(conversation).await?, false)) }).await?;
+        let forgotten = self
+            .in_order(conversation, async { Ok((self.forget_alone(conversation).await?, false)) })
+            .await?;
         *state = None;
         Ok(forgotten)
     }
 
     async fn forget_alone(&self, conversation: &str) -> Result<Forgotten> {
         let records = self.memory.store.last_said(conversation, usize::MAX).await?;
-        let days: std::collections::BTreeSet<jiff::civil::Date> = records.iter().map(|record| record.ts.day()).collect();
+        let days: std::collections::BTreeSet<jiff::civil::Date> =
+            records.iter().map(|record| record.ts.day()).collect();
         for &day in &days {
             self.memory.store.forget_records(Days { first: day, last: day }, conversation).await?;
         }
         self.memory.empty_summaries(conversation, &days).await?;
         let mut files = self.memory.store.documents(&self.folder(conversation).0).await?;
-        for opening in self.about(conversation).await?.map(|about| about.openings).unwrap_or_default() {
-            if !self.change_opening(&opening, |names| names.retain(|name| name != conversation)).await? {
+        for opening in
+            self.about(conversation).await?.map(|about| about.openings).unwrap_or_default()
+        {
+            if !self
+                .change_opening(&opening, |names| names.retain(|name| name != conversation))
+                .await?
+            {
                 files.push(opening_place(&opening)?);
             }
         }
         for place in &files {
             self.memory.store.remove(place).await?;
         }
-        Ok(Forgotten { conversation: conversation.to_owned(), messages: records.len(), files: files.len() })
+        Ok(Forgotten {
+            conversation: conversation.to_owned(),
+            messages: records.len(),
+            files: files.len(),
+        })
     }
 }

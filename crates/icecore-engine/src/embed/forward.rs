@@ -1,11 +1,11 @@
 //! From tokens to what the model makes of them: six layers of attention and thought.
 //!
-//! Several texts go through together, a column for each token. What is done to each token alone is done to the columns of all
-//! of them at once; where the tokens of a text look at each other, each text is by itself, so none is padded to another's
-//! length.
+//! Several texts go through together, a column for each token. What is done to each token alone is
+//! done to the columns of all of them at once; where the tokens of a text look at each other, each
+//! text is by itself, so none is padded to another's length.
 //!
-//! Somebody waits for the vector of a question, and a single short text leaves nothing else to share out: then a second
-//! thread computes one half of every product (see [`Hand`]).
+//! Somebody waits for the vector of a question, and a single short text leaves nothing else to
+//! share out: then a second thread computes one half of every product (see [`Hand`]).
 
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -30,7 +30,8 @@ pub(super) struct Scratch {
     room: Vec<f32>,
 }
 
-/// So often it is looked for the other thread's next word before sleeping: waking up takes longer than most products.
+/// So often it is looked for the other thread's next word before sleeping: waking up takes longer
+/// than most products.
 const LOOKS: u32 = 2_000;
 
 /// One half of a product to be computed: these columns with the second half of a matrix.
@@ -81,15 +82,32 @@ fn next<T>(from: &Receiver<T>) -> Option<T> {
     from.recv().ok()
 }
 
-fn multiply(x: &[f32], columns: usize, (weights, bias): (&[f32], &[f32]), out: &mut [f32], room: &mut Vec<f32>) {
+fn multiply(
+    x: &[f32],
+    columns: usize,
+    (weights, bias): (&[f32], &[f32]),
+    out: &mut [f32],
+    room: &mut Vec<f32>,
+) {
     let depth = x.len() / columns;
-    let (a, b) = (Window { numbers: weights, stride: depth }, Window { numbers: x, stride: columns });
-    Product { a, b, bias, out, out_stride: columns, rows: bias.len(), depth, width: columns }.compute(room);
+    let (a, b) =
+        (Window { numbers: weights, stride: depth }, Window { numbers: x, stride: columns });
+    Product { a, b, bias, out, out_stride: columns, rows: bias.len(), depth, width: columns }
+        .compute(room);
 }
 
 /// `out = weights · x + bias`, with both hands if there are two.
-fn through<'a>(x: &[f32], columns: usize, with: &'a Dense, out: &mut [f32], room: &mut Vec<f32>, hand: Option<&Hand<'a>>) {
-    let Some(hand) = hand.filter(|hand| hand.asks.send(Half { x: x.to_vec(), columns, with }).is_ok()) else {
+fn through<'a>(
+    x: &[f32],
+    columns: usize,
+    with: &'a Dense,
+    out: &mut [f32],
+    room: &mut Vec<f32>,
+    hand: Option<&Hand<'a>>,
+) {
+    let Some(hand) =
+        hand.filter(|hand| hand.asks.send(Half { x: x.to_vec(), columns, with }).is_ok())
+    else {
         return multiply(x, columns, (&with.weights, &with.bias), out, room);
     };
     let (weights, bias) = with.first_half();
@@ -113,7 +131,9 @@ impl States {
     /// The sum of the columns of some tokens.
     pub(super) fn sum(&self, tokens: Range<usize>) -> [f32; DIMENSIONS] {
         let mut rows = self.numbers.chunks_exact(self.columns);
-        std::array::from_fn(|_| rows.next().and_then(|row| row.get(tokens.clone())).map_or(0.0, |row| row.iter().sum()))
+        std::array::from_fn(|_| {
+            rows.next().and_then(|row| row.get(tokens.clone())).map_or(0.0, |row| row.iter().sum())
+        })
     }
 }
 
@@ -124,7 +144,8 @@ pub(super) fn states<'a>(
     scratch: &mut Scratch,
     hand: Option<&Hand<'a>>,
 ) -> Result<States, EmbedError> {
-    // A text is computed in whole vectors, so that behind the last token there is room for some that nobody looks at.
+    // A text is computed in whole vectors, so that behind the last token there is room for some
+    // that nobody looks at.
     let mut columns = LANES;
     let mut longest = 0;
     let mut first = 0;
@@ -134,7 +155,8 @@ pub(super) fn states<'a>(
         first += text.len();
     }
     let mut x = vec![0.0; DIMENSIONS * columns];
-    let places = texts.iter().flat_map(|text| text.iter().zip(weights.places.as_chunks::<DIMENSIONS>().0));
+    let places =
+        texts.iter().flat_map(|text| text.iter().zip(weights.places.as_chunks::<DIMENSIONS>().0));
     let mut word = [0.0; DIMENSIONS];
     for (at, (id, place)) in places.enumerate() {
         weights.word(*id, &mut word)?;
@@ -181,7 +203,8 @@ fn attend(
     let width = count.next_multiple_of(LANES);
     let scale = 1.0 / (HEAD as f32).sqrt();
     for head in 0..HEADS {
-        let [queries, head_keys, values] = [0, 1, 2].map(|part| &asked[(part * DIMENSIONS + head * HEAD) * columns + tokens.start..]);
+        let [queries, head_keys, values] = [0, 1, 2]
+            .map(|part| &asked[(part * DIMENSIONS + head * HEAD) * columns + tokens.start..]);
         // The keys lie down, so that each meets many queries at once.
         let keys = &mut keys[..HEAD * count];
         for (at, row) in head_keys.chunks(columns).take(HEAD).enumerate() {

@@ -1,7 +1,9 @@
-//! What texts mean, as numbers: the sentence model all-MiniLM-L6-v2, computed here and nowhere else.
+//! What texts mean, as numbers: the sentence model all-MiniLM-L6-v2, computed here and nowhere
+//! else.
 //!
-//! No text leaves the machine, and the same text has the same vector whatever it is embedded together with, up to the
-//! rounding of the last digit. The model's files are got once (see [`fetch`]); without them everything else works.
+//! No text leaves the machine, and the same text has the same vector whatever it is embedded
+//! together with, up to the rounding of the last digit. The model's files are got once (see
+//! [`fetch`]); without them everything else works.
 
 pub mod fetch;
 pub mod wordpiece;
@@ -107,7 +109,8 @@ impl Vector {
         (length.is_finite() && length > 0.0).then(|| Self(Box::new(numbers.map(|x| x / length))))
     }
 
-    /// How alike two meanings are: 1 for the same, about 0 for such as have nothing to do with each other.
+    /// How alike two meanings are: 1 for the same, about 0 for such as have nothing to do with each
+    /// other.
     pub fn dot(&self, other: &Self) -> f32 {
         let mut sums = [0.0; 8];
         for (a, b) in self.0.as_chunks::<8>().0.iter().zip(other.0.as_chunks::<8>().0) {
@@ -141,13 +144,19 @@ pub struct MiniLm {
 }
 
 impl MiniLm {
-    /// Opens the model in that folder. Long lists are embedded on as many threads as the machine has room for.
+    /// Opens the model in that folder. Long lists are embedded on as many threads as the machine
+    /// has room for.
     ///
-    /// The files' form is checked, not their hashes, which would take longer than all the rest: see [`fetch::verify`].
+    /// The files' form is checked, not their hashes, which would take longer than all the rest: see
+    /// [`fetch::verify`].
     pub fn load(folder: &Path) -> Result<Self, EmbedError> {
         let vocabulary = Vocabulary::open(folder)?;
         let weights = Weights::open(folder)?;
-        Ok(Self { weights, vocabulary, threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN) })
+        Ok(Self {
+            weights,
+            vocabulary,
+            threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        })
     }
 
     /// The same model, at work on at most so many threads.
@@ -163,11 +172,19 @@ impl MiniLm {
 
     fn vector(&self, numbers: &[f32; DIMENSIONS]) -> Result<Vector, EmbedError> {
         let what = "no vector comes out of it";
-        Vector::towards(numbers).ok_or_else(|| EmbedError::Damaged { file: self.weights.path().to_owned(), what: what.into() })
+        Vector::towards(numbers).ok_or_else(|| EmbedError::Damaged {
+            file: self.weights.path().to_owned(),
+            what: what.into(),
+        })
     }
 
     /// The mean of each text's states.
-    fn pooled<'a>(&'a self, texts: &[&[u32]], scratch: &mut Scratch, hand: Option<&Hand<'a>>) -> Result<Vec<Vector>, EmbedError> {
+    fn pooled<'a>(
+        &'a self,
+        texts: &[&[u32]],
+        scratch: &mut Scratch,
+        hand: Option<&Hand<'a>>,
+    ) -> Result<Vec<Vector>, EmbedError> {
         let states = forward::states(&self.weights, texts, scratch, hand)?;
         let mut first = 0;
         let pool = |text: &&[u32]| {
@@ -188,17 +205,25 @@ impl Embed for MiniLm {
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError> {
         let tokens: Vec<Vec<u32>> = texts.iter().map(|text| self.tokens(text)).collect();
         let mut order: Vec<usize> = (0..tokens.len()).collect();
-        // The longest first: at the end of the list the threads then wait for each other as short as can be.
+        // The longest first: at the end of the list the threads then wait for each other as short
+        // as can be.
         order.sort_by_key(|at| std::cmp::Reverse(tokens.get(*at).map_or(0, Vec::len)));
-        let ordered: Vec<&[u32]> = order.iter().filter_map(|at| tokens.get(*at)).map(Vec::as_slice).collect();
+        let ordered: Vec<&[u32]> =
+            order.iter().filter_map(|at| tokens.get(*at)).map(Vec::as_slice).collect();
         let batches = batches(&ordered);
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(texts.len())));
         let work = |hand: Option<_>| {
             let mut scratch = Scratch::default();
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let found = self.pooled(ordered.get(batch.clone()).unwrap_or_default(), &mut scratch, hand.as_ref());
+                let found = self.pooled(
+                    ordered.get(batch.clone()).unwrap_or_default(),
+                    &mut scratch,
+                    hand.as_ref(),
+                );
                 let stop = found.is_err();
-                done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((batch.start, found));
+                done.lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push((batch.start, found));
                 if stop {
                     // The others need not go on either.
                     next.store(batches.len(), Ordering::Relaxed);

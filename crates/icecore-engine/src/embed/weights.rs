@@ -1,8 +1,8 @@
 //! The model's weights, as they lie in `model.safetensors`.
 //!
-//! Opening reads only what every text needs, half of the file. The other half is one row for each of 30522 words, of
-//! which a text has a few: those are read from the file when they are needed. A file that is not exactly this model is
-//! refused before anything is computed with it.
+//! Opening reads only what every text needs, half of the file. The other half is one row for each
+//! of 30522 words, of which a text has a few: those are read from the file when they are needed. A
+//! file that is not exactly this model is refused before anything is computed with it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -127,9 +127,12 @@ impl Weights {
     /// Opens the weights in `folder`.
     pub fn open(folder: &Path) -> Result<Self, EmbedError> {
         let tensors = Tensors::open(&folder.join(MODEL_FILE))?;
-        let (words_start, kind) = tensors.place("embeddings.word_embeddings.weight", &[WORDS, DIMENSIONS])?;
-        let mut places = tensors.read("embeddings.position_embeddings.weight", &[PLACES, DIMENSIONS])?;
-        // There is one text at a time, so every token has the first of two types, and its row can be added here once.
+        let (words_start, kind) =
+            tensors.place("embeddings.word_embeddings.weight", &[WORDS, DIMENSIONS])?;
+        let mut places =
+            tensors.read("embeddings.position_embeddings.weight", &[PLACES, DIMENSIONS])?;
+        // There is one text at a time, so every token has the first of two types, and its row can
+        // be added here once.
         let types = tensors.read("embeddings.token_type_embeddings.weight", &[2, DIMENSIONS])?;
         for place in places.chunks_exact_mut(DIMENSIONS) {
             place.iter_mut().zip(&types).for_each(|(place, kind)| *place += kind);
@@ -157,9 +160,10 @@ impl Tensors {
     fn open(path: &Path) -> Result<Self, EmbedError> {
         let damaged = |what: &str| EmbedError::Damaged { file: path.to_owned(), what: what.into() };
         let file = File::open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                EmbedError::Missing { folder: path.parent().unwrap_or(path).to_owned(), file: MODEL_FILE }
-            }
+            ErrorKind::NotFound | ErrorKind::NotADirectory => EmbedError::Missing {
+                folder: path.parent().unwrap_or(path).to_owned(),
+                file: MODEL_FILE,
+            },
             _ => unreadable(path, error),
         })?;
         let len = file.metadata().map_err(|error| unreadable(path, error))?.len();
@@ -178,20 +182,27 @@ impl Tensors {
         }
         let mut header = vec![0; usize::try_from(header_len).unwrap_or(0)];
         file.read_exact_at(&mut header, 8).map_err(|error| unreadable(path, error))?;
-        let header: BTreeMap<String, Value> =
-            serde_json::from_slice(&header).map_err(|error| damaged(&format!("its header is not what safetensors has ({error})")))?;
+        let header: BTreeMap<String, Value> = serde_json::from_slice(&header).map_err(|error| {
+            damaged(&format!("its header is not what safetensors has ({error})"))
+        })?;
         let described = header
             .into_iter()
             .filter(|(name, _)| name != "__metadata__")
             .map(|(name, value)| match serde_json::from_value(value) {
                 Ok(described) => Ok((name, described)),
-                Err(error) => Err(damaged(&format!("its header is not what safetensors has ({name}: {error})"))),
+                Err(error) => Err(damaged(&format!(
+                    "its header is not what safetensors has ({name}: {error})"
+                ))),
             })
             .collect::<Result<BTreeMap<String, Described>, _>>()?;
         let end = described.values().map(|one| one.data_offsets.1).max().unwrap_or(0);
         match start.checked_add(end) {
-            Some(whole) if whole == len => Ok(Self { path: path.to_owned(), file, start, described }),
-            Some(whole) => Err(damaged(&format!("it has {len} bytes, and its header tells of {whole}"))),
+            Some(whole) if whole == len => {
+                Ok(Self { path: path.to_owned(), file, start, described })
+            }
+            Some(whole) => {
+                Err(damaged(&format!("it has {len} bytes, and its header tells of {whole}")))
+            }
             None => Err(damaged("its header tells of more bytes than any file has")),
         }
     }
@@ -199,14 +210,18 @@ impl Tensors {
     /// Where a tensor of that shape begins in the file, and what its numbers are.
     fn place(&self, name: &str, shape: &[usize]) -> Result<(u64, Kind), EmbedError> {
         let Some(found) = self.described.get(name) else {
-            return Err(EmbedError::OtherModel { file: self.path.clone(), what: format!("it has no {name}") });
+            return Err(EmbedError::OtherModel {
+                file: self.path.clone(),
+                what: format!("it has no {name}"),
+            });
         };
         let kind = match found.dtype.as_str() {
             "F32" => Some(Kind::F32),
             "F16" => Some(Kind::F16),
             _ => None,
         };
-        let right = found.shape.len() == shape.len() && found.shape.iter().zip(shape).all(|(found, wanted)| *found == *wanted as u64);
+        let right = found.shape.len() == shape.len()
+            && found.shape.iter().zip(shape).all(|(found, wanted)| *found == *wanted as u64);
         let (Some(kind), true) = (kind, right) else {
             return Err(EmbedError::WrongShape {
                 file: self.path.clone(),
@@ -218,15 +233,22 @@ impl Tensors {
         let bytes = (shape.iter().product::<usize>() * kind.bytes()) as u64;
         let (from, to) = found.data_offsets;
         if to.checked_sub(from) != Some(bytes) {
-            let what = format!("its header gives {name} the bytes {from} to {to}, which are not {bytes}");
+            let what =
+                format!("its header gives {name} the bytes {from} to {to}, which are not {bytes}");
             return Err(EmbedError::Damaged { file: self.path.clone(), what });
         }
         Ok((self.start + from, kind))
     }
 
-    fn read_into(&self, name: &str, shape: &[usize], numbers: &mut [f32]) -> Result<(), EmbedError> {
+    fn read_into(
+        &self,
+        name: &str,
+        shape: &[usize],
+        numbers: &mut [f32],
+    ) -> Result<(), EmbedError> {
         let (start, kind) = self.place(name, shape)?;
-        read_numbers(&self.file, start, kind, numbers).map_err(|error| unreadable(&self.path, error))
+        read_numbers(&self.file, start, kind, numbers)
+            .map_err(|error| unreadable(&self.path, error))
     }
 
     fn read(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, EmbedError> {
@@ -244,7 +266,11 @@ impl Tensors {
     fn dense(&self, names: &[String], outputs: usize, inputs: usize) -> Result<Dense, EmbedError> {
         let mut weights = vec![0.0; names.len() * outputs * inputs];
         let mut bias = vec![0.0; names.len() * outputs];
-        for ((name, weights), bias) in names.iter().zip(weights.chunks_exact_mut(outputs * inputs)).zip(bias.chunks_exact_mut(outputs)) {
+        for ((name, weights), bias) in names
+            .iter()
+            .zip(weights.chunks_exact_mut(outputs * inputs))
+            .zip(bias.chunks_exact_mut(outputs))
+        {
             self.read_into(&format!("{name}.weight"), &[outputs, inputs], weights)?;
             self.read_into(&format!("{name}.bias"), &[outputs], bias)?;
         }
@@ -275,7 +301,9 @@ fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Re
         Kind::F32 => {
             file.read_exact_at(bytemuck::cast_slice_mut(numbers), at)?;
             if cfg!(target_endian = "big") {
-                numbers.iter_mut().for_each(|number| *number = f32::from_bits(number.to_bits().swap_bytes()));
+                numbers
+                    .iter_mut()
+                    .for_each(|number| *number = f32::from_bits(number.to_bits().swap_bytes()));
             }
         }
         Kind::F16 => {
@@ -294,8 +322,9 @@ fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Re
     Ok(())
 }
 
-/// A half-precision number. Its exponent is put where the longer format has it, and the difference of the two biases is
-/// made up by a multiplication, which is right for the smallest numbers too. No weight is infinite.
+/// A half-precision number. Its exponent is put where the longer format has it, and the difference
+/// of the two biases is made up by a multiplication, which is right for the smallest numbers too.
+/// No weight is infinite.
 fn from_half(half: u16) -> f32 {
     let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
     let two_to_the_112th = f32::from_bits((127 + 112) << 23);
@@ -309,11 +338,16 @@ mod tests {
     #[test]
     fn every_half_number_is_read_exactly() {
         for half in 0..=u16::MAX {
-            let (sign, exponent, part) = (half >> 15, i32::from(half >> 10 & 31), f64::from(half & 1023) / 1024.0);
+            let (sign, exponent, part) =
+                (half >> 15, i32::from(half >> 10 & 31), f64::from(half & 1023) / 1024.0);
             if exponent == 31 {
                 continue;
             }
-            let right = if exponent == 0 { part * 2_f64.powi(-14) } else { (1.0 + part) * 2_f64.powi(exponent - 15) };
+            let right = if exponent == 0 {
+                part * 2_f64.powi(-14)
+            } else {
+                (1.0 + part) * 2_f64.powi(exponent - 15)
+            };
             let right = if sign == 1 { -right } else { right };
             assert_eq!(f64::from(from_half(half)).to_bits(), right.to_bits(), "{half:#06x}");
         }

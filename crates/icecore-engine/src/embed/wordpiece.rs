@@ -1,7 +1,8 @@
 //! Cuts a text into the pieces of words that the model knows, exactly as it was taught.
 //!
-//! Agreement is all that counts here: a piece that is cut differently is another word to the model. So what a mark, a
-//! control character or punctuation is, is asked of the same old tables that the model's makers use, not of newer ones.
+//! Agreement is all that counts here: a piece that is cut differently is another word to the model.
+//! So what a mark, a control character or punctuation is, is asked of the same old tables that the
+//! model's makers use, not of newer ones.
 
 use std::path::Path;
 
@@ -18,7 +19,8 @@ const MOST_WORD_CHARS: usize = 100;
 /// No list of words is nearly as long.
 const MOST_BYTES: u64 = 16 << 20;
 /// Words that stand for something else, recognised as they are written, with their numbers.
-const SPECIAL: [(&str, u32); 5] = [("[PAD]", 0), ("[UNK]", 100), ("[CLS]", 101), ("[SEP]", 102), ("[MASK]", 103)];
+const SPECIAL: [(&str, u32); 5] =
+    [("[PAD]", 0), ("[UNK]", 100), ("[CLS]", 101), ("[SEP]", 102), ("[MASK]", 103)];
 const UNKNOWN: u32 = 100;
 const BEGIN: u32 = 101;
 const END: u32 = 102;
@@ -40,11 +42,14 @@ impl Vocabulary {
     pub fn open(folder: &Path) -> Result<Self, EmbedError> {
         let path = folder.join(VOCABULARY_FILE);
         if let Some(text) = read(&path)? {
-            return Self::of_lines(text).map_err(|what| EmbedError::OtherModel { file: path, what });
+            return Self::of_lines(text)
+                .map_err(|what| EmbedError::OtherModel { file: path, what });
         }
         let path = folder.join(TOKENIZER_FILE);
         match read(&path)? {
-            Some(text) => Self::of_json(&text).map_err(|what| EmbedError::OtherModel { file: path, what }),
+            Some(text) => {
+                Self::of_json(&text).map_err(|what| EmbedError::OtherModel { file: path, what })
+            }
             None => Err(EmbedError::Missing { folder: folder.to_owned(), file: VOCABULARY_FILE }),
         }
     }
@@ -54,7 +59,9 @@ impl Vocabulary {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        let ends: Vec<u32> = memchr::memchr_iter(b'\n', text.as_bytes()).filter_map(|at| u32::try_from(at).ok()).collect();
+        let ends: Vec<u32> = memchr::memchr_iter(b'\n', text.as_bytes())
+            .filter_map(|at| u32::try_from(at).ok())
+            .collect();
         if ends.len() != WORDS {
             return Err(format!("it has {} words and not {WORDS}", ends.len()));
         }
@@ -70,7 +77,10 @@ impl Vocabulary {
             }
             vocabulary.slots[slot] = number;
         }
-        match SPECIAL.iter().find(|(word, number)| vocabulary.number(word.as_bytes()) != Some(*number)) {
+        match SPECIAL
+            .iter()
+            .find(|(word, number)| vocabulary.number(word.as_bytes()) != Some(*number))
+        {
             Some((word, number)) => Err(format!("{word} is not its word {number}")),
             None => Ok(vocabulary),
         }
@@ -82,7 +92,10 @@ impl Vocabulary {
     }
 
     fn word(&self, number: usize) -> &str {
-        let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end as usize + 1);
+        let start = number
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .map_or(0, |end| *end as usize + 1);
         let end = self.ends.get(number).map_or(start, |end| *end as usize);
         self.text.get(start..end).unwrap_or_default()
     }
@@ -101,7 +114,8 @@ impl Vocabulary {
         }
     }
 
-    /// The numbers of a text's pieces between those of its begin and end, at most [`MOST_TOKENS`] of them.
+    /// The numbers of a text's pieces between those of its begin and end, at most [`MOST_TOKENS`]
+    /// of them.
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         let mut tokens = vec![BEGIN];
         self.between(text, &mut tokens);
@@ -114,7 +128,9 @@ impl Vocabulary {
         let mut word = Word::default();
         loop {
             let special = memchr::memchr_iter(b'[', text.as_bytes()).find_map(|at| {
-                let (number, rest) = SPECIAL.iter().find_map(|(word, number)| Some((number, text.get(at..)?.strip_prefix(word)?)))?;
+                let (number, rest) = SPECIAL.iter().find_map(|(word, number)| {
+                    Some((number, text.get(at..)?.strip_prefix(word)?))
+                })?;
                 Some((at, *number, rest))
             });
             let plain = special.map_or(text, |(at, ..)| text.get(..at).unwrap_or(text));
@@ -131,10 +147,14 @@ impl Vocabulary {
 
     /// A text without special words. It is read no further than its tokens are wanted.
     fn plain(&self, text: &str, word: &mut Word, tokens: &mut Vec<u32>) {
-        // Marks are put in order before they are dropped, and that looks ahead; but the start of a text is the same
-        // whatever follows, so this can be done on the go.
+        // Marks are put in order before they are dropped, and that looks ahead; but the start of a
+        // text is the same whatever follows, so this can be done on the go.
         let cleaned = text.chars().filter(|c| !is_dropped(*c)).flat_map(spaced);
-        for c in cleaned.nfd().filter(|c| !(*c as u32 >= 0x300 && c.is_mark_nonspacing())).flat_map(char::to_lowercase) {
+        for c in cleaned
+            .nfd()
+            .filter(|c| !(*c as u32 >= 0x300 && c.is_mark_nonspacing()))
+            .flat_map(char::to_lowercase)
+        {
             let (space, punctuation) = (c.is_whitespace(), is_punctuation(c));
             if space || punctuation {
                 self.pieces(word, tokens);
@@ -167,7 +187,8 @@ impl Vocabulary {
             let marks = if start == 0 { 0 } else { 2 };
             piece[marks..marks + rest.len()].copy_from_slice(rest.as_bytes());
             let ends = rest.char_indices().rev().map(|(at, c)| at + c.len_utf8());
-            let found = ends.into_iter().find_map(|end| Some((end, self.number(&piece[..marks + end])?)));
+            let found =
+                ends.into_iter().find_map(|end| Some((end, self.number(&piece[..marks + end])?)));
             piece[..2].fill(b'#');
             match found {
                 Some((end, number)) => {
@@ -212,10 +233,14 @@ pub(super) fn lines_of_json(json: &str) -> Result<String, String> {
     struct Model {
         vocab: std::collections::HashMap<String, u32>,
     }
-    let Tokenizer { model } = serde_json::from_str(json).map_err(|error| format!("it is not a list of words ({error})"))?;
-    let mut words: Vec<(u32, String)> = model.vocab.into_iter().map(|(word, number)| (number, word)).collect();
+    let Tokenizer { model } = serde_json::from_str(json)
+        .map_err(|error| format!("it is not a list of words ({error})"))?;
+    let mut words: Vec<(u32, String)> =
+        model.vocab.into_iter().map(|(word, number)| (number, word)).collect();
     words.sort_unstable();
-    if words.len() != WORDS || words.iter().zip(0..).any(|((number, word), at)| *number != at || word.contains('\n')) {
+    if words.len() != WORDS
+        || words.iter().zip(0..).any(|((number, word), at)| *number != at || word.contains('\n'))
+    {
         return Err(format!("it does not number {WORDS} words one by one"));
     }
     Ok(words.into_iter().fold(String::new(), |text, (_, word)| text + &word + "\n"))
@@ -232,13 +257,18 @@ fn read(path: &Path) -> Result<Option<String>, EmbedError> {
     };
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
-    let text = String::from_utf8(bytes).map_err(|_| EmbedError::Damaged { file: path.to_owned(), what: "it is not text".into() })?;
+    let text = String::from_utf8(bytes).map_err(|_| EmbedError::Damaged {
+        file: path.to_owned(),
+        what: "it is not text".into(),
+    })?;
     Ok(Some(text))
 }
 
 /// Where a word is looked for first (FNV-1a).
 fn slot(word: &[u8]) -> usize {
-    let hash = word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     ((hash ^ hash >> 32) as usize) % SLOTS
 }
 

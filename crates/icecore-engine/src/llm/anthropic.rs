@@ -1,6 +1,7 @@
 //! Anthropic's messages.
 //!
-//! An answer in a form is asked for as a call of a tool that the model must make: its input is the answer.
+//! An answer in a form is asked for as a call of a tool that the model must make: its input is the
+//! answer.
 
 use async_trait::async_trait;
 use reqwest::header::HeaderName;
@@ -21,7 +22,9 @@ pub(super) struct Anthropic {
 
 impl Anthropic {
     pub fn open(settings: &Model) -> Result<Self, Mistake> {
-        let wire = Wire::open(settings, &[("anthropic-version", VERSION)], |key| (HeaderName::from_static("x-api-key"), key.to_owned()))?;
+        let wire = Wire::open(settings, &[("anthropic-version", VERSION)], |key| {
+            (HeaderName::from_static("x-api-key"), key.to_owned())
+        })?;
         Ok(Self { wire, model: settings.model.clone(), extra: settings.extra.clone() })
     }
 
@@ -41,7 +44,10 @@ impl Anthropic {
         }
         body.insert("messages".into(), json!([{"role": "user", "content": ask.user}]));
         if let Some(schema) = &ask.schema {
-            body.insert("tools".into(), json!([{"name": schema.name, "input_schema": schema.json}]));
+            body.insert(
+                "tools".into(),
+                json!([{"name": schema.name, "input_schema": schema.json}]),
+            );
             body.insert("tool_choice".into(), json!({"type": "tool", "name": schema.name}));
         }
         body.extend(self.extra.clone());
@@ -55,11 +61,20 @@ impl Llm for Anthropic {
         format!("anthropic:{}", self.model)
     }
 
-    async fn complete(&self, ask: &Ask, heard: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+    async fn complete(
+        &self,
+        ask: &Ask,
+        heard: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
         // Around a forced call a model may chat; only the call is the answer then.
-        let tongue =
-            if ask.schema.is_some() { Tongue { event: called, whole: whole_call } } else { Tongue { event: spoken, whole: whole_text } };
-        self.wire.ask(&self.url("messages"), &self.body(ask), ask, &tongue, &mut Tries::default(), heard).await
+        let tongue = if ask.schema.is_some() {
+            Tongue { event: called, whole: whole_call }
+        } else {
+            Tongue { event: spoken, whole: whole_text }
+        };
+        self.wire
+            .ask(&self.url("messages"), &self.body(ask), ask, &tongue, &mut Tries::default(), heard)
+            .await
     }
 
     async fn check(&self) -> Vec<Probe> {
@@ -107,11 +122,17 @@ fn whole_call(value: &Value, heard: &mut Heard) -> Result<(), String> {
     whole(value, heard, |block| block["input"].is_object().then(|| block["input"].to_string()))
 }
 
-fn whole(value: &Value, heard: &mut Heard, wanted: fn(&Value) -> Option<String>) -> Result<(), String> {
+fn whole(
+    value: &Value,
+    heard: &mut Heard,
+    wanted: fn(&Value) -> Option<String>,
+) -> Result<(), String> {
     if value["type"] == "error" || value["error"].is_object() {
         return Err(complaint(value));
     }
-    let Some(blocks) = value["content"].as_array() else { return Err("it is JSON, but holds no `content`".into()) };
+    let Some(blocks) = value["content"].as_array() else {
+        return Err("it is JSON, but holds no `content`".into());
+    };
     heard.text.extend(blocks.iter().filter_map(wanted));
     usage(&value["usage"], heard);
     finish(value, heard);
@@ -132,11 +153,14 @@ fn finish(place: &Value, heard: &mut Heard) {
     }
 }
 
-/// What was read comes first, what was written with the end; what was read from a cache was read too.
+/// What was read comes first, what was written with the end; what was read from a cache was read
+/// too.
 fn usage(usage: &Value, heard: &mut Heard) {
     let count = |key: &str| usage[key].as_u64();
     if let Some(read) = count("input_tokens") {
-        let cached = count("cache_creation_input_tokens").unwrap_or(0).saturating_add(count("cache_read_input_tokens").unwrap_or(0));
+        let cached = count("cache_creation_input_tokens")
+            .unwrap_or(0)
+            .saturating_add(count("cache_read_input_tokens").unwrap_or(0));
         heard.tokens_in = Some(read.saturating_add(cached));
     }
     heard.tokens_out = count("output_tokens").or(heard.tokens_out);

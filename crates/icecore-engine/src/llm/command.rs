@@ -1,7 +1,8 @@
 //! Any program that reads a prompt and prints an answer, such as a coding agent's print mode.
 //!
-//! It is the user's own program, named in the user's own settings, and started without a shell. It gets the
-//! prompt on its standard input, may print as much as an answer may be long, and is killed when its time is up.
+//! It is the user's own program, named in the user's own settings, and started without a shell. It
+//! gets the prompt on its standard input, may print as much as an answer may be long, and is killed
+//! when its time is up.
 
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -15,7 +16,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::{Answer, Ask, Finish, Llm, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes, probe_by_asking, with_schema};
+use super::{
+    Answer, Ask, Finish, Llm, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes,
+    probe_by_asking, with_schema,
+};
 use crate::settings::{Mistake, Model};
 
 /// How much of what it says on the side is kept: the end.
@@ -33,9 +37,16 @@ pub(super) struct Program {
 impl Program {
     pub fn open(settings: &Model) -> Result<Self, Mistake> {
         let [program, arguments @ ..] = settings.command.as_slice() else {
-            return Err(Mistake::Value { key: format!("{}.command", settings.role), said: "names no program".into() });
+            return Err(Mistake::Value {
+                key: format!("{}.command", settings.role),
+                said: "names no program".into(),
+            });
         };
-        Ok(Self { program: program.clone(), arguments: arguments.to_vec(), timeout: settings.timeout })
+        Ok(Self {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            timeout: settings.timeout,
+        })
     }
 
     fn start(&self) -> Result<Child, Trouble> {
@@ -46,7 +57,10 @@ impl Program {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| Trouble::NoCommand { program: self.program.clone(), said: error.to_string() })
+            .map_err(|error| Trouble::NoCommand {
+                program: self.program.clone(),
+                said: error.to_string(),
+            })
     }
 
     fn failed(&self, exit: &str, aside: &Mutex<Vec<u8>>) -> Trouble {
@@ -60,16 +74,23 @@ impl Program {
 #[async_trait]
 impl Llm for Program {
     fn name(&self) -> String {
-        let name = std::path::Path::new(&self.program).file_name().map_or(self.program.as_str().into(), |name| name.to_string_lossy());
+        let name = std::path::Path::new(&self.program)
+            .file_name()
+            .map_or(self.program.as_str().into(), |name| name.to_string_lossy());
         format!("command:{name}")
     }
 
-    async fn complete(&self, ask: &Ask, heard: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+    async fn complete(
+        &self,
+        ask: &Ask,
+        heard: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
         let whole = Patience::new(self.timeout, ask.attempt).whole;
         let prompt = format!("{}\n\n{}", with_schema(&ask.system, ask.schema.as_ref()), ask.user);
         let prompt = prompt.trim_start();
         let mut child = self.start()?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let aside = Mutex::new(Vec::new());
 
         let feed = async {
@@ -100,7 +121,11 @@ impl Llm for Program {
             Ok(outcome) => outcome,
             Err(_) => {
                 end(&mut child).await;
-                return Err(Trouble::TimedOut { place: format!("`{}`", self.program), what: "no whole answer", after: whole });
+                return Err(Trouble::TimedOut {
+                    place: format!("`{}`", self.program),
+                    what: "no whole answer",
+                    after: whole,
+                });
             }
         };
         let finish = match exit {
@@ -119,7 +144,10 @@ impl Llm for Program {
         };
         clip(&mut text, most_bytes(ask));
         if text.trim().is_empty() {
-            return Err(Trouble::Empty { place: format!("`{}`", self.program), said: "it ended normally".into() });
+            return Err(Trouble::Empty {
+                place: format!("`{}`", self.program),
+                said: "it ended normally".into(),
+            });
         }
         Ok(Answer {
             tokens_in: estimated_tokens(prompt.len()),
@@ -133,7 +161,11 @@ impl Llm for Program {
     }
 
     async fn check(&self) -> Vec<Probe> {
-        probe_by_asking(self).await.into_iter().filter(|probe| !matches!(probe.what, super::STREAMS | super::COUNTS)).collect()
+        probe_by_asking(self)
+            .await
+            .into_iter()
+            .filter(|probe| !matches!(probe.what, super::STREAMS | super::COUNTS))
+            .collect()
     }
 }
 
@@ -144,7 +176,11 @@ async fn end(child: &mut Child) {
 }
 
 /// What it prints, and whether that was cut because there was more than an answer may have.
-async fn read(stdout: Option<impl AsyncRead + Unpin>, most_bytes: usize, heard: &(dyn Fn(usize) + Send + Sync)) -> (String, bool) {
+async fn read(
+    stdout: Option<impl AsyncRead + Unpin>,
+    most_bytes: usize,
+    heard: &(dyn Fn(usize) + Send + Sync),
+) -> (String, bool) {
     let mut bytes = Vec::new();
     let mut piece = [0; 8192];
     if let Some(mut stdout) = stdout {

@@ -1,8 +1,8 @@
 //! The models' room: an [`Ask`] goes out, an [`Answer`] or a [`Trouble`] comes back.
 //!
-//! A model is a stranger at the end of a wire. Whatever it does – hang, flood, break off, lie about its format –
-//! an ask ends in bounded time and memory, is never repeated once the answer has begun, and leaves no key in
-//! any text. What the answer is worth is for others to judge.
+//! A model is a stranger at the end of a wire. Whatever it does – hang, flood, break off, lie about
+//! its format – an ask ends in bounded time and memory, is never repeated once the answer has
+//! begun, and leaves no key in any text. What the answer is worth is for others to judge.
 
 pub mod reply;
 
@@ -119,7 +119,9 @@ pub enum Trouble {
         said: String,
     },
     /// What came is not an answer, or only a part of one.
-    #[error("the answer of {place} is broken: {said}. Run `icecore model check` to see what it can do")]
+    #[error(
+        "the answer of {place} is broken: {said}. Run `icecore model check` to see what it can do"
+    )]
     Broken {
         /// The endpoint.
         place: String,
@@ -135,7 +137,9 @@ pub enum Trouble {
         limit_bytes: usize,
     },
     /// The answer holds no text.
-    #[error("{place} answered with no text ({said}); a model that thinks long needs more room for its answer")]
+    #[error(
+        "{place} answered with no text ({said}); a model that thinks long needs more room for its answer"
+    )]
     Empty {
         /// The endpoint or program.
         place: String,
@@ -143,7 +147,9 @@ pub enum Trouble {
         said: String,
     },
     /// The program cannot be started.
-    #[error("the program `{program}` cannot be started: {said}. Is it installed, and its name right in `command`?")]
+    #[error(
+        "the program `{program}` cannot be started: {said}. Is it installed, and its name right in `command`?"
+    )]
     NoCommand {
         /// The program.
         program: String,
@@ -151,7 +157,9 @@ pub enum Trouble {
         said: String,
     },
     /// The program failed.
-    #[error("`{program}` ended with {exit}: {said}. Try it by hand with a prompt on its standard input")]
+    #[error(
+        "`{program}` ended with {exit}: {said}. Try it by hand with a prompt on its standard input"
+    )]
     Command {
         /// The program.
         program: String,
@@ -168,9 +176,11 @@ impl Trouble {
         match self {
             Self::Refused { status, .. } => retry::says_later(*status) || *status >= 500,
             Self::TooLong { .. } | Self::Empty { .. } | Self::NoCommand { .. } => false,
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::RateLimited { .. } | Self::Broken { .. } | Self::Command { .. } => {
-                true
-            }
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::RateLimited { .. }
+            | Self::Broken { .. }
+            | Self::Command { .. } => true,
         }
     }
 
@@ -179,14 +189,20 @@ impl Trouble {
         match self {
             Self::Refused { status, .. } => *status >= 500 || *status == 408,
             Self::Unreachable { .. } | Self::RateLimited { .. } | Self::NoCommand { .. } => false,
-            Self::TimedOut { .. } | Self::Broken { .. } | Self::TooLong { .. } | Self::Empty { .. } | Self::Command { .. } => true,
+            Self::TimedOut { .. }
+            | Self::Broken { .. }
+            | Self::TooLong { .. }
+            | Self::Empty { .. }
+            | Self::Command { .. } => true,
         }
     }
 }
 
 fn advice(status: u16) -> &'static str {
     match status {
-        300..=399 => "Redirects are not followed, so that no key goes astray; set base_url to where it leads",
+        300..=399 => {
+            "Redirects are not followed, so that no key goes astray; set base_url to where it leads"
+        }
         401 | 403 => "Check api_key",
         404 => "Check base_url and model",
         413 => "Lower max_input_tokens",
@@ -223,7 +239,11 @@ pub trait Llm: Send + Sync {
     fn name(&self) -> String;
 
     /// Asks, and tells `heard` how many bytes of the answer have come so far.
-    async fn complete(&self, ask: &Ask, heard: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble>;
+    async fn complete(
+        &self,
+        ask: &Ask,
+        heard: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble>;
 
     /// Tries what is needed of a model, one thing after the other; costs two short answers.
     async fn check(&self) -> Vec<Probe>;
@@ -297,18 +317,36 @@ const OBEYS: &str = "it keeps to a schema";
 
 /// What can be tried on any model by asking it.
 async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
-    let mut ask = Ask { system: String::new(), user: "Answer with the one word: ready".into(), schema: None, max_tokens: 1024, attempt: 0 };
+    let mut ask = Ask {
+        system: String::new(),
+        user: "Answer with the one word: ready".into(),
+        schema: None,
+        max_tokens: 1024,
+        attempt: 0,
+    };
     let mut probes = Vec::new();
     match llm.complete(&ask, &|_| {}).await {
         Ok(answer) => {
-            let retries = if answer.retries > 0 { format!(", after {} more requests", answer.retries) } else { String::new() };
+            let retries = if answer.retries > 0 {
+                format!(", after {} more requests", answer.retries)
+            } else {
+                String::new()
+            };
             probes.push(Probe::new(ANSWERS, true, format!("{} bytes{retries}", answer.text.len())));
-            probes.push(Probe::new(STREAMS, answer.streamed, if answer.streamed { "piece by piece" } else { "all at once, at the end" }));
+            probes.push(Probe::new(
+                STREAMS,
+                answer.streamed,
+                if answer.streamed { "piece by piece" } else { "all at once, at the end" },
+            ));
             let counted = format!("{} in, {} out", answer.tokens_in, answer.tokens_out);
             probes.push(Probe::new(
                 COUNTS,
                 answer.measured,
-                if answer.measured { counted } else { "no usage is reported, so it is estimated from the bytes".into() },
+                if answer.measured {
+                    counted
+                } else {
+                    "no usage is reported, so it is estimated from the bytes".into()
+                },
             ));
         }
         Err(trouble) => {
@@ -326,7 +364,9 @@ async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
     ask.schema = Some(Schema { name: "probe", json: form });
     probes.push(match llm.complete(&ask, &|_| {}).await {
         Ok(answer) => match reply::json_object(&answer.text) {
-            Some(read) if read.value["word"].is_string() && !read.repaired => Probe::new(OBEYS, true, "valid JSON in the form asked for"),
+            Some(read) if read.value["word"].is_string() && !read.repaired => {
+                Probe::new(OBEYS, true, "valid JSON in the form asked for")
+            }
             Some(read) if read.repaired => Probe::new(OBEYS, false, "its JSON had to be mended"),
             Some(_) => Probe::new(OBEYS, false, "JSON, but not in the form asked for"),
             None => Probe::new(OBEYS, false, "no JSON object in the answer"),
@@ -352,7 +392,8 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_between_characters() {
-        for (most, left, cut) in [(0, "", true), (2, "h", true), (3, "hé", true), (5, "héé", false)] {
+        for (most, left, cut) in [(0, "", true), (2, "h", true), (3, "hé", true), (5, "héé", false)]
+        {
             let mut text = "héé".to_owned();
             assert_eq!((clip(&mut text, most), text.as_str()), (cut, left));
         }

@@ -1,7 +1,9 @@
-//! The chat completions that OpenAI began and nearly every server speaks, each a little differently.
+//! The chat completions that OpenAI began and nearly every server speaks, each a little
+//! differently.
 //!
-//! What one server refuses of a request, another cannot do without. So the fullest form is tried first; what a
-//! server complains about is left out, and what then worked is remembered for as long as this client lives.
+//! What one server refuses of a request, another cannot do without. So the fullest form is tried
+//! first; what a server complains about is left out, and what then worked is remembered for as long
+//! as this client lives.
 
 use std::sync::Mutex;
 
@@ -40,14 +42,17 @@ enum Form {
 impl Dialect {
     const FULLEST: Self = Self { form: Form::Schema, counts_in_stream: true, old_length: true };
 
-    /// The dialect without what a complaint is about; `None` if it is about nothing that could be left out.
+    /// The dialect without what a complaint is about; `None` if it is about nothing that could be
+    /// left out.
     fn without(self, complaint: &str, has_schema: bool) -> Option<Self> {
         let speaks_of = |words: &[&str]| words.iter().any(|word| complaint.contains(word));
         if self.counts_in_stream && speaks_of(&["stream_options", "include_usage"]) {
             Some(Self { counts_in_stream: false, ..self })
         } else if self.old_length && speaks_of(&["max_tokens", "max_completion_tokens"]) {
             Some(Self { old_length: false, ..self })
-        } else if has_schema && speaks_of(&["response_format", "json_schema", "json_object", "schema", "grammar"]) {
+        } else if has_schema
+            && speaks_of(&["response_format", "json_schema", "json_object", "schema", "grammar"])
+        {
             match self.form {
                 Form::Schema => Some(Self { form: Form::Object, ..self }),
                 Form::Object => Some(Self { form: Form::PromptOnly, ..self }),
@@ -81,11 +86,17 @@ impl OpenAi {
         if dialect.counts_in_stream {
             body.insert("stream_options".into(), json!({"include_usage": true}));
         }
-        body.insert(if dialect.old_length { "max_tokens" } else { "max_completion_tokens" }.into(), json!(ask.max_tokens));
+        body.insert(
+            if dialect.old_length { "max_tokens" } else { "max_completion_tokens" }.into(),
+            json!(ask.max_tokens),
+        );
         match (&ask.schema, dialect.form) {
             (Some(schema), Form::Schema) => {
                 let form = json!({"name": schema.name, "strict": true, "schema": schema.json});
-                body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": form}));
+                body.insert(
+                    "response_format".into(),
+                    json!({"type": "json_schema", "json_schema": form}),
+                );
             }
             (Some(_), Form::Object) => {
                 body.insert("response_format".into(), json!({"type": "json_object"}));
@@ -107,14 +118,22 @@ impl Llm for OpenAi {
         format!("openai:{}", self.model)
     }
 
-    async fn complete(&self, ask: &Ask, heard: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+    async fn complete(
+        &self,
+        ask: &Ask,
+        heard: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
         let url = format!("{}/chat/completions", self.wire.place());
         let tongue = Tongue { event, whole };
         let mut tries = Tries::default();
         let mut dialect = self.known_dialect();
         // Every turn leaves something out, so there are at most five.
         loop {
-            let trouble = match self.wire.ask(&url, &self.body(ask, dialect), ask, &tongue, &mut tries, heard).await {
+            let trouble = match self
+                .wire
+                .ask(&url, &self.body(ask, dialect), ask, &tongue, &mut tries, heard)
+                .await
+            {
                 Ok(answer) => {
                     *self.dialect.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = dialect;
                     return Ok(answer);
@@ -122,17 +141,20 @@ impl Llm for OpenAi {
                 Err(trouble) => trouble,
             };
             dialect = match &trouble {
-                Trouble::Refused { status: 400 | 422, said, .. } => match dialect.without(said, ask.schema.is_some()) {
-                    Some(plainer) => plainer,
-                    None => return Err(trouble),
-                },
+                Trouble::Refused { status: 400 | 422, said, .. } => {
+                    match dialect.without(said, ask.schema.is_some()) {
+                        Some(plainer) => plainer,
+                        None => return Err(trouble),
+                    }
+                }
                 _ => return Err(trouble),
             };
         }
     }
 
     async fn check(&self) -> Vec<Probe> {
-        let mut probes = self.wire.probe(&format!("{}/models", self.wire.place()), &self.model).await;
+        let mut probes =
+            self.wire.probe(&format!("{}/models", self.wire.place()), &self.model).await;
         if probes.len() > 1 {
             probes.extend(probe_by_asking(self).await);
         }
@@ -205,9 +227,19 @@ mod tests {
             (object, "response_format is not supported", true, Some(bare)),
             (bare, "response_format is not supported", true, None),
             (fullest, "response_format is not supported", false, None),
-            (fullest, "use 'max_completion_tokens' instead of 'max_tokens'", false, Some(new_length)),
+            (
+                fullest,
+                "use 'max_completion_tokens' instead of 'max_tokens'",
+                false,
+                Some(new_length),
+            ),
             (new_length, "max_completion_tokens is too large", false, None),
-            (fullest, "unknown field stream_options", true, Some(Dialect { counts_in_stream: false, ..fullest })),
+            (
+                fullest,
+                "unknown field stream_options",
+                true,
+                Some(Dialect { counts_in_stream: false, ..fullest }),
+            ),
             (fullest, "the context is too long", true, None),
         ] {
             assert_eq!(dialect.without(complaint, has_schema), left, "{complaint}");

@@ -1,7 +1,8 @@
 //! Reading what a model wrote: the JSON object in it, or the prose without its thinking.
 //!
-//! A model wraps its object in thoughts, fences and courtesies, and breaks it when it is cut off. What parses
-//! as it stands is taken as it stands; what had to be mended says so. No text makes this panic or run long.
+//! A model wraps its object in thoughts, fences and courtesies, and breaks it when it is cut off.
+//! What parses as it stands is taken as it stands; what had to be mended says so. No text makes
+//! this panic or run long.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,8 @@ const MOST_DEPTH: usize = 64;
 /// How many pieces, and how many lone brackets, of a text are looked at.
 const MOST_PIECES: usize = 4096;
 const MOST_LONE_BRACKETS: usize = 32;
-const TAGS: [(&str, bool); 4] = [("<think>", true), ("</think>", false), ("<thinking>", true), ("</thinking>", false)];
+const TAGS: [(&str, bool); 4] =
+    [("<think>", true), ("</think>", false), ("<thinking>", true), ("</thinking>", false)];
 
 /// An object found in a model's text.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,12 +27,14 @@ pub struct Read {
     pub repaired: bool,
 }
 
-/// The JSON object in `text`, if there is one: the last whole one, else the longest broken one, mended.
+/// The JSON object in `text`, if there is one: the last whole one, else the longest broken one,
+/// mended.
 pub fn json_object(text: &str) -> Option<Read> {
     if text.len() > MOST_BYTES {
         return None;
     }
-    // A whole object may speak of think tags in its strings, so it is tried before anything is taken away.
+    // A whole object may speak of think tags in its strings, so it is tried before anything is
+    // taken away.
     if let Some(value) = whole(text.trim()) {
         return Some(Read { value, repaired: false });
     }
@@ -46,8 +50,9 @@ pub fn json_object(text: &str) -> Option<Read> {
     Some(Read { value, repaired: true })
 }
 
-/// The text without the model's thinking. What stands before a lone closing tag is thinking too (the opening
-/// one was part of the prompt), and so is everything after an opening tag that never closes.
+/// The text without the model's thinking. What stands before a lone closing tag is thinking too
+/// (the opening one was part of the prompt), and so is everything after an opening tag that never
+/// closes.
 pub fn without_thinking(text: &str) -> Cow<'_, str> {
     let (mut kept, mut from, mut thinking, mut seen) = (String::new(), 0, false, false);
     for (at, _) in text.match_indices('<') {
@@ -68,7 +73,9 @@ pub fn without_thinking(text: &str) -> Cow<'_, str> {
 
 /// Whether a think tag stands at the start, whether it opens, and how long it is.
 fn tag(text: &[u8]) -> Option<(bool, usize)> {
-    let found = TAGS.into_iter().find(|(tag, _)| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes())));
+    let found = TAGS.into_iter().find(|(tag, _)| {
+        text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()))
+    });
     found.map(|(tag, opens)| (opens, tag.len()))
 }
 
@@ -83,13 +90,15 @@ fn whole(text: &str) -> Option<Value> {
 fn only_object(value: Value) -> Option<Value> {
     match value {
         Value::Object(object) if !object.is_empty() => Some(Value::Object(object)),
-        Value::Array(mut items) if items.len() == 1 => items.pop().filter(Value::is_object).and_then(only_object),
+        Value::Array(mut items) if items.len() == 1 => {
+            items.pop().filter(Value::is_object).and_then(only_object)
+        }
         _ => None,
     }
 }
 
-/// The outermost bracketed pieces of a text, in order. The last one may lack its end: a reply that was cut off
-/// must not be taken for one of the small objects inside it.
+/// The outermost bracketed pieces of a text, in order. The last one may lack its end: a reply that
+/// was cut off must not be taken for one of the small objects inside it.
 fn pieces(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut at, mut lone) = (0, 0);
@@ -100,7 +109,9 @@ fn pieces(text: &str) -> Vec<&str> {
                 found.push(&text[start..start + length]);
                 at = start + length;
             }
-            None if text[start..].starts_with('{') || text[start + 1..].trim_start().starts_with('{') => {
+            None if text[start..].starts_with('{')
+                || text[start + 1..].trim_start().starts_with('{') =>
+            {
                 found.push(&text[start..]);
                 break;
             }
@@ -138,14 +149,16 @@ fn end_of(text: &str) -> Option<usize> {
 /// The object after mending, up to its last brace or else all of it.
 fn mended(piece: &str) -> Option<Value> {
     let upto = piece.rfind('}').map(|end| &piece[..=end]);
-    [upto, Some(piece)].into_iter().flatten().filter(|text| depth(text) <= MOST_DEPTH).find_map(|text| {
-        let repaired = jsonrepair_rs::jsonrepair(text).ok()?;
-        only_object(serde_json::from_str(&repaired).ok()?)
-    })
+    [upto, Some(piece)].into_iter().flatten().filter(|text| depth(text) <= MOST_DEPTH).find_map(
+        |text| {
+            let repaired = jsonrepair_rs::jsonrepair(text).ok()?;
+            only_object(serde_json::from_str(&repaired).ok()?)
+        },
+    )
 }
 
-/// The deepest nesting a reader could see, brackets in strings included: in a broken text, nobody knows where
-/// the strings are.
+/// The deepest nesting a reader could see, brackets in strings included: in a broken text, nobody
+/// knows where the strings are.
 fn depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for byte in text.bytes() {
@@ -205,7 +218,18 @@ mod tests {
 
     #[test]
     fn where_there_is_no_object_none_is_made_up() {
-        for text in ["", "no", "{}", "[]", "[1, 2]", "[{\"a\": 1}, {\"b\": 2}]", "7", "\"x\"", "<think>{\"a\": 1}", "<html></html>"] {
+        for text in [
+            "",
+            "no",
+            "{}",
+            "[]",
+            "[1, 2]",
+            "[{\"a\": 1}, {\"b\": 2}]",
+            "7",
+            "\"x\"",
+            "<think>{\"a\": 1}",
+            "<html></html>",
+        ] {
             check(text, None);
         }
     }

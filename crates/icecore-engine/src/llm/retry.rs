@@ -1,8 +1,8 @@
 //! When to ask again, and how long to wait before that.
 //!
-//! Only what certainly brought no answer is asked again: no connection, or a status that says "later". The
-//! waits are worked out from the ask itself, so two runs of the same ask wait the same and two asks do not
-//! come back in step.
+//! Only what certainly brought no answer is asked again: no connection, or a status that says
+//! "later". The waits are worked out from the ask itself, so two runs of the same ask wait the same
+//! and two asks do not come back in step.
 
 use std::time::Duration;
 
@@ -17,19 +17,27 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 
 /// What the jitter of an ask's waits is derived from.
 pub fn seed(ask: &Ask) -> u64 {
-    let hash = Hash::of(ask.system.as_bytes()).then(ask.user.as_bytes()).then(&ask.attempt.to_be_bytes());
+    let hash =
+        Hash::of(ask.system.as_bytes()).then(ask.user.as_bytes()).then(&ask.attempt.to_be_bytes());
     hash.bytes().iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
 }
 
-/// How long to wait before asking again after `tries` tries that ended in `trouble`; `None`: give up.
+/// How long to wait before asking again after `tries` tries that ended in `trouble`; `None`: give
+/// up.
 pub fn wait(trouble: &Trouble, tries: u32, seed: u64, cap: Duration) -> Option<Duration> {
     if tries >= MOST_TRIES {
         return None;
     }
     match trouble {
-        Trouble::RateLimited { retry_after: Some(wished), .. } => (*wished <= cap).then_some(*wished),
-        Trouble::RateLimited { retry_after: None, .. } | Trouble::Unreachable { .. } => Some(backoff(tries, seed).min(cap)),
-        Trouble::Refused { status, .. } if says_later(*status) => Some(backoff(tries, seed).min(cap)),
+        Trouble::RateLimited { retry_after: Some(wished), .. } => {
+            (*wished <= cap).then_some(*wished)
+        }
+        Trouble::RateLimited { retry_after: None, .. } | Trouble::Unreachable { .. } => {
+            Some(backoff(tries, seed).min(cap))
+        }
+        Trouble::Refused { status, .. } if says_later(*status) => {
+            Some(backoff(tries, seed).min(cap))
+        }
         _ => None,
     }
 }
@@ -47,8 +55,8 @@ fn backoff(tries: u32, seed: u64) -> Duration {
     full / 2 + full / 2 * share / 255
 }
 
-/// The wait that a `Retry-After` header asks for. A date is read against the reply's own `Date`: that needs no
-/// clock of ours, and a clock that goes wrong here or there does no harm.
+/// The wait that a `Retry-After` header asks for. A date is read against the reply's own `Date`:
+/// that needs no clock of ours, and a clock that goes wrong here or there does no harm.
 pub fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -106,7 +114,13 @@ mod tests {
             assert!((FIRST_WAIT..=FIRST_WAIT * 2).contains(&second), "{second:?}");
             assert_eq!(first, backoff(1, seed));
         }
-        let ask = |user: &str, attempt| Ask { system: "s".into(), user: user.into(), schema: None, max_tokens: 1, attempt };
+        let ask = |user: &str, attempt| Ask {
+            system: "s".into(),
+            user: user.into(),
+            schema: None,
+            max_tokens: 1,
+            attempt,
+        };
         let seeds = [seed(&ask("one", 0)), seed(&ask("another", 0)), seed(&ask("one", 1))];
         assert!(seeds[0] != seeds[1] && seeds[0] != seeds[2]);
         let waits: std::collections::BTreeSet<_> = (0..200).map(|seed| backoff(1, seed)).collect();

@@ -1,20 +1,26 @@
-//! The wire to a model's server: one request, tried again only while nothing came back, and what comes back
-//! read piece by piece.
+//! The wire to a model's server: one request, tried again only while nothing came back, and what
+//! comes back read piece by piece.
 //!
-//! Nothing here grows with what the other side sends: a line, an error, a whole reply each have a limit. No
-//! redirect is followed and no proxy stands before this machine itself, so a key goes where it was given for.
+//! Nothing here grows with what the other side sends: a line, an error, a whole reply each have a
+//! limit. No redirect is followed and no proxy stands before this machine itself, so a key goes
+//! where it was given for.
 
 use std::error::Error as _;
 use std::time::Duration;
 
 use icecore_domain::plain;
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    RETRY_AFTER,
+};
 use reqwest::{Client, RequestBuilder, Response};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, Ask, Finish, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes, retry};
+use super::{
+    Answer, Ask, Finish, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes, retry,
+};
 use crate::settings::{Mistake, Model, is_loopback};
 
 /// The longest event of a stream.
@@ -35,7 +41,8 @@ pub(super) struct Wire {
     retry_cap: Duration,
 }
 
-/// How a provider's events and whole replies are understood. An error of the provider is an `Err` with its words.
+/// How a provider's events and whole replies are understood. An error of the provider is an `Err`
+/// with its words.
 pub(super) struct Tongue {
     pub event: fn(&Value, &mut Heard) -> Result<(), String>,
     pub whole: fn(&Value, &mut Heard) -> Result<(), String>,
@@ -62,7 +69,8 @@ pub(super) struct Tries {
 }
 
 impl Wire {
-    /// A wire to the endpoint of `model`, with headers of the provider's; `key_header` makes the one that carries the key.
+    /// A wire to the endpoint of `model`, with headers of the provider's; `key_header` makes the
+    /// one that carries the key.
     pub fn open(
         model: &Model,
         own_headers: &[(&'static str, &'static str)],
@@ -73,11 +81,17 @@ impl Wire {
         let mut headers = HeaderMap::new();
         // What is not compressed cannot swell.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        headers.extend(own_headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))));
+        headers.extend(
+            own_headers.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            }),
+        );
         if let Some(key) = &model.api_key {
             let (name, value) = key_header(key.expose_secret());
-            let mut value = HeaderValue::from_str(&value)
-                .map_err(|_| Mistake::Value { key: format!("{}.api_key", model.role), said: "holds what no header can carry".into() })?;
+            let mut value = HeaderValue::from_str(&value).map_err(|_| Mistake::Value {
+                key: format!("{}.api_key", model.role),
+                said: "holds what no header can carry".into(),
+            })?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -87,7 +101,8 @@ impl Wire {
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
-            // A kept connection may be dead by the next ask, and nobody could tell whether that ask was heard.
+            // A kept connection may be dead by the next ask, and nobody could tell whether that ask
+            // was heard.
             .pool_max_idle_per_host(0)
             .connect_timeout(CONNECT.min(model.timeout));
         if is_loopback(&url) {
@@ -98,7 +113,13 @@ impl Wire {
             said: format!("cannot be used, because no client can be built: {}", causes(&error)),
         })?;
         let base = url.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { client, base, key: model.api_key.clone(), timeout: model.timeout, retry_cap: model.retry_cap })
+        Ok(Self {
+            client,
+            base,
+            key: model.api_key.clone(),
+            timeout: model.timeout,
+            retry_cap: model.retry_cap,
+        })
     }
 
     /// The endpoint as it is shown; there is no secret in it.
@@ -121,18 +142,33 @@ impl Wire {
         loop {
             tries.requests += 1;
             let request = self.client.post(url).json(body);
-            let trouble = match timeout(patience.whole, self.once(request, patience, most_bytes(ask), tongue, progress)).await {
-                Ok(Ok((heard, streamed))) => return self.answer(heard, streamed, ask, tries.requests - 1),
+            let trouble = match timeout(
+                patience.whole,
+                self.once(request, patience, most_bytes(ask), tongue, progress),
+            )
+            .await
+            {
+                Ok(Ok((heard, streamed))) => {
+                    return self.answer(heard, streamed, ask, tries.requests - 1);
+                }
                 Ok(Err(trouble)) => trouble,
                 Err(_) => self.timed_out("no whole answer", patience.whole),
             };
             tries.setbacks += 1;
-            let Some(wait) = retry::wait(&trouble, tries.setbacks, seed, self.retry_cap) else { return Err(trouble) };
+            let Some(wait) = retry::wait(&trouble, tries.setbacks, seed, self.retry_cap) else {
+                return Err(trouble);
+            };
             sleep(wait).await;
         }
     }
 
-    fn answer(&self, heard: Heard, streamed: bool, ask: &Ask, retries: u32) -> Result<Answer, Trouble> {
+    fn answer(
+        &self,
+        heard: Heard,
+        streamed: bool,
+        ask: &Ask,
+        retries: u32,
+    ) -> Result<Answer, Trouble> {
         let Heard { mut text, thought_bytes, tokens_in, tokens_out, finish, .. } = heard;
         let long = clip(&mut text, most_bytes(ask));
         let finish = if long { Finish::CutOff } else { finish.unwrap_or(Finish::Done) };
@@ -178,28 +214,45 @@ impl Wire {
                 Ok(Ok(None)) => break,
                 // Whoever has said that the answer is whole need not also hang up properly.
                 _ if heard.finish.is_some() => break,
-                Ok(Err(error)) => return Err(self.broken(&format!("it broke off ({})", causes(&error)))),
-                Err(_) => return Err(self.timed_out(if begun { "no further piece of its answer" } else { "no answer" }, wait)),
+                Ok(Err(error)) => {
+                    return Err(self.broken(&format!("it broke off ({})", causes(&error))));
+                }
+                Err(_) => {
+                    return Err(self.timed_out(
+                        if begun { "no further piece of its answer" } else { "no answer" },
+                        wait,
+                    ));
+                }
             };
             wait = patience.idle;
             if !begun {
                 match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
                     None => continue,
                     Some(b'{' | b'[') => whole = Some(Vec::new()),
-                    Some(b'<') => return Err(self.broken("it is a web page, so base_url leads to something else")),
+                    Some(b'<') => {
+                        return Err(
+                            self.broken("it is a web page, so base_url leads to something else")
+                        );
+                    }
                     Some(_) => {}
                 }
                 begun = true;
             }
             if let Some(whole) = &mut whole {
                 if whole.len() + piece.len() > most_whole {
-                    return Err(Trouble::TooLong { place: self.base.clone(), limit_bytes: most_whole });
+                    return Err(Trouble::TooLong {
+                        place: self.base.clone(),
+                        limit_bytes: most_whole,
+                    });
                 }
                 whole.extend_from_slice(&piece);
                 progress(whole.len());
                 continue;
             }
-            let found = events.take(&piece).ok_or_else(|| Trouble::TooLong { place: self.base.clone(), limit_bytes: MOST_EVENT_BYTES })?;
+            let found = events.take(&piece).ok_or_else(|| Trouble::TooLong {
+                place: self.base.clone(),
+                limit_bytes: MOST_EVENT_BYTES,
+            })?;
             self.understand(&found, tongue, &mut heard)?;
             progress(heard.text.len());
             if heard.text.len() > most_bytes {
@@ -212,25 +265,36 @@ impl Wire {
             }
         }
         if let Some(whole) = whole {
-            let value: Value = serde_json::from_slice(&whole).map_err(|_| self.broken("it is not whole JSON"))?;
+            let value: Value =
+                serde_json::from_slice(&whole).map_err(|_| self.broken("it is not whole JSON"))?;
             (tongue.whole)(&value, &mut heard).map_err(|said| self.broken(&said))?;
             return Ok((heard, false));
         }
         self.understand(&events.rest(), tongue, &mut heard)?;
         match heard {
-            Heard { finish: None, closed: false, .. } if events.seen => Err(self.broken("it ended before it was finished")),
-            Heard { finish: None, closed: false, .. } => Err(self.broken("it holds neither JSON nor events")),
+            Heard { finish: None, closed: false, .. } if events.seen => {
+                Err(self.broken("it ended before it was finished"))
+            }
+            Heard { finish: None, closed: false, .. } => {
+                Err(self.broken("it holds neither JSON nor events"))
+            }
             _ => Ok((heard, true)),
         }
     }
 
-    fn understand(&self, events: &[String], tongue: &Tongue, heard: &mut Heard) -> Result<(), Trouble> {
+    fn understand(
+        &self,
+        events: &[String],
+        tongue: &Tongue,
+        heard: &mut Heard,
+    ) -> Result<(), Trouble> {
         for event in events {
             if event.trim() == "[DONE]" {
                 heard.closed = true;
                 break;
             }
-            let value: Value = serde_json::from_str(event).map_err(|_| self.broken("one of its events is not JSON"))?;
+            let value: Value = serde_json::from_str(event)
+                .map_err(|_| self.broken("one of its events is not JSON"))?;
             (tongue.event)(&value, heard).map_err(|said| self.broken(&said))?;
         }
         Ok(())
@@ -241,24 +305,33 @@ impl Wire {
         let response = match timeout(patience.first, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) if error.is_connect() => {
-                return Err(Trouble::Unreachable { place: self.base.clone(), said: self.hushed(&causes(&error)) });
+                return Err(Trouble::Unreachable {
+                    place: self.base.clone(),
+                    said: self.hushed(&causes(&error)),
+                });
             }
             Ok(Err(error)) => return Err(self.broken(&causes(&error))),
             Err(_) => return Err(self.timed_out("no answer", patience.first)),
         };
         let status = response.status().as_u16();
-        let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let header =
+            |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         if (200..300).contains(&status) {
             return match header(CONTENT_ENCODING) {
-                Some(coding) if !coding.eq_ignore_ascii_case("identity") => Err(self.broken("it is compressed, which was not asked for")),
+                Some(coding) if !coding.eq_ignore_ascii_case("identity") => {
+                    Err(self.broken("it is compressed, which was not asked for"))
+                }
                 _ => Ok(response),
             };
         }
-        let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, header(DATE)));
+        let retry_after =
+            header(RETRY_AFTER).and_then(|value| retry::retry_after(value, header(DATE)));
         let leads_to = header(LOCATION).map(|place| format!("it leads to {place}"));
         let said = match leads_to {
             Some(said) if status < 400 => self.hushed(&said),
-            _ => self.hushed(&complaint(&self.limited_body(response, MOST_ERROR_BYTES, patience.idle).await)),
+            _ => self.hushed(&complaint(
+                &self.limited_body(response, MOST_ERROR_BYTES, patience.idle).await,
+            )),
         };
         let place = self.base.clone();
         Err(if status == 429 || (retry::says_later(status) && retry_after.is_some()) {
@@ -269,7 +342,12 @@ impl Wire {
     }
 
     /// The start of a body, as much as comes in time and fits.
-    async fn limited_body(&self, mut response: Response, most_bytes: usize, idle: Duration) -> String {
+    async fn limited_body(
+        &self,
+        mut response: Response,
+        most_bytes: usize,
+        idle: Duration,
+    ) -> String {
         let mut body = Vec::new();
         while let Ok(Ok(Some(piece))) = timeout(idle, response.chunk()).await {
             body.extend_from_slice(&piece[..piece.len().min(most_bytes - body.len())]);
@@ -287,21 +365,36 @@ impl Wire {
             let response = self.send(self.client.get(url), patience).await?;
             Ok(self.limited_body(response, MOST_EVENT_BYTES, patience.idle).await)
         };
-        let found = timeout(patience.whole, look).await.unwrap_or_else(|_| Err(self.timed_out("no answer", patience.whole)));
+        let found = timeout(patience.whole, look)
+            .await
+            .unwrap_or_else(|_| Err(self.timed_out("no answer", patience.whole)));
         let text = match found {
             Ok(text) => text,
             Err(trouble @ (Trouble::Refused { .. } | Trouble::RateLimited { .. })) => {
-                return vec![Probe::new(REACHES, true, &self.base), Probe::new(LISTS, false, trouble.to_string())];
+                return vec![
+                    Probe::new(REACHES, true, &self.base),
+                    Probe::new(LISTS, false, trouble.to_string()),
+                ];
             }
             Err(trouble) => return vec![Probe::new(REACHES, false, trouble.to_string())],
         };
         let listed: Value = serde_json::from_str(&text).unwrap_or_default();
-        let names: Vec<&str> = listed["data"].as_array().into_iter().flatten().filter_map(|listed| listed["id"].as_str()).collect();
-        let known = names.iter().any(|name| *name == model || name.strip_suffix(":latest") == Some(model));
+        let names: Vec<&str> = listed["data"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|listed| listed["id"].as_str())
+            .collect();
+        let known =
+            names.iter().any(|name| *name == model || name.strip_suffix(":latest") == Some(model));
         let mut said = match (known, names.is_empty()) {
             (true, _) => model.to_owned(),
             (false, true) => "it lists no models".into(),
-            (false, false) => plain::one_line(&format!("{model} is not among its {}: {}", names.len(), names.join(", "))),
+            (false, false) => plain::one_line(&format!(
+                "{model} is not among its {}: {}",
+                names.len(),
+                names.join(", ")
+            )),
         };
         clip(&mut said, MOST_SAID_BYTES);
         vec![Probe::new(REACHES, true, &self.base), Probe::new(LISTS, known, said)]
@@ -315,7 +408,8 @@ impl Wire {
         Trouble::Broken { place: self.base.clone(), said: self.hushed(said) }
     }
 
-    /// A stranger's words on one line, not too long, and without the key, which some servers repeat.
+    /// A stranger's words on one line, not too long, and without the key, which some servers
+    /// repeat.
     fn hushed(&self, said: &str) -> String {
         let said = match &self.key {
             Some(key) => said.replace(key.expose_secret(), "(the key)"),
@@ -343,7 +437,9 @@ pub(crate) fn causes(error: &reqwest::Error) -> String {
 /// What an error's body says, and of which parameter.
 fn complaint(body: &str) -> String {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
-    said_in(&value["error"]).unwrap_or_else(|| if body.trim().is_empty() { "no reason is given".into() } else { body.to_owned() })
+    said_in(&value["error"]).unwrap_or_else(|| {
+        if body.trim().is_empty() { "no reason is given".into() } else { body.to_owned() }
+    })
 }
 
 /// The words of an error object, or of one that is just a text.
@@ -355,7 +451,8 @@ pub(super) fn said_in(error: &Value) -> Option<String> {
     })
 }
 
-/// Server-sent events, of which only the data is looked at: both providers repeat the event's name in it.
+/// Server-sent events, of which only the data is looked at: both providers repeat the event's name
+/// in it.
 #[derive(Default)]
 struct Events {
     line: Vec<u8>,
@@ -374,7 +471,11 @@ impl Events {
             match byte {
                 _ if second_half => {}
                 b'\n' | b'\r' => found.extend(self.end_line()),
-                _ if self.line.len() + self.data.as_ref().map_or(0, String::len) >= MOST_EVENT_BYTES => return None,
+                _ if self.line.len() + self.data.as_ref().map_or(0, String::len)
+                    >= MOST_EVENT_BYTES =>
+                {
+                    return None;
+                }
                 _ => self.line.push(byte),
             }
         }
@@ -418,19 +519,26 @@ mod tests {
 
     fn events(pieces: &[&[u8]]) -> Vec<String> {
         let mut events = Events::default();
-        let mut found: Vec<String> = pieces.iter().flat_map(|piece| events.take(piece).unwrap()).collect();
+        let mut found: Vec<String> =
+            pieces.iter().flat_map(|piece| events.take(piece).unwrap()).collect();
         found.extend(events.rest());
         found
     }
 
     #[test]
     fn events_are_read_in_every_spelling() {
-        for text in
-            ["data: 1\n\ndata:2\n\n", "data: 1\r\n\r\ndata: 2\r\n\r\n", "data: 1\r\rdata: 2\r\r", "\u{feff}data: 1\n\n\n: ping\ndata: 2"]
-        {
+        for text in [
+            "data: 1\n\ndata:2\n\n",
+            "data: 1\r\n\r\ndata: 2\r\n\r\n",
+            "data: 1\r\rdata: 2\r\r",
+            "\u{feff}data: 1\n\n\n: ping\ndata: 2",
+        ] {
             assert_eq!(events(&[text.as_bytes()]), ["1", "2"], "{text:?}");
         }
-        assert_eq!(events(&[b"event: x\nid: 3\nretry: soon\nodd\ndata: [1,\ndata: 2]\n\n"]), ["[1,\n2]"]);
+        assert_eq!(
+            events(&[b"event: x\nid: 3\nretry: soon\nodd\ndata: [1,\ndata: 2]\n\n"]),
+            ["[1,\n2]"]
+        );
         assert_eq!(events(&[b"data: {\"cut"]), [""; 0]);
         assert_eq!(events(&[b"data\n\n"]), [""; 0]);
     }

@@ -1,4 +1,5 @@
-//! Across time: a generated year in which something is done again and again, and two months are alike.
+//! Across time: a generated year in which something is done again and again, and two months are
+//! alike.
 
 use icecore_domain::across::trend::Place as Where;
 use icecore_domain::calendar::Days;
@@ -38,10 +39,21 @@ fn lived() -> Place {
     let mut n = 0_usize;
     while day < today {
         let month = usize::try_from(day.month() - 1).unwrap();
-        let harbour = (day.year() == 2026 && day.month() == 1) || (day.year() == 2026 && day.month() == 10);
-        let text = if harbour { HARBOUR.to_owned() } else { format!("Some progress with {}, step {n}.", MONTHS[month]) };
+        let harbour =
+            (day.year() == 2026 && day.month() == 1) || (day.year() == 2026 && day.month() == 10);
+        let text = if harbour {
+            HARBOUR.to_owned()
+        } else {
+            format!("Some progress with {}, step {n}.", MONTHS[month])
+        };
         said.push(message(&place, day, "morning", Role::User, &text));
-        said.push(message(&place, day, "morning", Role::Assistant, "Good. Shall I write that down?"));
+        said.push(message(
+            &place,
+            day,
+            "morning",
+            Role::Assistant,
+            "Good. Shall I write that down?",
+        ));
         day = day.checked_add(2.days()).unwrap();
         n += 1;
     }
@@ -70,7 +82,12 @@ fn message(place: &Place, day: Date, session: &str, role: Role, text: &str) -> S
 }
 
 fn remember(place: &Place, day: Date, kind: Kind, text: &str) {
-    let said = Remember { text: text.into(), kind: Some(kind), priority: Some(Priority::P1), ..Remember::default() };
+    let said = Remember {
+        text: text.into(),
+        kind: Some(kind),
+        priority: Some(Priority::P1),
+        ..Remember::default()
+    };
     block_on(place.at(place.moment(day, 12, 0)).remember(said)).unwrap();
 }
 
@@ -84,43 +101,68 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
 
     // "We have refactored auth three times this year."
     let watched = std::sync::Mutex::new(0);
-    let trended = block_on(memory.trends(None, 30, None, &|_, done, _| *watched.lock().unwrap() = done)).unwrap();
+    let trended =
+        block_on(memory.trends(None, 30, None, &|_, done, _| *watched.lock().unwrap() = done))
+            .unwrap();
     assert_eq!(trended.days, Days { first: date(2025, 12, 1), last: date(2026, 11, 13) });
     assert_eq!(trended.trends.months.len(), 12);
     assert!(*watched.lock().unwrap() > 100);
     let topic = |name: &str| trended.trends.topics.iter().find(|topic| topic.name == name);
     let auth = topic("refactored auth").unwrap_or_else(|| panic!("{:#?}", trended.trends));
     assert_eq!((auth.occasions, auth.first, auth.last), (3, date(2026, 2, 3), date(2026, 9, 15)));
-    assert!(matches!(auth.places.as_slice(), [Where::Session(_), Where::Session(_), Where::Event(..)]), "{auth:?}");
+    assert!(
+        matches!(auth.places.as_slice(), [Where::Session(_), Where::Session(_), Where::Event(..)]),
+        "{auth:?}"
+    );
     let about = block_on(memory.trends(None, 30, Some("auth"), &|_, _, _| {})).unwrap();
     assert!(about.trends.topics.iter().all(|topic| topic.occasions <= 3), "{about:#?}");
-    assert!(matches!(block_on(memory.trends(None, 30, Some("the"), &|_, _, _| {})), Err(Error::Unclear(_))));
+    assert!(matches!(
+        block_on(memory.trends(None, 30, Some("the"), &|_, _, _| {})),
+        Err(Error::Unclear(_))
+    ));
 
     // "This week last year …"
     let looked = block_on(memory.lookback(None)).unwrap();
     let look = looked.looks.iter().find(|look| look.vista.name == "this week last year").unwrap();
-    assert_eq!(look.told.iter().map(|told| told.period.to_string()).collect::<Vec<_>>(), ["2025-W46"]);
+    assert_eq!(
+        look.told.iter().map(|told| told.period.to_string()).collect::<Vec<_>>(),
+        ["2025-W46"]
+    );
     assert!(look.told[0].headline.contains("kitchen"), "{look:?}");
     assert_eq!(look.decided[0].event.content, "One price for all customers");
     assert_eq!(look.open[0].event.content, "Send Ada the contract");
     // Nothing was said on the day itself, a month ago, so its week is told.
-    assert_eq!((looked.looks[0].vista.name.as_str(), looked.looks[0].vista.days.first), ("this week a month ago", date(2026, 10, 12)));
+    assert_eq!(
+        (looked.looks[0].vista.name.as_str(), looked.looks[0].vista.days.first),
+        ("this week a month ago", date(2026, 10, 12))
+    );
 
     // "Similar to what we did in January …"
     let october: Period = "2026-10".parse().unwrap();
     let alike = block_on(memory.similar(Some(october))).unwrap().unwrap();
-    assert_eq!(alike.like.iter().map(|(like, _)| like.period.to_string()).collect::<Vec<_>>(), ["2026-01"]);
+    assert_eq!(
+        alike.like.iter().map(|(like, _)| like.period.to_string()).collect::<Vec<_>>(),
+        ["2026-01"]
+    );
     let kept = block_on(memory.newest_summary(october)).unwrap().unwrap();
     let similar = kept.similar.clone().unwrap();
     assert_eq!(similar.period.to_string(), "2026-01");
-    assert!(place.read("primers/monthly/2026-10.md").trim_end().ends_with(&format!("Similar: {similar}")));
+    assert!(
+        place
+            .read("primers/monthly/2026-10.md")
+            .trim_end()
+            .ends_with(&format!("Similar: {similar}"))
+    );
     // A reference is in no pack.
     assert!(!block_on(memory.pack_upload(None, None)).unwrap().text.contains("Similar: 2026"));
     let merged = memory.merged(&[kept, alike.like[0].1.clone()], 4_096);
     let both = merged.lines.iter().find(|line| line.text.contains("harbour office")).unwrap();
     assert_eq!(both.periods.len(), 2, "{merged:?}");
     assert!(merged.repeated > 0 && merged.text().len() <= 4_096);
-    assert!(matches!(block_on(memory.similar(Some("2020-01".parse().unwrap()))), Err(Error::Nothing(_))));
+    assert!(matches!(
+        block_on(memory.similar(Some("2020-01".parse().unwrap()))),
+        Err(Error::Nothing(_))
+    ));
 }
 
 // Y11
@@ -129,24 +171,43 @@ fn nothing_that_was_recorded_later_is_looked_at() {
     let place = lived();
     let now = place.moment(date(2026, 11, 13), 9, 0);
     block_on(place.at(now).roll(&Wish::default(), None, &|_, _, _| {})).unwrap();
-    // What was said counts by when it was said as long as nothing had been captured; what was learnt, by when it was learnt.
+    // What was said counts by when it was said as long as nothing had been captured; what was
+    // learnt, by when it was learnt.
     let memory = place.at(place.moment(date(2026, 7, 1), 9, 0));
     let days = Days { first: date(2026, 1, 1), last: date(2026, 12, 31) };
     let trended = block_on(memory.trends(Some(days), 50, None, &|_, _, _| {})).unwrap();
     assert_eq!(trended.days.last, date(2026, 7, 1));
-    let auth = trended.trends.topics.iter().find(|topic| topic.name.contains("auth")).map_or(0, |topic| topic.occasions);
+    let auth = trended
+        .trends
+        .topics
+        .iter()
+        .find(|topic| topic.name.contains("auth"))
+        .map_or(0, |topic| topic.occasions);
     assert!(auth < 3, "{trended:?}");
-    assert_eq!(block_on(memory.similar(None)).unwrap().map(|alike| alike.summary.period), None, "nothing was pressed then");
+    assert_eq!(
+        block_on(memory.similar(None)).unwrap().map(|alike| alike.summary.period),
+        None,
+        "nothing was pressed then"
+    );
     assert!(matches!(block_on(memory.lookback(Some(date(2026, 12, 1)))), Err(Error::Nothing(_))));
     // A summary refers to what is earlier, however much there is by now.
     let all = block_on(place.at(now).store().summaries(&SummaryQuery::default())).unwrap();
     for summary in &all {
         if let Some(similar) = &summary.similar {
-            assert!(summary.period.tier() >= Tier::Week && similar.period.tier() == summary.period.tier());
-            assert!(similar.period.days().last < summary.period.days().first, "{} {similar}", summary.period);
+            assert!(
+                summary.period.tier() >= Tier::Week
+                    && similar.period.tier() == summary.period.tier()
+            );
+            assert!(
+                similar.period.days().last < summary.period.days().first,
+                "{} {similar}",
+                summary.period
+            );
         }
     }
-    assert!(all.iter().any(|summary| summary.period.tier() == Tier::Week && summary.similar.is_some()));
+    assert!(
+        all.iter().any(|summary| summary.period.tier() == Tier::Week && summary.similar.is_some())
+    );
 }
 
 // Y11

@@ -1,4 +1,5 @@
-//! Branches of conversations: chats that begin alike, messages that were edited or deleted, requests of front ends.
+//! Branches of conversations: chats that begin alike, messages that were edited or deleted,
+//! requests of front ends.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ async fn chats(home: &Home, now: &str) -> Chats {
     Chats::open(Arc::new(home.at(now))).await.unwrap()
 }
 
-/// A client that sends its whole history: what it shows, alternating between the person and the model.
+/// A client that sends its whole history: what it shows, alternating between the person and the
+/// model.
 struct Client<'a> {
     chats: &'a Chats,
     heard: Heard,
@@ -58,7 +60,10 @@ impl<'a> Client<'a> {
     /// Says something, hears the reply, and has it remembered.
     async fn says(&self, said: &[&str], reply: &str) -> Begun {
         let begun = self.begin(said).await;
-        self.chats.end(&begun, &Reply { text: reply.into(), parts: None, complete: true }).await.unwrap();
+        self.chats
+            .end(&begun, &Reply { text: reply.into(), parts: None, complete: true })
+            .await
+            .unwrap();
         self.chats.reflect(&begun.conversation, None, false).await.unwrap();
         begun
     }
@@ -99,14 +104,24 @@ fn chats_that_begin_alike_stay_two() {
             let c = client.begin(&["hi", hello, "I work for Gamma", "Fine.", "and?"]).await;
             let b = client.begin(&["hi", hello, "I work for Beta", "Good.", "and?"]).await;
             let a = client.begin(&["hi", hello, code, "Noted.", "and?"]).await;
-            assert_eq!((&a.conversation, &b.conversation, &c.conversation), (&a2.conversation, &b2.conversation, &c2.conversation));
+            assert_eq!(
+                (&a.conversation, &b.conversation, &c.conversation),
+                (&a2.conversation, &b2.conversation, &c2.conversation)
+            );
             assert!(added(&a).contains("7731"), "{}", added(&a));
             for other in [&b, &c] {
-                assert!(!added(other).contains("7731") && other.window.is_empty(), "{}", added(other));
+                assert!(
+                    !added(other).contains("7731") && other.window.is_empty(),
+                    "{}",
+                    added(other)
+                );
             }
         }
         // A client's key keeps apart what begins alike, and does not join what begins differently.
-        let keyed = |key: &str| Client { chats: &again, heard: Heard { shared_key: Some(key.into()), ..Heard::default() } };
+        let keyed = |key: &str| Client {
+            chats: &again,
+            heard: Heard { shared_key: Some(key.into()), ..Heard::default() },
+        };
         let (x, y) = (keyed("x").says(&["hi"], hello).await, keyed("y").says(&["hi"], hello).await);
         assert_eq!(keyed("x").begin(&["hi", hello, "go on"]).await.conversation, x.conversation);
         assert_eq!(keyed("y").begin(&["hi", hello, "go on"]).await.conversation, y.conversation);
@@ -121,7 +136,8 @@ fn an_edited_message_is_a_branch() {
         let home = Home::new();
         run(async {
             let chats = chats(&home, NOON).await;
-            let client = name.map_or_else(|| Client::unnamed(&chats), |name| Client::named(&chats, name));
+            let client =
+                name.map_or_else(|| Client::unnamed(&chats), |name| Client::named(&chats, name));
             let garden = ["I plan a garden.", "Nice!"];
             let (roses, tulips) = ("We must always use roses", "We must always use tulips");
             let first = client.says(&garden[..1], garden[1]).await;
@@ -132,15 +148,30 @@ fn an_edited_message_is_a_branch() {
             assert_eq!(client.says(&[garden[0], garden[1], roses], "Roses, then.").await.turn, 2);
             let edited = client.says(&[garden[0], garden[1], tulips], "Tulips it is.").await;
             assert_eq!((&edited.conversation, edited.turn), (&name, 3));
-            assert!(!added(&edited).contains("roses") && edited.window.is_empty(), "{}", added(&edited));
+            assert!(
+                !added(&edited).contains("roses") && edited.window.is_empty(),
+                "{}",
+                added(&edited)
+            );
             // Nor does it come back: not in the facts, not in the log, not in later requests.
-            assert!(facts(&chats, &name).await.iter().all(|fact| !fact.contains("roses")), "{:?}", facts(&chats, &name).await);
+            assert!(
+                facts(&chats, &name).await.iter().all(|fact| !fact.contains("roses")),
+                "{:?}",
+                facts(&chats, &name).await
+            );
             let shown = [garden[0], garden[1], tulips, "Tulips it is.", "and the path?"];
             let next = client.says(&shown, "Gravel.").await;
             assert_eq!((&next.conversation, next.turn), (&name, 4));
-            assert!(added(&next).contains("tulips") && !added(&next).contains("roses"), "{}", added(&next));
+            assert!(
+                added(&next).contains("tulips") && !added(&next).contains("roses"),
+                "{}",
+                added(&next)
+            );
             let pack = chats.pack(&name).await.unwrap().text;
-            assert!(pack.contains("tulips") && pack.contains("Gravel") && !pack.contains("oses"), "{pack}");
+            assert!(
+                pack.contains("tulips") && pack.contains("Gravel") && !pack.contains("oses"),
+                "{pack}"
+            );
             // The words stay readable, and say that they are withdrawn.
             assert_eq!(chats.said(&name, 2).await.unwrap().len(), 2);
             let withdrawn: Vec<u64> = chats
@@ -154,7 +185,10 @@ fn an_edited_message_is_a_branch() {
             assert_eq!(withdrawn, [2]);
             let day = When::Day(chats.memory().now().day());
             let said = chats.memory().zoom(day, Some(&name), false).await.unwrap().records;
-            assert!(said.iter().all(|record| record.withdrawn == (record.turn() == Some(2))), "{said:?}");
+            assert!(
+                said.iter().all(|record| record.withdrawn == (record.turn() == Some(2))),
+                "{said:?}"
+            );
             // Who has only just started sees the same.
             let started = self::chats(&home, LATER).await;
             assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("roses")));
@@ -162,9 +196,15 @@ fn an_edited_message_is_a_branch() {
             let next = client.begin(&[&shown[..], &["Gravel.", "thanks"]].concat()).await;
             assert!(next.turn == 5 && !added(&next).contains("roses"), "{}", added(&next));
             // The person switches back to the first version: it is what counts again.
-            let back = client.says(&[garden[0], garden[1], roses, "Roses, then.", "red ones"], "Red.").await;
+            let back = client
+                .says(&[garden[0], garden[1], roses, "Roses, then.", "red ones"], "Red.")
+                .await;
             assert_eq!(back.conversation, name);
-            assert!(added(&back).contains("roses") && !added(&back).contains("ulips"), "{}", added(&back));
+            assert!(
+                added(&back).contains("roses") && !added(&back).contains("ulips"),
+                "{}",
+                added(&back)
+            );
             assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("tulips")));
         });
     }
@@ -177,18 +217,25 @@ fn a_deleted_turn_stays_deleted() {
     run(async {
         let chats = chats(&home, NOON).await;
         let client = Client::named(&chats, "trip");
-        let said = ["We go to Rome.", "Lovely.", "Never use planes.", "By train.", "In May.", "Warm."];
+        let said =
+            ["We go to Rome.", "Lovely.", "Never use planes.", "By train.", "In May.", "Warm."];
         for turn in 0..3 {
             client.says(&said[..=turn * 2], said[turn * 2 + 1]).await;
         }
         assert_eq!(facts(&chats, "trip").await, ["Never use planes."]);
         let without = [said[0], said[1], said[4], said[5], "what do we need?"];
         let next = client.says(&without, "Tickets.").await;
-        assert!(next.turn == 4 && next.window.is_empty() && !added(&next).contains("planes"), "{}", added(&next));
+        assert!(
+            next.turn == 4 && next.window.is_empty() && !added(&next).contains("planes"),
+            "{}",
+            added(&next)
+        );
         assert!(facts(&chats, "trip").await.is_empty());
         // With `replace` too, only what the client still shows stands in for its history.
         let heard = Heard { mode: Some(Mode::Replace), ..client.heard.clone() };
-        let replaced = Client { chats: &chats, heard }.begin(&[&without[..], &["Tickets.", "and?"]].concat()).await;
+        let replaced = Client { chats: &chats, heard }
+            .begin(&[&without[..], &["Tickets.", "and?"]].concat())
+            .await;
         let told: Vec<&str> = replaced.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(told, [&without[..], &["Tickets."]].concat());
         // A client that cut its history at the front has deleted nothing.
@@ -196,7 +243,8 @@ fn a_deleted_turn_stays_deleted() {
         assert!(added(&cut).contains("Rome") && cut.window.is_empty(), "{}", added(&cut));
         // A history that nobody has recorded is left as it is.
         let heard = Heard { mode: Some(Mode::Replace), ..Heard::default() };
-        let unknown = Client { chats: &chats, heard }.begin(&["from elsewhere", "yes?", "go on"]).await;
+        let unknown =
+            Client { chats: &chats, heard }.begin(&["from elsewhere", "yes?", "go on"]).await;
         assert!(unknown.mode == Mode::Augment && unknown.window.is_empty());
     });
 }
@@ -207,7 +255,11 @@ fn requests_of_a_front_end_do_not_withdraw_a_chat() {
     let home = Home::new();
     run(async {
         let chats = chats(&home, NOON).await;
-        let heard = Heard { conversation: Some("owui".into()), history: ClientHistory::Whole, ..Heard::default() };
+        let heard = Heard {
+            conversation: Some("owui".into()),
+            history: ClientHistory::Whole,
+            ..Heard::default()
+        };
         let client = Client { chats: &chats, heard };
         // What to search for is asked before anything is said; the title after the first turn.
         client.says(&[TITLE], "{\"queries\":[]}").await;
@@ -220,8 +272,13 @@ fn requests_of_a_front_end_do_not_withdraw_a_chat() {
         let pack = chats.pack("owui").await.unwrap().text;
         assert!(pack.contains("Nice!") && !pack.contains("title"), "{pack}");
         let next = client.says(&[garden[0], garden[1], "and now?"], "Water them.").await;
-        assert!(added(&next).contains("roses") && !added(&next).contains("title"), "{}", added(&next));
-        // The same from a client of which nothing is known, and any request that shares nothing with the chat.
+        assert!(
+            added(&next).contains("roses") && !added(&next).contains("title"),
+            "{}",
+            added(&next)
+        );
+        // The same from a client of which nothing is known, and any request that shares nothing
+        // with the chat.
         for (odd, reply) in [(&[TITLE][..], "Garden"), (&["Summarize: x", "ok", "shorter"], "x")] {
             client.says(odd, reply).await;
             assert_eq!(facts(&chats, "owui").await, [garden[0]]);
@@ -263,11 +320,36 @@ fn what_a_front_end_puts_around_a_question_does_not_make_a_branch() {
         client.says(&[around], "It is 330 m high.").await;
         client.says(&["how high is it?", "It is 330 m high.", "and in feet?"], "1083 ft.").await;
         // A model's thoughts are not sent back.
-        client.says(&["how high is it?", "It is 330 m high.", "and in feet?", "1083 ft.", "why?"], "<think>hm</think>To see far.").await;
-        let shown = ["how high is it?", "It is 330 m high.", "and in feet?", "1083 ft.", "why?", "To see far.", "thanks"];
+        client
+            .says(
+                &["how high is it?", "It is 330 m high.", "and in feet?", "1083 ft.", "why?"],
+                "<think>hm</think>To see far.",
+            )
+            .await;
+        let shown = [
+            "how high is it?",
+            "It is 330 m high.",
+            "and in feet?",
+            "1083 ft.",
+            "why?",
+            "To see far.",
+            "thanks",
+        ];
         client.says(&shown, "You are welcome.").await;
-        let withdrawn = chats.turns("docs").await.unwrap().into_iter().filter(|line| line.extra.contains_key("withdrawn")).count();
-        assert_eq!((withdrawn, home.files().iter().filter(|(path, _)| path.ends_with("branches.jsonl")).count()), (0, 0));
+        let withdrawn = chats
+            .turns("docs")
+            .await
+            .unwrap()
+            .into_iter()
+            .filter(|line| line.extra.contains_key("withdrawn"))
+            .count();
+        assert_eq!(
+            (
+                withdrawn,
+                home.files().iter().filter(|(path, _)| path.ends_with("branches.jsonl")).count()
+            ),
+            (0, 0)
+        );
     });
 }
 
@@ -285,19 +367,35 @@ fn withdrawn_turns_are_in_no_summary_and_marked_in_search() {
         let (memory, today) = (chats.memory(), chats.memory().now().day());
         let pack = memory.pack_upload(None, None).await.unwrap().text;
         assert!(pack.contains("ulips") && !pack.contains("oses"), "{pack}");
-        let wish = Wish { tier: Some(Tier::Session), days: Some(Days { first: today, last: today }), sessions: None };
+        let wish = Wish {
+            tier: Some(Tier::Session),
+            days: Some(Days { first: today, last: today }),
+            sessions: None,
+        };
         let roll = async || memory.roll(&wish, None, &|_, _, _| {}).await.unwrap().pressed.len();
         assert_eq!((roll().await, roll().await), (1, 0));
         let summary = memory.zoom(When::Day(today), None, false).await.unwrap();
         let words = memory.words_of(Period::Day(today), None, None).await.unwrap();
         for records in [&summary.records, &words] {
-            assert!(records.iter().all(|record| record.withdrawn == (record.turn() == Some(2))), "{records:?}");
+            assert!(
+                records.iter().all(|record| record.withdrawn == (record.turn() == Some(2))),
+                "{records:?}"
+            );
         }
         let summaries = memory.store().summaries(&SummaryQuery::tier(Tier::Session)).await.unwrap();
-        assert!(summaries.len() == 1 && !summaries[0].body.contains("oses") && summaries[0].body.contains("ulips"), "{summaries:?}");
-        let looking = Looking { text: "who stands beside the wall".into(), limit: 10, ..Looking::default() };
-        let hits = memory.finder(None, &|_, _| {}).await.unwrap().search(&looking).await.unwrap().hits;
-        let withdrawn = |word: &str| hits.iter().find(|hit| hit.placed.passage.text.contains(word)).map(|hit| hit.withdrawn);
+        assert!(
+            summaries.len() == 1
+                && !summaries[0].body.contains("oses")
+                && summaries[0].body.contains("ulips"),
+            "{summaries:?}"
+        );
+        let looking =
+            Looking { text: "who stands beside the wall".into(), limit: 10, ..Looking::default() };
+        let hits =
+            memory.finder(None, &|_, _| {}).await.unwrap().search(&looking).await.unwrap().hits;
+        let withdrawn = |word: &str| {
+            hits.iter().find(|hit| hit.placed.passage.text.contains(word)).map(|hit| hit.withdrawn)
+        };
         assert_eq!((withdrawn("The roses"), withdrawn("The tulips")), (Some(true), Some(false)));
     });
 }
@@ -306,7 +404,8 @@ fn withdrawn_turns_are_in_no_summary_and_marked_in_search() {
 #[test]
 fn chats_that_end_at_once_are_all_found_by_how_they_began() {
     let home = Home::new();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
         let chats = Arc::new(chats(&home, NOON).await);
         let mut ending = tokio::task::JoinSet::new();
@@ -317,7 +416,11 @@ fn chats_that_end_at_once_are_all_found_by_how_they_began() {
             ending.spawn(async move { chats.end(&begun, &reply).await.unwrap() });
         }
         ending.join_all().await;
-        let lists = home.files().into_iter().filter(|(path, _)| path.contains("openings/")).map(|(_, text)| text.lines().count());
+        let lists = home
+            .files()
+            .into_iter()
+            .filter(|(path, _)| path.contains("openings/"))
+            .map(|(_, text)| text.lines().count());
         assert_eq!(lists.collect::<Vec<_>>(), [12]);
     });
 }

@@ -38,8 +38,14 @@ fn furnished(folder: &TempDir) -> Vault {
         // Odd bytes stay as they are: no line break at the end, none at all, no text.
         vault.append_lines(b"not an event\n{\"odd\": 1 }\r\n").await.unwrap();
         vault.put(&path("knowledge/entities/apollo.md"), b"no end").await.unwrap();
-        vault.put(&path("memory/messages/2026-02-13.jsonl"), b"{\"conversation\":\"c\"}\n").await.unwrap();
-        vault.put(&path("conversations/trip-00000000/artifacts/a.bin"), b"\0\xff\r\n").await.unwrap();
+        vault
+            .put(&path("memory/messages/2026-02-13.jsonl"), b"{\"conversation\":\"c\"}\n")
+            .await
+            .unwrap();
+        vault
+            .put(&path("conversations/trip-00000000/artifacts/a.bin"), b"\0\xff\r\n")
+            .await
+            .unwrap();
         vault.put(&path("memory/2026-02-13.md"), b"").await.unwrap();
     });
     vault
@@ -128,7 +134,11 @@ fn what_is_written_meanwhile_is_copied_again() {
 }
 
 /// A backup with another manifest, and its documents under other names if they are to be.
-fn rewritten(backup: &[u8], manifest: impl Fn(&mut serde_json::Value), named: impl Fn(&str) -> String) -> Vec<u8> {
+fn rewritten(
+    backup: &[u8],
+    manifest: impl Fn(&mut serde_json::Value),
+    named: impl Fn(&str) -> String,
+) -> Vec<u8> {
     let mut from = zip::ZipArchive::new(Cursor::new(backup)).unwrap();
     let mut to = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for at in 0..from.len() {
@@ -160,20 +170,36 @@ fn backed_up(from: &Vault) -> Vec<u8> {
 fn a_document_may_be_called_like_anything_in_a_backup() {
     let folder = TempDir::new().unwrap();
     let from = furnished(&folder);
-    for name in ["manifest.json", "documents/manifest.json", "later/1/manifest.json", "documents/icecore.toml"] {
+    for name in [
+        "manifest.json",
+        "documents/manifest.json",
+        "later/1/manifest.json",
+        "documents/icecore.toml",
+    ] {
         block_on(from.put(&path(name), name.as_bytes())).unwrap();
     }
     let (backup, to) = (backed_up(&from), vault(&folder, "to"));
     block_on(restore(Cursor::new(&backup), &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
     // The first backups had documents beside the manifest, under their own paths.
-    for name in ["manifest.json", "documents/manifest.json", "later/1/manifest.json", "documents/icecore.toml"] {
+    for name in [
+        "manifest.json",
+        "documents/manifest.json",
+        "later/1/manifest.json",
+        "documents/icecore.toml",
+    ] {
         block_on(from.remove(&path(name))).unwrap();
     }
     let unnamed = |told: &mut serde_json::Value| {
-        told["documents"].as_array_mut().unwrap().iter_mut().for_each(|kept| drop(kept.as_object_mut().unwrap().remove("entry")));
+        told["documents"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(|kept| drop(kept.as_object_mut().unwrap().remove("entry")));
     };
-    let first = rewritten(&backed_up(&from), unnamed, |name| name.strip_prefix("documents/").unwrap().to_owned());
+    let first = rewritten(&backed_up(&from), unnamed, |name| {
+        name.strip_prefix("documents/").unwrap().to_owned()
+    });
     let again = vault(&folder, "again");
     block_on(restore(Cursor::new(&first), &again, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&again));
@@ -228,7 +254,10 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
                 let second = there.to_fill("ann", policy).await.unwrap();
                 let put = second.put(&path("memory/messages/2026-02-13.jsonl"), b"a chat\n").await;
                 assert!(matches!(put, Err(StoreError::Filling)), "{put:?}");
-                assert!(matches!(carry(&from, second.as_ref(), QUIET).await, Err(Error::Store(StoreError::Filling))));
+                assert!(matches!(
+                    carry(&from, second.as_ref(), QUIET).await,
+                    Err(Error::Store(StoreError::Filling))
+                ));
             });
             tried.store(true, Ordering::Relaxed);
         };
@@ -250,6 +279,9 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
         ben.stop_filling().await.unwrap();
         let again = there.to_fill("ben", policy).await.unwrap();
         restore(&mut file, again.as_ref(), QUIET).await.unwrap();
-        assert_eq!(everything(&from), everything(here.space("ben").await.unwrap().unwrap().as_ref()));
+        assert_eq!(
+            everything(&from),
+            everything(here.space("ben").await.unwrap().unwrap().as_ref())
+        );
     });
 }

@@ -1,4 +1,5 @@
-//! Pressing, day by day: a run that is stopped anywhere ends like one that never was, and a whole year keeps its promises.
+//! Pressing, day by day: a run that is stopped anywhere ends like one that never was, and a whole
+//! year keeps its promises.
 
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +68,11 @@ impl Place {
     pub(crate) fn new(zone: &str) -> Self {
         // Flushing is not what is looked at here, and a year has many writes.
         let memory = std::path::Path::new("/dev/shm");
-        let folder = if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() };
+        let folder = if memory.is_dir() {
+            TempDir::new_in(memory).unwrap()
+        } else {
+            TempDir::new().unwrap()
+        };
         let root = folder.path().join("vault");
         Vault::create(&root, &format!("zone = \"{zone}\"\n")).unwrap();
         Self { _folder: folder, root, zone: Zone::named(zone).unwrap() }
@@ -105,7 +110,14 @@ pub(crate) fn night(memory: &Memory) -> Result<icecore_engine::Ran, Error> {
     block_on(memory.run_due(None, &|_, _, _| {}))
 }
 
-pub(crate) fn message(place: &Place, day: Date, hour: i8, session: &str, role: Role, text: &str) -> Said {
+pub(crate) fn message(
+    place: &Place,
+    day: Date,
+    hour: i8,
+    session: &str,
+    role: Role,
+    text: &str,
+) -> Said {
     Said {
         ts: Some(place.moment(day, hour, 5)),
         conversation: Some("work".into()),
@@ -116,14 +128,30 @@ pub(crate) fn message(place: &Place, day: Date, hour: i8, session: &str, role: R
     }
 }
 
-const TOPICS: [&str; 7] = ["the shop", "the login", "the garden plan", "the talk", "the invoice", "the search page", "the backup"];
-const THINGS: [&str; 5] = ["Postgres", "the payment service", "the old server", "the mail queue", "the image cache"];
+const TOPICS: [&str; 7] = [
+    "the shop",
+    "the login",
+    "the garden plan",
+    "the talk",
+    "the invoice",
+    "the search page",
+    "the backup",
+];
+const THINGS: [&str; 5] =
+    ["Postgres", "the payment service", "the old server", "the mail queue", "the image cache"];
 
 /// What happens on the `n`-th day: the same on every run.
 fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
     let (topic, thing) = (TOPICS[n % 7], THINGS[n % 5]);
     let mut said = vec![
-        message(place, day, 9, "morning", Role::User, &format!("Today we work on {topic}; {thing} needs attention first.")),
+        message(
+            place,
+            day,
+            9,
+            "morning",
+            Role::User,
+            &format!("Today we work on {topic}; {thing} needs attention first."),
+        ),
         message(
             place,
             day,
@@ -138,19 +166,43 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
             10,
             "morning",
             Role::User,
-            &format!("Fixed the error in {thing} that broke {topic}; {} requests failed.", n * 3 + 1),
+            &format!(
+                "Fixed the error in {thing} that broke {topic}; {} requests failed.",
+                n * 3 + 1
+            ),
         ),
         message(place, day, 15, "afternoon", Role::User, "ok thanks"),
-        message(place, day, 15, "afternoon", Role::Assistant, &format!("Next step for {topic} is the review on day {}.", n + 2)),
+        message(
+            place,
+            day,
+            15,
+            "afternoon",
+            Role::Assistant,
+            &format!("Next step for {topic} is the review on day {}.", n + 2),
+        ),
     ];
     if n.is_multiple_of(6) {
-        said.push(message(place, day, 16, "afternoon", Role::User, &format!("Decision: {topic} moves to {thing}, because it is simpler.")));
+        said.push(message(
+            place,
+            day,
+            16,
+            "afternoon",
+            Role::User,
+            &format!("Decision: {topic} moves to {thing}, because it is simpler."),
+        ));
     }
     if n.is_multiple_of(17)
         && let Ok(before) = day.checked_sub(3.days())
     {
         // Somebody's machine was offline: a record of an earlier day.
-        said.push(message(place, before, 11, "late", Role::User, &format!("Late note about {topic}: {thing} was restarted.")));
+        said.push(message(
+            place,
+            before,
+            11,
+            "late",
+            Role::User,
+            &format!("Late note about {topic}: {thing} was restarted."),
+        ));
     }
     if n.is_multiple_of(29) {
         // Just before midnight.
@@ -162,8 +214,12 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
     let taken = block_on(memory.add_messages(said, &Gaps::default())).unwrap();
     assert!(taken.complaints.is_empty());
     if n % 4 == 1 {
-        block_on(memory.save_state(&format!("**Current Task**: {topic}\n- [ ] {thing}, day {n}"), Some("auto-save"), Origin::Assistant))
-            .unwrap();
+        block_on(memory.save_state(
+            &format!("**Current Task**: {topic}\n- [ ] {thing}, day {n}"),
+            Some("auto-save"),
+            Origin::Assistant,
+        ))
+        .unwrap();
     }
     if n % 10 == 3 {
         let said = Remember {
@@ -172,23 +228,30 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
             priority: Some(Priority::P1),
             ..Remember::default()
         };
-        let found = block_on(
-            memory.store().events(&icecore_domain::ledger::query::EventQuery { text: Some(said.text.clone()), ..Default::default() }),
-        )
+        let found = block_on(memory.store().events(&icecore_domain::ledger::query::EventQuery {
+            text: Some(said.text.clone()),
+            ..Default::default()
+        }))
         .unwrap();
         if found.entries.is_empty() {
             block_on(memory.remember(said)).unwrap();
         }
     }
     if n % 13 == 5 && !block_on(memory.marks()).unwrap().contains_key(&day) {
-        block_on(memory.mark(day, Some(if n.is_multiple_of(2) { Importance::Dull } else { Importance::Important }))).unwrap();
+        block_on(memory.mark(
+            day,
+            Some(if n.is_multiple_of(2) { Importance::Dull } else { Importance::Important }),
+        ))
+        .unwrap();
     }
 }
 
 /// The promises that hold on every day (P9, Y3 and the sizes).
 fn check_day(place: &Place, memory: &Memory) {
     let mut files = Vec::new();
-    for folder in ["daily", "weekly", "monthly", "yearly", "upload"].map(|folder| place.root.join("primers").join(folder)) {
+    for folder in ["daily", "weekly", "monthly", "yearly", "upload"]
+        .map(|folder| place.root.join("primers").join(folder))
+    {
         if folder.is_dir() {
             crate::collect(&place.root, &folder, &mut files);
         }
@@ -202,7 +265,11 @@ fn check_day(place: &Place, memory: &Memory) {
             Err(_) => 35_840,
         };
         assert!(text.len() <= most, "{path} has {} bytes", text.len());
-        assert!(icecore_domain::plain::adornments(&text).is_empty() || path.ends_with("UPLOAD_PACKAGE.md"), "{path} is not plain");
+        assert!(
+            icecore_domain::plain::adornments(&text).is_empty()
+                || path.ends_with("UPLOAD_PACKAGE.md"),
+            "{path} is not plain"
+        );
     }
     let upload = block_on(memory.pack_upload(None, None)).unwrap();
     assert!(upload.bytes <= 35_840);
@@ -210,7 +277,8 @@ fn check_day(place: &Place, memory: &Memory) {
     assert!(pyramid.tokens <= 20_000, "{}", pyramid.tokens);
     let known = block_on(memory.known(false)).unwrap();
     let heads: Vec<Head> = known.heads.all().cloned().collect();
-    let wrong: Vec<_> = coverage::examine(&known, &heads).into_iter().filter(|finding| finding.fails).collect();
+    let wrong: Vec<_> =
+        coverage::examine(&known, &heads).into_iter().filter(|finding| finding.fails).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
@@ -219,12 +287,14 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
 
-/// A year from the first of October on, so that it has both changes of the clocks, a year's end and a 53rd week.
+/// A year from the first of October on, so that it has both changes of the clocks, a year's end and
+/// a 53rd week.
 fn year(zone: &str, crashes: bool, thorough: bool) -> Place {
     let place = Place::new(zone);
     let first = date(2026, 10, 1);
@@ -275,13 +345,29 @@ fn compare(zone: &str) {
     }
     assert_eq!(one.len(), other.len());
     // It really was a year.
-    let count = |tier| block_on(whole.at(whole.moment(date(2027, 10, 3), 8, 0)).store().heads(&SummaryQuery::tier(tier))).unwrap().0.len();
+    let count = |tier| {
+        block_on(
+            whole
+                .at(whole.moment(date(2027, 10, 3), 8, 0))
+                .store()
+                .heads(&SummaryQuery::tier(tier)),
+        )
+        .unwrap()
+        .0
+        .len()
+    };
     assert!(
-        count(Tier::Day) >= 365 && count(Tier::Week) >= 52 && count(Tier::Month) >= 11 && count(Tier::Year) == 1,
+        count(Tier::Day) >= 365
+            && count(Tier::Week) >= 52
+            && count(Tier::Month) >= 11
+            && count(Tier::Year) == 1,
         "{}",
         count(Tier::Month)
     );
-    assert!(one.iter().any(|(path, _)| path == "primers/weekly/2026-W53.md" || path.ends_with("2026-Q4/2026-W53.md")));
+    assert!(
+        one.iter().any(|(path, _)| path == "primers/weekly/2026-W53.md"
+            || path.ends_with("2026-Q4/2026-W53.md"))
+    );
     assert!(one.iter().any(|(path, _)| path == "memory/summaries/2026.md"));
 }
 
@@ -309,7 +395,11 @@ fn furnished(place: &Place) {
         let day = date(2026, 1, 20).checked_add(i32::try_from(n).unwrap().days()).unwrap();
         live(place, &place.at(place.moment(day, 20, 0)), day, n);
         if n == 12 {
-            fs::write(place.root.join(format!("memory/{day}.md")), "# Log\n- Met Client X; they want two more weeks\n").unwrap();
+            fs::write(
+                place.root.join(format!("memory/{day}.md")),
+                "# Log\n- Met Client X; they want two more weeks\n",
+            )
+            .unwrap();
         }
     }
     // One earlier run, so that there is something to be put away.
@@ -364,10 +454,21 @@ fn primers_go_to_the_archive_of_their_own_quarter_and_nothing_is_deleted() {
     night(&place.at(place.moment(date(2026, 6, 5), 3, 0))).unwrap();
     assert!(place.root.join("primers/archive/2026-Q1/2026-W05.md").exists());
     // A late record of an archived day brings a new version to where the file is now.
-    let late = message(&place, date(2026, 1, 21), 12, "morning", Role::User, "Decision: the harbour office opens in May, says Mirabel.");
-    block_on(place.at(place.moment(date(2026, 6, 6), 9, 0)).add_messages(vec![late], &Gaps::default())).unwrap();
+    let late = message(
+        &place,
+        date(2026, 1, 21),
+        12,
+        "morning",
+        Role::User,
+        "Decision: the harbour office opens in May, says Mirabel.",
+    );
+    block_on(
+        place.at(place.moment(date(2026, 6, 6), 9, 0)).add_messages(vec![late], &Gaps::default()),
+    )
+    .unwrap();
     let ran = night(&place.at(place.moment(date(2026, 6, 7), 3, 0))).unwrap();
-    let pressed: Vec<String> = ran.rolled.pressed.iter().map(|node| node.period.to_string()).collect();
+    let pressed: Vec<String> =
+        ran.rolled.pressed.iter().map(|node| node.period.to_string()).collect();
     assert_eq!(pressed, ["2026-01-21_session_01", "2026-01-21", "2026-W04", "2026-01"]);
     assert!(place.read("primers/archive/2026-Q1/2026-01-21_session_01.md").contains("Mirabel"));
     assert!(place.read("primers/monthly/2026-01.md").contains("Mirabel"));
@@ -383,19 +484,36 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     let path = place.root.join("primers/daily/2026-02-20.md");
     let text = fs::read_to_string(&path).unwrap();
     let (front, _) = text.split_once("\n# ").unwrap();
-    fs::write(&path, format!("{front}\n# Friday 2026-02-20\n\nMy own words about the harbour.\n\n- kept by me\n")).unwrap();
+    fs::write(
+        &path,
+        format!(
+            "{front}\n# Friday 2026-02-20\n\nMy own words about the harbour.\n\n- kept by me\n"
+        ),
+    )
+    .unwrap();
     let ran = night(&place.at(now)).unwrap();
     assert_eq!(ran.rolled.files.adopted, [Period::Day(date(2026, 2, 20))]);
-    let newest = block_on(place.at(now).newest_summary(Period::Day(date(2026, 2, 20)))).unwrap().unwrap();
+    let newest =
+        block_on(place.at(now).newest_summary(Period::Day(date(2026, 2, 20)))).unwrap().unwrap();
     assert_eq!(
         (newest.headline.as_str(), newest.version, newest.maker.to_string().as_str()),
         ("My own words about the harbour.", 2, "hand")
     );
     // Its sources change: a person is asked, nothing is written over.
-    let late = message(&place, date(2026, 2, 20), 12, "morning", Role::User, "One more thing about the mail queue.");
+    let late = message(
+        &place,
+        date(2026, 2, 20),
+        12,
+        "morning",
+        Role::User,
+        "One more thing about the mail queue.",
+    );
     block_on(place.at(now).add_messages(vec![late], &Gaps::default())).unwrap();
     let ran = night(&place.at(now)).unwrap();
-    assert_eq!(ran.rolled.flagged.iter().map(|one| one.period).collect::<Vec<_>>(), [Period::Day(date(2026, 2, 20))]);
+    assert_eq!(
+        ran.rolled.flagged.iter().map(|one| one.period).collect::<Vec<_>>(),
+        [Period::Day(date(2026, 2, 20))]
+    );
     assert!(place.read("primers/daily/2026-02-20.md").contains("My own words"));
     assert!(night(&place.at(now)).unwrap().rolled.flagged.is_empty(), "asked once");
     assert_eq!(block_on(place.at(now).reviews()).unwrap().len(), 1);
@@ -407,7 +525,9 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     fs::write(place.root.join("primers/daily/2026-02-21.md"), "").unwrap();
     let ran = night(&place.at(now)).unwrap();
     assert_eq!(ran.rolled.files.restored, 2);
-    assert!(path.exists() && place.read("primers/daily/2026-02-21.md").contains("period: 2026-02-21"));
+    assert!(
+        path.exists() && place.read("primers/daily/2026-02-21.md").contains("period: 2026-02-21")
+    );
 }
 
 // C.1 row 3
@@ -422,14 +542,30 @@ fn what_a_person_writes_in_a_review_or_a_primer_passes_the_gate() {
     let (front, _) = text.split_once("\n# ").unwrap();
     fs::write(&path, format!("{front}\n# Friday 2026-02-20\n\nThe password is hunter2x, keep it.\n\n- password: hunter3x\n")).unwrap();
     night(&place.at(now)).unwrap();
-    let late = message(&place, date(2026, 2, 20), 12, "morning", Role::User, "One more thing about the mail queue.");
+    let late = message(
+        &place,
+        date(2026, 2, 20),
+        12,
+        "morning",
+        Role::User,
+        "One more thing about the mail queue.",
+    );
     block_on(place.at(now).add_messages(vec![late], &Gaps::default())).unwrap();
     assert_eq!(night(&place.at(now)).unwrap().rolled.flagged.len(), 1);
     let edit = Settle::Edit("The password is hunter4x now.\n\n- password: hunter5x\n".into());
     let kept = block_on(place.at(now).settle_review(day, edit)).unwrap().unwrap();
-    assert!(kept.headline.starts_with("The password is [secret:password:") && kept.body.contains("[secret:password:"), "{kept:?}");
+    assert!(
+        kept.headline.starts_with("The password is [secret:password:")
+            && kept.body.contains("[secret:password:"),
+        "{kept:?}"
+    );
     for (name, text) in place.files() {
-        assert!(!["hunter2x", "hunter3x", "hunter4x", "hunter5x"].iter().any(|word| text.contains(word)), "{name}: {text}");
+        assert!(
+            !["hunter2x", "hunter3x", "hunter4x", "hunter5x"]
+                .iter()
+                .any(|word| text.contains(word)),
+            "{name}: {text}"
+        );
     }
 }
 
@@ -438,27 +574,48 @@ fn what_a_person_writes_in_a_review_or_a_primer_passes_the_gate() {
 fn states_stay_two_days_then_a_day_has_a_few_sentences_then_a_month() {
     let place = berlin();
     let save = |day: Date, hour: i8, minute: i8, text: &str| {
-        block_on(place.at(place.moment(day, hour, minute)).save_state(text, Some("auto-save"), Origin::Assistant)).unwrap()
+        block_on(place.at(place.moment(day, hour, minute)).save_state(
+            text,
+            Some("auto-save"),
+            Origin::Assistant,
+        ))
+        .unwrap()
     };
     let first = date(2026, 2, 3);
     assert!(save(first, 9, 15, "Working on the cascade.").entered);
     assert!(!save(first, 9, 40, "Working on the cascade.").entered, "the same again");
     assert!(!save(first, 9, 20, "Now on the tests.").entered, "too soon");
     assert!(save(first, 9, 31, "The tests of the cascade are green.").entered);
-    assert_eq!(place.read("memory/state/assistant-state.md"), "The tests of the cascade are green.\n");
+    assert_eq!(
+        place.read("memory/state/assistant-state.md"),
+        "The tests of the cascade are green.\n"
+    );
     assert_eq!(place.read("memory/snapshots/2026-02-03.jsonl").lines().count(), 4);
     // Somebody else writes an entry by hand.
     let mut file = place.read("memory/summaries/24hr.md");
-    file.push_str("---\n### 2026-02-03 22:10 \u{2014} by hand\n\nThe heron came back to the pond.\n\n---\n");
+    file.push_str(
+        "---\n### 2026-02-03 22:10 \u{2014} by hand\n\nThe heron came back to the pond.\n\n---\n",
+    );
     fs::write(place.root.join("memory/summaries/24hr.md"), file).unwrap();
     night(&place.at(place.moment(date(2026, 2, 4), 3, 0))).unwrap();
-    assert!(place.read("memory/summaries/24hr.md").contains("tests of the cascade"), "yesterday stays");
+    assert!(
+        place.read("memory/summaries/24hr.md").contains("tests of the cascade"),
+        "yesterday stays"
+    );
     assert!(save(date(2026, 2, 4), 10, 0, "Another day.").entered);
     night(&place.at(place.moment(date(2026, 2, 5), 3, 0))).unwrap();
     night(&place.at(place.moment(date(2026, 2, 5), 5, 0))).unwrap();
     let day = place.read("memory/summaries/24hr.md");
-    assert!(!day.contains("tests of the cascade") && !day.contains("heron") && day.contains("Another day."), "{day}");
-    assert!(place.read("memory/snapshots/2026-02-03.jsonl").contains("heron"), "what somebody else wrote is kept");
+    assert!(
+        !day.contains("tests of the cascade")
+            && !day.contains("heron")
+            && day.contains("Another day."),
+        "{day}"
+    );
+    assert!(
+        place.read("memory/snapshots/2026-02-03.jsonl").contains("heron"),
+        "what somebody else wrote is kept"
+    );
     let month = place.read("memory/summaries/30day.md");
     assert!(month.contains("### 2026-02-03 (from 5 snapshots)"), "{month}");
     night(&place.at(place.moment(date(2026, 3, 20), 3, 0))).unwrap();
@@ -477,7 +634,10 @@ fn a_marked_day_is_pressed_accordingly() {
     let before = bytes("2026-02-25");
     block_on(place.at(now).mark(date(2026, 2, 25), Some(Importance::Dull))).unwrap();
     night(&place.at(now)).unwrap();
-    assert!(bytes("2026-02-25") < before && place.read("primers/daily/2026-02-25.md").contains("importance: dull"));
+    assert!(
+        bytes("2026-02-25") < before
+            && place.read("primers/daily/2026-02-25.md").contains("importance: dull")
+    );
     // An important day stays longer where people look first.
     block_on(place.at(now).mark(date(2026, 2, 25), Some(Importance::Important))).unwrap();
     night(&place.at(now)).unwrap();
@@ -502,8 +662,14 @@ fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
         live(&place, &place.at(place.moment(day, 20, 0)), day, usize::try_from(n).unwrap());
     }
     // Late records of the very day, and of the week before.
-    let late = [date(2026, 3, 5), date(2026, 2, 26)].map(|day| message(&place, day, 10, "late", Role::User, "This came in only now."));
-    block_on(place.at(place.moment(date(2026, 3, 25), 9, 0)).add_messages(late.to_vec(), &Gaps::default())).unwrap();
+    let late = [date(2026, 3, 5), date(2026, 2, 26)]
+        .map(|day| message(&place, day, 10, "late", Role::User, "This came in only now."));
+    block_on(
+        place
+            .at(place.moment(date(2026, 3, 25), 9, 0))
+            .add_messages(late.to_vec(), &Gaps::default()),
+    )
+    .unwrap();
     night(&place.at(place.moment(date(2026, 4, 3), 3, 0))).unwrap();
     assert_eq!(packs(&place.at(then)), before);
 }
@@ -513,11 +679,25 @@ fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
 fn todays_sessions_are_in_the_package_before_anybody_pressed_them() {
     let place = berlin();
     let now = place.moment(date(2026, 2, 13), 9, 10);
-    let said = vec![message(&place, date(2026, 2, 13), 9, "x", Role::User, "Decision: the boat is painted green.")];
+    let said = vec![message(
+        &place,
+        date(2026, 2, 13),
+        9,
+        "x",
+        Role::User,
+        "Decision: the boat is painted green.",
+    )];
     block_on(place.at(now).add_messages(said, &Gaps::default())).unwrap();
     let pack = block_on(place.at(now).pack_upload(None, None)).unwrap();
-    assert!(pack.text.contains("## Today Session 01") && pack.text.contains("painted green"), "{}", pack.text);
-    assert!(night(&place.at(now)).unwrap().rolled.pressed.is_empty(), "the session is still going on");
+    assert!(
+        pack.text.contains("## Today Session 01") && pack.text.contains("painted green"),
+        "{}",
+        pack.text
+    );
+    assert!(
+        night(&place.at(now)).unwrap().rolled.pressed.is_empty(),
+        "the session is still going on"
+    );
 }
 
 // Y1
@@ -531,15 +711,32 @@ fn nothing_secret_and_nothing_of_our_own_is_captured() {
     let said = vec![
         Said {
             parts: Some(format!("{{\"token\":\"{key}\"}}")),
-            ..message(&place, date(2026, 2, 13), 9, "x", Role::User, &format!("the key is {key}, use it"))
+            ..message(
+                &place,
+                date(2026, 2, 13),
+                9,
+                "x",
+                Role::User,
+                &format!("the key is {key}, use it"),
+            )
         },
-        message(&place, date(2026, 2, 13), 9, "x", Role::User, &format!("look at this: {pack} and go on")),
+        message(
+            &place,
+            date(2026, 2, 13),
+            9,
+            "x",
+            Role::User,
+            &format!("look at this: {pack} and go on"),
+        ),
         message(&place, date(2026, 2, 13), 9, "x", Role::Tool, &pack),
     ];
     let taken = block_on(memory.add_messages(said, &Gaps::default())).unwrap();
     assert_eq!((taken.new, taken.passed_over), (2, 1));
     let kept = place.read("memory/messages/2026-02-13.jsonl");
-    assert!(!kept.contains(&key) && kept.contains("[secret:") && !kept.contains("secret plans"), "{kept}");
+    assert!(
+        !kept.contains(&key) && kept.contains("[secret:") && !kept.contains("secret plans"),
+        "{kept}"
+    );
     assert!(kept.contains("look at this:") && kept.contains("and go on"));
     assert_eq!(taken.secrets.values().sum::<usize>(), 2);
 }
@@ -550,14 +747,18 @@ fn the_same_transcript_twice_is_one_session_and_a_grown_one_grows() {
     let place = berlin();
     let now = place.moment(date(2026, 2, 13), 9, 30);
     let text = "User: we paint the boat\nAssistant: green?\nUser: yes\nAssistant: ok\nUser: yes\n";
-    let add = |text: &str, now| block_on(place.at(now).add_session(text, "../../etc/pass wd", None, None, &Gaps::default())).unwrap();
+    let add = |text: &str, now| {
+        block_on(place.at(now).add_session(text, "../../etc/pass wd", None, None, &Gaps::default()))
+            .unwrap()
+    };
     let first = add(text, now);
     assert_eq!((first.turns, first.taken.new, first.sessions.len()), (5, 5, 1));
     assert_eq!(add(text, now).taken.same, 5);
     let later = place.moment(date(2026, 2, 13), 11, 0);
     let grown = add(&format!("{text}Assistant: done\n"), later);
     assert_eq!((grown.taken.new, grown.taken.same), (1, 5));
-    let wish = Wish { tier: Some(Tier::Session), sessions: Some(grown.sessions), ..Wish::default() };
+    let wish =
+        Wish { tier: Some(Tier::Session), sessions: Some(grown.sessions), ..Wish::default() };
     let rolled = block_on(place.at(later).roll(&wish, None, &|_, _, _| {})).unwrap();
     assert_eq!(rolled.pressed[0].period.to_string(), "2026-02-13_session_01");
     assert!(place.root.join("primers/daily/2026-02-13_session_01.md").exists());
@@ -569,16 +770,39 @@ fn what_must_be_kept_is_in_every_tier() {
     let place = berlin();
     furnished(&place);
     let memory = place.at(place.moment(date(2026, 2, 18), 12, 0));
-    let said =
-        |text: &str, kind, priority| Remember { text: text.into(), kind: Some(kind), priority: Some(priority), ..Remember::default() };
-    let rule = block_on(memory.remember(said("Never paint the boat on Sundays", Kind::Constraint, Priority::P0))).unwrap().event.id;
-    let promise = block_on(memory.remember(said("Send Client X the offer", Kind::Commitment, Priority::P2))).unwrap().event.id;
-    let done = block_on(memory.remember(said("Call the harbour", Kind::Commitment, Priority::P2))).unwrap().event.id;
+    let said = |text: &str, kind, priority| Remember {
+        text: text.into(),
+        kind: Some(kind),
+        priority: Some(priority),
+        ..Remember::default()
+    };
+    let rule = block_on(memory.remember(said(
+        "Never paint the boat on Sundays",
+        Kind::Constraint,
+        Priority::P0,
+    )))
+    .unwrap()
+    .event
+    .id;
+    let promise =
+        block_on(memory.remember(said("Send Client X the offer", Kind::Commitment, Priority::P2)))
+            .unwrap()
+            .event
+            .id;
+    let done = block_on(memory.remember(said("Call the harbour", Kind::Commitment, Priority::P2)))
+        .unwrap()
+        .event
+        .id;
     block_on(memory.act(Act::Close, vec![done], None, Origin::User, None)).unwrap();
     night(&place.at(place.moment(date(2026, 3, 5), 3, 0))).unwrap();
-    for path in ["primers/daily/2026-02-18.md", "primers/weekly/2026-W08.md", "primers/monthly/2026-02.md"] {
+    for path in
+        ["primers/daily/2026-02-18.md", "primers/weekly/2026-W08.md", "primers/monthly/2026-02.md"]
+    {
         let text = place.read(path);
-        assert!(text.contains(&rule.to_string()) && text.contains(&promise.to_string()), "{path}: {text}");
+        assert!(
+            text.contains(&rule.to_string()) && text.contains(&promise.to_string()),
+            "{path}: {text}"
+        );
         assert!(!text.contains(&done.to_string()), "{path}");
     }
 }

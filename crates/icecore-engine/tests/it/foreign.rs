@@ -1,5 +1,5 @@
-//! Files that icecore did not write: primers, entries of the cascade files and pages that a person or another program put into
-//! the vault stay word for word, and count.
+//! Files that icecore did not write: primers, entries of the cascade files and pages that a person
+//! or another program put into the vault stay word for word, and count.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,7 +19,12 @@ use crate::cascade::{Place, message, night};
 
 fn say(place: &Place, day: i8, session: &str, text: &str) {
     let said = message(place, date(2026, 2, day), 9, session, Role::User, text);
-    block_on(place.at(place.moment(date(2026, 2, day), 9, 10)).add_messages(vec![said], &Gaps::default())).unwrap();
+    block_on(
+        place
+            .at(place.moment(date(2026, 2, day), 9, 10))
+            .add_messages(vec![said], &Gaps::default()),
+    )
+    .unwrap();
 }
 
 fn write(place: &Place, path: &str, text: &str) {
@@ -40,8 +45,14 @@ fn newest(place: &Place, period: &str) -> (u32, Maker, String) {
 fn a_primer_of_another_program_stays_and_counts_as_a_version() {
     let place = Place::new("Europe/Berlin");
     let primers = [
-        ("primers/daily/2026-02-12_session_01.md", "# Session primer\n\nWe had 43 turns about the antenna.\n\n## Next\n- solder it\n"),
-        ("primers/daily/2026-02-12.md", "---\ntitle: mine\ncontent: 1234\n---\nThe giraffe was measured.\n"),
+        (
+            "primers/daily/2026-02-12_session_01.md",
+            "# Session primer\n\nWe had 43 turns about the antenna.\n\n## Next\n- solder it\n",
+        ),
+        (
+            "primers/daily/2026-02-12.md",
+            "---\ntitle: mine\ncontent: 1234\n---\nThe giraffe was measured.\n",
+        ),
         ("primers/weekly/2026-W07.md", "## Milestones\n- the yak arrived\n"),
         // Neither a header that is left open nor bytes that are no text cost a word.
         ("primers/daily/2026-02-13.md", "---\nunfinished: header\nA line below it.\n"),
@@ -60,7 +71,10 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
     for (path, text) in primers {
         assert_eq!(place.read(path), text, "{path} after its time");
     }
-    assert_eq!(newest(&place, "2026-02-12_session_01"), (1, Maker::File, "We had 43 turns about the antenna.".into()));
+    assert_eq!(
+        newest(&place, "2026-02-12_session_01"),
+        (1, Maker::File, "We had 43 turns about the antenna.".into())
+    );
     assert_eq!(newest(&place, "2026-02-12").2, "The giraffe was measured.");
     assert_eq!(newest(&place, "2026-W07").1, Maker::File);
     // Our own session has a number of its own.
@@ -69,11 +83,18 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
     let memory = place.at(place.moment(date(2026, 4, 20), 9, 0));
     let week: Period = "2026-W07".parse().unwrap();
     let drafts = block_on(memory.reviews()).unwrap();
-    assert!(drafts.iter().any(|draft| draft.period == "2026-W07" && draft.body.contains("boat")), "{drafts:?}");
+    assert!(
+        drafts.iter().any(|draft| draft.period == "2026-W07" && draft.body.contains("boat")),
+        "{drafts:?}"
+    );
     block_on(memory.settle_review(week, Settle::Accept)).unwrap();
     assert!(place.read("primers/weekly/2026-W07.md").contains("boat"));
     assert_eq!(newest(&place, "2026-W07").1, Maker::Hand);
-    assert!(block_on(memory.verify()).unwrap().ok, "{:?}", block_on(memory.verify()).unwrap().findings);
+    assert!(
+        block_on(memory.verify()).unwrap().ok,
+        "{:?}",
+        block_on(memory.verify()).unwrap().findings
+    );
 }
 
 // P13
@@ -91,7 +112,10 @@ fn a_file_that_takes_the_place_of_our_primer_stays() {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
         assert_eq!(place.read(path), own, "on day {day}");
     }
-    assert_eq!(newest(&place, "2026-02-12"), (2, Maker::File, "The words of another program.".into()));
+    assert_eq!(
+        newest(&place, "2026-02-12"),
+        (2, Maker::File, "The words of another program.".into())
+    );
 }
 
 // K14
@@ -99,11 +123,14 @@ fn a_file_that_takes_the_place_of_our_primer_stays() {
 fn entries_of_others_in_the_cascade_files_stay_and_count() {
     let place = Place::new("Europe/Berlin");
     let thirty = "memory/summaries/30day.md";
-    let foreign = "### 2026-01-15 (from 12 snapshots)\n\nThe giraffe was fed.\nIt liked the\n  leaves.";
+    let foreign =
+        "### 2026-01-15 (from 12 snapshots)\n\nThe giraffe was fed.\nIt liked the\n  leaves.";
     write(
         &place,
         thirty,
-        &format!("# My last days\n\n---\n{foreign}\n\n---\n---\n### 2026-02-10 (from 2 snapshots)\n\nThe okapi.\n\n---\n"),
+        &format!(
+            "# My last days\n\n---\n{foreign}\n\n---\n---\n### 2026-02-10 (from 2 snapshots)\n\nThe okapi.\n\n---\n"
+        ),
     );
     let years = "---\n### June 2025\n\nThe yak came.\n\n---\n";
     write(&place, "memory/summaries/2025.md", years);
@@ -115,21 +142,39 @@ fn entries_of_others_in_the_cascade_files_stay_and_count() {
     for day in [13, 14, 15, 20, 28] {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
         last = place.read(thirty);
-        assert!(last.starts_with("# My last days\n\n---\n") && last.contains(foreign) && last.contains("The okapi."), "day {day}: {last}");
+        assert!(
+            last.starts_with("# My last days\n\n---\n")
+                && last.contains(foreign)
+                && last.contains("The okapi."),
+            "day {day}: {last}"
+        );
         assert_eq!(last.matches("### 2026-02-10").count(), 1, "{last}");
     }
     assert!(last.contains("boat green on day 11"), "{last}");
-    // In the order of time, and months later they are still there, while our own days went into their month.
-    assert!(last.find("giraffe") < last.find("day 9") && last.find("day 9") < last.find("okapi"), "{last}");
+    // In the order of time, and months later they are still there, while our own days went into
+    // their month.
+    assert!(
+        last.find("giraffe") < last.find("day 9") && last.find("day 9") < last.find("okapi"),
+        "{last}"
+    );
     for day in [1, 20] {
         night(&place.at(place.moment(date(2026, 4, day), 3, 0))).unwrap();
     }
     let late = place.read(thirty);
-    assert!(late.contains(foreign) && late.contains("okapi") && !late.contains("on day 9"), "{late}");
+    assert!(
+        late.contains(foreign) && late.contains("okapi") && !late.contains("on day 9"),
+        "{late}"
+    );
     assert_eq!(place.read("memory/summaries/2025.md"), years);
     let year = place.read("memory/summaries/2026.md");
-    assert!(year.contains("### January 2026\n\nThe zebra slept.") && year.contains("### February 2026"), "{year}");
-    assert_eq!(newest(&place, "2026-01-15"), (1, Maker::File, "The giraffe was fed. It liked the leaves.".into()));
+    assert!(
+        year.contains("### January 2026\n\nThe zebra slept.") && year.contains("### February 2026"),
+        "{year}"
+    );
+    assert_eq!(
+        newest(&place, "2026-01-15"),
+        (1, Maker::File, "The giraffe was fed. It liked the leaves.".into())
+    );
     assert_eq!(newest(&place, "2025-06"), (1, Maker::File, "The yak came.".into()));
     assert_eq!(newest(&place, "2026-02-10").1, Maker::File);
     assert!(block_on(place.at(place.moment(date(2026, 4, 20), 9, 0)).verify()).unwrap().ok);
@@ -151,7 +196,12 @@ fn an_entry_of_ours_that_is_edited_keeps_the_edit() {
     for day in 15..18 {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
         let text = place.read(thirty);
-        assert!(text.contains("boat blue, in the end") && !text.contains("boat green") && text.contains("mast red"), "{text}");
+        assert!(
+            text.contains("boat blue, in the end")
+                && !text.contains("boat green")
+                && text.contains("mast red"),
+            "{text}"
+        );
     }
     assert!(newest(&place, "2026-02-10").2.contains("boat blue, in the end"));
 }
@@ -165,7 +215,10 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     let page = "# BuckyDrop\n*Type: company*\n\n## Summary\nA supplier that\nships for us.\n\n## Key Facts\n- Ships from Shenzhen [source: memory/2025-09-01.md] [verified: 2025-09-01]\n- Costs 4 EUR a parcel\n";
     write(&place, path, page);
     for day in 13..16 {
-        let said = Remember { entity: Some("buckydrop".into()), ..crate::said(&format!("BuckyDrop has {day} clerks in hall {day}")) };
+        let said = Remember {
+            entity: Some("buckydrop".into()),
+            ..crate::said(&format!("BuckyDrop has {day} clerks in hall {day}"))
+        };
         block_on(place.live(place.moment(date(2026, 2, day - 1), 9, 0)).remember(said)).unwrap();
         night(&place.live(at(day))).unwrap();
         assert_eq!(place.read(path), page, "on day {day}");
@@ -173,9 +226,18 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     let facts = |day: i8| -> Vec<String> {
         let query = EventQuery { entity: Some("buckydrop".into()), ..EventQuery::default() };
         let found = block_on(place.live(at(day)).events(&query)).unwrap();
-        found.into_iter().filter(|entry| entry.event.origin == Origin::File).map(|entry| entry.event.content.clone()).collect()
+        found
+            .into_iter()
+            .filter(|entry| entry.event.origin == Origin::File)
+            .map(|entry| entry.event.content.clone())
+            .collect()
     };
-    assert_eq!(facts(16).iter().filter(|fact| fact.contains("4 EUR")).count(), 1, "{:?}", facts(16));
+    assert_eq!(
+        facts(16).iter().filter(|fact| fact.contains("4 EUR")).count(),
+        1,
+        "{:?}",
+        facts(16)
+    );
     // A line that its owner changes replaces what it was, and the file is still the owner's.
     let changed = page.replace("4 EUR", "5 EUR");
     write(&place, path, &changed);
@@ -183,7 +245,12 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
         night(&place.live(at(day))).unwrap();
         assert_eq!(place.read(path), changed);
     }
-    assert!(facts(19).iter().any(|fact| fact.contains("5 EUR")) && !facts(19).iter().any(|fact| fact.contains("4 EUR")), "{:?}", facts(19));
+    assert!(
+        facts(19).iter().any(|fact| fact.contains("5 EUR"))
+            && !facts(19).iter().any(|fact| fact.contains("4 EUR")),
+        "{:?}",
+        facts(19)
+    );
     // A page of our own that lost its end is written again.
     let own = "knowledge/entities/apollo.md";
     let said = Remember { entity: Some("apollo".into()), ..crate::said("Apollo costs 500 EUR") };
@@ -204,29 +271,64 @@ fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
     let thirty = "memory/summaries/30day.md";
     let week = "## Milestones\n- the yak arrived\n";
     write(&place, "primers/weekly/2026-W07.md", week);
-    write(&place, "primers/monthly/2026-02.md", "A month of animals.\n\nIt was cold.\nThe purple walrus came.\n");
+    write(
+        &place,
+        "primers/monthly/2026-02.md",
+        "A month of animals.\n\nIt was cold.\nThe purple walrus came.\n",
+    );
     let january = "### 2026-01-15 (from 12 snapshots)\n\nThe giraffe was fed.\n";
-    write(&place, thirty, &format!("# My last days\n\n---\n{january}The purple walrus watched.\n\n---\n"));
+    write(
+        &place,
+        thirty,
+        &format!("# My last days\n\n---\n{january}The purple walrus watched.\n\n---\n"),
+    );
     say(&place, 11, "own", "We painted the purple walrus green.");
     say(&place, 12, "own", "We painted the mast as well.");
     night(&place.at(place.moment(date(2026, 2, 14), 3, 0))).unwrap();
     // Nobody has looked at this entry yet.
-    write(&place, thirty, &(place.read(thirty) + "---\n### 2026-02-11 (from 1 snapshot)\n\nThe okapi.\n\n---\n"));
+    write(
+        &place,
+        thirty,
+        &(place.read(thirty) + "---\n### 2026-02-11 (from 1 snapshot)\n\nThe okapi.\n\n---\n"),
+    );
     let memory = place.at(place.moment(date(2026, 2, 14), 9, 0));
-    let wish = Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Forget::default() };
+    let wish =
+        Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Forget::default() };
     block_on(memory.forget(&wish, None, &|_, _, _| {})).unwrap();
     for day in [14, 15, 16] {
         assert_eq!(place.read("primers/weekly/2026-W07.md"), week, "day {day}");
-        assert_eq!(place.read("primers/monthly/2026-02.md"), "A month of animals.\n\nIt was cold.\n[forgotten]\n", "day {day}");
+        assert_eq!(
+            place.read("primers/monthly/2026-02.md"),
+            "A month of animals.\n\nIt was cold.\n[forgotten]\n",
+            "day {day}"
+        );
         let text = place.read(thirty);
-        assert!(text.starts_with("# My last days\n") && text.contains(&format!("{january}[forgotten]\n")), "day {day}: {text}");
-        assert!(text.contains("The okapi.") && text.matches("### 2026-02-11").count() == 1, "day {day}: {text}");
-        assert!(place.files().iter().all(|(_, text)| !text.contains("walrus")), "{:?}", place.files());
+        assert!(
+            text.starts_with("# My last days\n")
+                && text.contains(&format!("{january}[forgotten]\n")),
+            "day {day}: {text}"
+        );
+        assert!(
+            text.contains("The okapi.") && text.matches("### 2026-02-11").count() == 1,
+            "day {day}: {text}"
+        );
+        assert!(
+            place.files().iter().all(|(_, text)| !text.contains("walrus")),
+            "{:?}",
+            place.files()
+        );
         night(&place.at(place.moment(date(2026, 2, day + 1), 3, 0))).unwrap();
     }
-    assert_eq!(newest(&place, "2026-W07"), (1, Maker::File, "## Milestones - the yak arrived".into()));
+    assert_eq!(
+        newest(&place, "2026-W07"),
+        (1, Maker::File, "## Milestones - the yak arrived".into())
+    );
     assert_eq!(newest(&place, "2026-02").1, Maker::File);
-    assert!(block_on(memory.verify()).unwrap().ok, "{:?}", block_on(memory.verify()).unwrap().findings);
+    assert!(
+        block_on(memory.verify()).unwrap().ok,
+        "{:?}",
+        block_on(memory.verify()).unwrap().findings
+    );
 }
 
 // P13
@@ -240,11 +342,15 @@ fn a_primer_of_another_program_stays_when_its_conversation_is_forgotten() {
     write(&place, path, own);
     night(&place.at(place.moment(date(2026, 2, 14), 3, 0))).unwrap();
     block_on(async {
-        let chats = Chats::open(Arc::new(place.at(place.moment(date(2026, 2, 14), 9, 0)))).await.unwrap();
+        let chats =
+            Chats::open(Arc::new(place.at(place.moment(date(2026, 2, 14), 9, 0)))).await.unwrap();
         chats.forget("work").await.unwrap();
     });
     assert_eq!(place.read(path), own);
-    assert_eq!(newest(&place, "2026-02-12"), (2, Maker::File, "The words of another program.".into()));
+    assert_eq!(
+        newest(&place, "2026-02-12"),
+        (2, Maker::File, "The words of another program.".into())
+    );
 }
 
 // K14
@@ -264,7 +370,11 @@ fn several_entries_of_others_for_one_day_are_a_version_each() {
     write(&place, thirty, &entry("The giraffe."));
     for day in 17..20 {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
-        assert_eq!(newest(&place, "2026-01-15"), (3, Maker::File, "The giraffe.".into()), "day {day}");
+        assert_eq!(
+            newest(&place, "2026-01-15"),
+            (3, Maker::File, "The giraffe.".into()),
+            "day {day}"
+        );
     }
 }
 
@@ -274,14 +384,24 @@ fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
     let place = Place::new("Europe/Berlin");
     let now = place.moment(date(2026, 2, 13), 9, 0);
     for entity in ["alpha", "beta", "gamma"] {
-        let said = Remember { entity: Some(entity.into()), ..crate::said(&format!("{entity} costs 500 EUR")) };
+        let said = Remember {
+            entity: Some(entity.into()),
+            ..crate::said(&format!("{entity} costs 500 EUR"))
+        };
         block_on(place.live(now).remember(said)).unwrap();
     }
     let denied = "knowledge/entities/beta.md";
-    let store = StopAfter::new(Vault::open(&place.root).unwrap(), usize::MAX).denying(denied.parse().unwrap());
+    let store = StopAfter::new(Vault::open(&place.root).unwrap(), usize::MAX)
+        .denying(denied.parse().unwrap());
     night(&place.open(Arc::new(store), place.moment(date(2026, 2, 14), 3, 0))).unwrap();
-    assert!(place.read("knowledge/entities/alpha.md").contains("500 EUR") && place.read("knowledge/entities/gamma.md").contains("500 EUR"));
+    assert!(
+        place.read("knowledge/entities/alpha.md").contains("500 EUR")
+            && place.read("knowledge/entities/gamma.md").contains("500 EUR")
+    );
     let reports = place.files();
     assert!(reports.iter().any(|(_, text)| text.contains(&format!("{denied}: "))), "{reports:?}");
-    assert!(reports.iter().all(|(_, text)| !text.contains("was saved while it was being written")), "{reports:?}");
+    assert!(
+        reports.iter().all(|(_, text)| !text.contains("was saved while it was being written")),
+        "{reports:?}"
+    );
 }

@@ -101,8 +101,12 @@ impl Embed for Words {
             .map(|text| {
                 let mut numbers = [0.01; 384];
                 for word in text.split_whitespace() {
-                    let mut seed = word.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
-                    numbers.iter_mut().for_each(|number| *number += (chance(&mut seed) % 201) as f32 - 100.0);
+                    let mut seed = word.bytes().fold(7, |seed: u64, byte| {
+                        seed.wrapping_mul(31).wrapping_add(u64::from(byte))
+                    });
+                    numbers
+                        .iter_mut()
+                        .for_each(|number| *number += (chance(&mut seed) % 201) as f32 - 100.0);
                 }
                 Vector::towards(&numbers).unwrap()
             })
@@ -114,9 +118,18 @@ fn furnish(memory: &Memory) {
     let mut seed = 11;
     let said = (0..1_600).map(|at: usize| {
         let minute = at * 97;
-        let ts =
-            format!("2026-{:02}-{:02}T{:02}:{:02}:00+01:00", 1 + minute / 40_320, 1 + minute / 1_440 % 28, minute / 60 % 24, minute % 60);
-        let (deed, thing, other) = (DEEDS[chance(&mut seed) % 12], THINGS[chance(&mut seed) % 24], THINGS[chance(&mut seed) % 24]);
+        let ts = format!(
+            "2026-{:02}-{:02}T{:02}:{:02}:00+01:00",
+            1 + minute / 40_320,
+            1 + minute / 1_440 % 28,
+            minute / 60 % 24,
+            minute % 60
+        );
+        let (deed, thing, other) = (
+            DEEDS[chance(&mut seed) % 12],
+            THINGS[chance(&mut seed) % 24],
+            THINGS[chance(&mut seed) % 24],
+        );
         let name = [Some("Caroline"), Some("Melanie"), None][at % 3];
         Said {
             id: Some(format!("m{at}")),
@@ -131,7 +144,8 @@ fn furnish(memory: &Memory) {
     });
     block_on(memory.add_messages(said.collect(), &Gaps::default())).unwrap();
     for at in 0..120 {
-        let text = format!("{} is about the {}, number {at}", THINGS[at % 24], THINGS[(at * 7 + 3) % 24]);
+        let text =
+            format!("{} is about the {}, number {at}", THINGS[at % 24], THINGS[(at * 7 + 3) % 24]);
         block_on(memory.remember(Remember { text, ..Remember::default() })).unwrap();
     }
 }
@@ -144,7 +158,14 @@ fn answers(memory: &Memory, embed: Option<&dyn Embed>) -> Vec<String> {
         for (at, question) in QUESTIONS.iter().cycle().take(60).enumerate() {
             let conversation = (at / 20 == 1).then(|| format!("talk-{}", at % 4));
             let before = (at / 20 == 2).then(|| "2026-02-20T00:00:00Z".parse().unwrap());
-            let looking = Looking { text: (*question).into(), limit: 10, conversation, before, context: at % 3, ..Looking::default() };
+            let looking = Looking {
+                text: (*question).into(),
+                limit: 10,
+                conversation,
+                before,
+                context: at % 3,
+                ..Looking::default()
+            };
             told.push(format!("{:?}", finder.search(&looking).await.unwrap()));
         }
     });
@@ -164,12 +185,23 @@ fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
     let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
     let there = block_on(Memory::open(space.clone(), other.clone(), clock)).unwrap();
     for (memory, store) in [(home.at(EVENING), other as Arc<dyn Store>), (there, space)] {
-        let held: Vec<_> = (0..16).map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap()).collect();
-        let session = Attended { session: "s".into(), client: "test".into(), ..Attended::default() };
+        let held: Vec<_> = (0..16)
+            .map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap())
+            .collect();
+        let session =
+            Attended { session: "s".into(), client: "test".into(), ..Attended::default() };
         let begun = Instant::now();
-        block_on(memory.attend_prompt(&session, "may we deploy on Friday?", Room { chars: 9_000, tokens: None })).unwrap();
+        block_on(memory.attend_prompt(
+            &session,
+            "may we deploy on Friday?",
+            Room { chars: 9_000, tokens: None },
+        ))
+        .unwrap();
         let waited = begun.elapsed();
-        assert!(waited > Duration::from_millis(250) && waited < Duration::from_secs(3), "{waited:?}");
+        assert!(
+            waited > Duration::from_millis(250) && waited < Duration::from_secs(3),
+            "{waited:?}"
+        );
         drop(held);
     }
 }
@@ -178,11 +210,18 @@ fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
 fn waiting_for_another_hook_of_a_session_lets_other_tasks_go_on() {
     let home = Home::new();
     let store = Vault::open(&home.root).unwrap();
-    let _held: Vec<_> = (0..16).map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap()).collect();
-    let (memory, session) = (home.at(EVENING), Attended { session: "s".into(), ..Attended::default() });
+    let _held: Vec<_> = (0..16)
+        .map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap())
+        .collect();
+    let (memory, session) =
+        (home.at(EVENING), Attended { session: "s".into(), ..Attended::default() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let ticks = runtime.block_on(async {
-        let attended = memory.attend_prompt(&session, "may we deploy on Friday?", Room { chars: 9_000, tokens: None });
+        let attended = memory.attend_prompt(
+            &session,
+            "may we deploy on Friday?",
+            Room { chars: 9_000, tokens: None },
+        );
         tokio::pin!(attended);
         let mut ticks = 0;
         loop {
@@ -201,12 +240,15 @@ fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
     let (home, cluster) = (Home::new(), Cluster::start(Flush::No));
     let lease = Duration::from_millis(300);
     let space = block_on(async {
-        let database = Postgres::at(&cluster.url(), Options { lease, ..Options::default() }).unwrap();
+        let database =
+            Postgres::at(&cluster.url(), Options { lease, ..Options::default() }).unwrap();
         database.migrate().await.unwrap();
         database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
     });
     let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
-    let memory = block_on(Memory::open(space.clone(), Arc::new(Vault::open(&home.root).unwrap()), clock)).unwrap();
+    let memory =
+        block_on(Memory::open(space.clone(), Arc::new(Vault::open(&home.root).unwrap()), clock))
+            .unwrap();
     furnish(&memory);
     let kept = || block_on(space.heads(&SummaryQuery::default())).unwrap().0.len();
     let away = |_: &str, _: usize, _: usize| {
@@ -214,7 +256,11 @@ fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
         std::thread::sleep(lease * 2);
     };
     let day = "2026-01-02".parse().unwrap();
-    let first = Wish { tier: Some(Tier::Session), days: Some(Days { first: day, last: day }), sessions: None };
+    let first = Wish {
+        tier: Some(Tier::Session),
+        days: Some(Days { first: day, last: day }),
+        sessions: None,
+    };
     let lost = block_on(memory.roll(&first, None, &away));
     assert!(matches!(lost, Err(Error::Busy(_))), "{lost:?}");
     assert_eq!(kept(), 0);
@@ -232,21 +278,31 @@ fn a_vault_and_a_database_give_the_same_answers() {
     let vault = home.at(EVENING);
     furnish(&vault);
     for at in 0..30 {
-        let sections: Vec<String> =
-            (0..3).map(|part| format!("## Part {part}\n\n- the {} and thing {at}\n", THINGS[(at + part * 5) % 24])).collect();
+        let sections: Vec<String> = (0..3)
+            .map(|part| {
+                format!("## Part {part}\n\n- the {} and thing {at}\n", THINGS[(at + part * 5) % 24])
+            })
+            .collect();
         home.write(&format!("knowledge/entities/thing_{at}.md"), &sections.concat());
-        home.write(&format!("memory/2026-03-{:02}.md", at % 28 + 1), &format!("# Day\n\n- saw the {}\n", THINGS[at % 24]));
+        home.write(
+            &format!("memory/2026-03-{:02}.md", at % 28 + 1),
+            &format!("# Day\n\n- saw the {}\n", THINGS[at % 24]),
+        );
     }
     let cluster = Cluster::with_pgvector(Flush::No);
     let memory_at = |many_passages: u32| -> Memory {
         block_on(async {
-            let database = Postgres::at(&cluster.url(), Options { many_passages, ..Options::default() }).unwrap();
+            let database =
+                Postgres::at(&cluster.url(), Options { many_passages, ..Options::default() })
+                    .unwrap();
             database.migrate().await.unwrap();
             let store: Arc<dyn Store> = match database.space("one").await.unwrap() {
                 Some(space) => space,
                 None => {
                     let space = database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap();
-                    carry(&Vault::open(&home.root).unwrap(), space.as_ref(), &|_, _| {}).await.unwrap();
+                    carry(&Vault::open(&home.root).unwrap(), space.as_ref(), &|_, _| {})
+                        .await
+                        .unwrap();
                     space
                 }
             };

@@ -1,4 +1,5 @@
-//! Models that hang, flood, lie and break off: every ask ends in time, once, and without the key in any text.
+//! Models that hang, flood, lie and break off: every ask ends in time, once, and without the key in
+//! any text.
 
 use std::fs;
 use std::future::Future;
@@ -19,7 +20,9 @@ const BOUND: Duration = Duration::from_secs(4);
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(BOUND, future).await.expect("it did not end in time") })
+    runtime.block_on(async {
+        tokio::time::timeout(BOUND, future).await.expect("it did not end in time")
+    })
 }
 
 fn model(provider: Provider, base_url: String) -> Model {
@@ -35,7 +38,13 @@ fn model(provider: Provider, base_url: String) -> Model {
 }
 
 fn ask() -> Ask {
-    Ask { system: "be brief".into(), user: "say hello".into(), schema: None, max_tokens: 100, attempt: 0 }
+    Ask {
+        system: "be brief".into(),
+        user: "say hello".into(),
+        schema: None,
+        max_tokens: 100,
+        attempt: 0,
+    }
 }
 
 fn complete(model: &Model, ask: &Ask) -> Result<Answer, Trouble> {
@@ -45,11 +54,17 @@ fn complete(model: &Model, ask: &Ask) -> Result<Answer, Trouble> {
 
 /// A piece of an answer, as OpenAI's servers stream it.
 fn delta(text: &str) -> Act {
-    send(&format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})))
+    send(&format!(
+        "data: {}\n\n",
+        json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
+    ))
 }
 
 fn end(reason: &str) -> Act {
-    send(&format!("data: {}\n\ndata: [DONE]\n\n", json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null})))
+    send(&format!(
+        "data: {}\n\ndata: [DONE]\n\n",
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null})
+    ))
 }
 
 fn good() -> Vec<Act> {
@@ -67,7 +82,12 @@ struct Case {
     fits: fn(&Result<Answer, Trouble>) -> bool,
 }
 
-fn case(name: &'static str, script: Vec<Vec<Act>>, requests: usize, fits: fn(&Result<Answer, Trouble>) -> bool) -> Case {
+fn case(
+    name: &'static str,
+    script: Vec<Vec<Act>>,
+    requests: usize,
+    fits: fn(&Result<Answer, Trouble>) -> bool,
+) -> Case {
     Case { name, script, requests, fits }
 }
 
@@ -77,7 +97,10 @@ fn check(provider: Provider, path: &str, cases: Vec<Case>) {
         let found = complete(&model(provider, server.url(path)), &ask());
         assert!(fits(&found), "{name}: {found:?}");
         assert_eq!(server.requests().len(), requests, "{name}: {found:?}");
-        let shown = found.map_or_else(|trouble| format!("{trouble} {trouble:?}"), |answer| format!("{answer:?}"));
+        let shown = found.map_or_else(
+            |trouble| format!("{trouble} {trouble:?}"),
+            |answer| format!("{answer:?}"),
+        );
         assert!(!shown.contains(KEY), "{name}: {shown}");
     }
 }
@@ -92,11 +115,15 @@ fn broken(found: &Result<Answer, Trouble>, part: &str) -> bool {
 
 #[test]
 fn what_servers_do_right_is_understood() {
-    let usage = "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 12, \"completion_tokens\": 2}}\n\n";
+    let usage =
+        "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 12, \"completion_tokens\": 2}}\n\n";
     let stop = "data: {\"choices\": [{\"delta\": {}, \"finish_reason\": \"stop\"}]}\n\n";
-    let bytes = "data: {\"choices\":[{\"delta\":{\"content\":\"né\"},\"finish_reason\":\"stop\"}]}\n\n".as_bytes();
+    let bytes =
+        "data: {\"choices\":[{\"delta\":{\"content\":\"né\"},\"finish_reason\":\"stop\"}]}\n\n"
+            .as_bytes();
     let cut = bytes.iter().position(|byte| *byte == 0xc3).unwrap() + 1;
-    let crlf = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\r\n\r\ndata: [DONE]\r\n\r\n";
+    let crlf =
+        "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\r\n\r\ndata: [DONE]\r\n\r\n";
     let thinking = "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"hm hm hm hm \"}}]}\n\n";
     let whole = "{\"choices\":[{\"message\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}";
     check(
@@ -105,42 +132,90 @@ fn what_servers_do_right_is_understood() {
         vec![
             case("a stream", vec![good()], 1, |found| {
                 says(found, "hello")
-                    && found.as_ref().is_ok_and(|it| !it.measured && it.tokens_in == 5 && it.tokens_out == 2 && it.streamed)
+                    && found.as_ref().is_ok_and(|it| {
+                        !it.measured && it.tokens_in == 5 && it.tokens_out == 2 && it.streamed
+                    })
             }),
             case(
                 "usage with no choices",
-                vec![vec![head(), delta("hello"), send(stop), send(usage), send("data: [DONE]\n\n")]],
+                vec![vec![
+                    head(),
+                    delta("hello"),
+                    send(stop),
+                    send(usage),
+                    send("data: [DONE]\n\n"),
+                ]],
                 1,
-                |found| says(found, "hello") && found.as_ref().is_ok_and(|it| it.measured && it.tokens_in == 12 && it.tokens_out == 2),
+                |found| {
+                    says(found, "hello")
+                        && found
+                            .as_ref()
+                            .is_ok_and(|it| it.measured && it.tokens_in == 12 && it.tokens_out == 2)
+                },
             ),
             case("CRLF", vec![vec![head(), send(crlf)]], 1, |found| says(found, "hello")),
             case(
                 "comments and pings",
-                vec![vec![head(), send(": hi\n\nevent: ping\n\n"), delta("hello"), send(": hi\n"), end("stop")]],
+                vec![vec![
+                    head(),
+                    send(": hi\n\nevent: ping\n\n"),
+                    delta("hello"),
+                    send(": hi\n"),
+                    end("stop"),
+                ]],
                 1,
                 |found| says(found, "hello"),
             ),
             case(
                 "a character split over two pieces",
-                vec![vec![head(), Act::Send(bytes[..cut].to_vec()), Act::Pause(50), Act::Send(bytes[cut..].to_vec())]],
+                vec![vec![
+                    head(),
+                    Act::Send(bytes[..cut].to_vec()),
+                    Act::Pause(50),
+                    Act::Send(bytes[cut..].to_vec()),
+                ]],
                 1,
                 |found| says(found, "né"),
             ),
-            case("thoughts are counted, not kept", vec![vec![head(), send(thinking), delta("hello"), end("stop")]], 1, |found| {
-                says(found, "hello") && found.as_ref().is_ok_and(|it| it.tokens_out == 5)
-            }),
-            case("no stream", vec![reply(200, "Content-Type: application/json\r\n", whole)], 1, |found| {
-                says(found, "hello") && found.as_ref().is_ok_and(|it| it.measured && it.tokens_in == 7 && !it.streamed)
-            }),
-            case("cut off by its limit", vec![vec![head(), delta("hel"), end("length")]], 1, |found| {
-                found.as_ref().is_ok_and(|answer| answer.finish == Finish::CutOff)
-            }),
-            case("no [DONE], and a hang after the end", vec![vec![head(), delta("hello"), send(stop), Act::Hang]], 1, |found| {
-                says(found, "hello")
-            }),
-            case("another reason", vec![vec![head(), delta("hel"), end("content_filter")]], 1, |found| {
-                found.as_ref().is_ok_and(|answer| answer.finish == Finish::Other("content_filter".into()))
-            }),
+            case(
+                "thoughts are counted, not kept",
+                vec![vec![head(), send(thinking), delta("hello"), end("stop")]],
+                1,
+                |found| says(found, "hello") && found.as_ref().is_ok_and(|it| it.tokens_out == 5),
+            ),
+            case(
+                "no stream",
+                vec![reply(200, "Content-Type: application/json\r\n", whole)],
+                1,
+                |found| {
+                    says(found, "hello")
+                        && found
+                            .as_ref()
+                            .is_ok_and(|it| it.measured && it.tokens_in == 7 && !it.streamed)
+                },
+            ),
+            case(
+                "cut off by its limit",
+                vec![vec![head(), delta("hel"), end("length")]],
+                1,
+                |found| found.as_ref().is_ok_and(|answer| answer.finish == Finish::CutOff),
+            ),
+            case(
+                "no [DONE], and a hang after the end",
+                vec![vec![head(), delta("hello"), send(stop), Act::Hang]],
+                1,
+                |found| says(found, "hello"),
+            ),
+            case(
+                "another reason",
+                vec![vec![head(), delta("hel"), end("content_filter")]],
+                1,
+                |found| {
+                    found
+                        .as_ref()
+                        .is_ok_and(|answer| answer.finish == Finish::Other("content_filter".into()))
+                },
+            ),
         ],
     );
 }
@@ -152,29 +227,74 @@ fn what_servers_do_wrong_ends_in_trouble_that_says_so() {
         Provider::OpenAi,
         "/v1",
         vec![
-            case("garbage instead of HTTP", vec![vec![send("\u{0}\u{1}garbage\r\n\r\n")]], 1, |found| broken(found, "")),
+            case(
+                "garbage instead of HTTP",
+                vec![vec![send("\u{0}\u{1}garbage\r\n\r\n")]],
+                1,
+                |found| broken(found, ""),
+            ),
             case("nothing at all", vec![vec![]], 1, |found| broken(found, "")),
-            case("a web page", vec![reply(200, "", "<!doctype html><p>Log in</p>")], 1, |found| broken(found, "web page")),
-            case("plain words", vec![reply(200, "", "it works!\n")], 1, |found| broken(found, "neither JSON nor events")),
-            case("half a JSON", vec![reply(200, "", "{\"choices\": [{\"mess")], 1, |found| broken(found, "not whole JSON")),
-            case("half of what was promised", vec![reply(200, "Content-Length: 999\r\n", "{\"choices\": [{\"mess")], 1, |found| {
-                broken(found, "broke off")
+            case("a web page", vec![reply(200, "", "<!doctype html><p>Log in</p>")], 1, |found| {
+                broken(found, "web page")
             }),
-            case("JSON of another kind", vec![reply(200, "", "{\"hello\": 1}")], 1, |found| broken(found, "no `choices`")),
-            case("an error with a good status", vec![reply(200, "", "{\"error\": \"no such model\"}")], 1, |found| {
-                broken(found, "no such model")
+            case("plain words", vec![reply(200, "", "it works!\n")], 1, |found| {
+                broken(found, "neither JSON nor events")
             }),
-            case("cut in mid-stream", vec![vec![head(), delta("hel")], good()], 1, |found| broken(found, "before it was finished")),
-            case("torn in mid-stream", vec![vec![send(chunked), send("5\r\ndata:")], good()], 1, |found| broken(found, "broke off")),
-            case("an event that is not JSON", vec![vec![head(), send("data: {oops\n\n")]], 1, |found| broken(found, "not JSON")),
+            case("half a JSON", vec![reply(200, "", "{\"choices\": [{\"mess")], 1, |found| {
+                broken(found, "not whole JSON")
+            }),
+            case(
+                "half of what was promised",
+                vec![reply(200, "Content-Length: 999\r\n", "{\"choices\": [{\"mess")],
+                1,
+                |found| broken(found, "broke off"),
+            ),
+            case("JSON of another kind", vec![reply(200, "", "{\"hello\": 1}")], 1, |found| {
+                broken(found, "no `choices`")
+            }),
+            case(
+                "an error with a good status",
+                vec![reply(200, "", "{\"error\": \"no such model\"}")],
+                1,
+                |found| broken(found, "no such model"),
+            ),
+            case("cut in mid-stream", vec![vec![head(), delta("hel")], good()], 1, |found| {
+                broken(found, "before it was finished")
+            }),
+            case(
+                "torn in mid-stream",
+                vec![vec![send(chunked), send("5\r\ndata:")], good()],
+                1,
+                |found| broken(found, "broke off"),
+            ),
+            case(
+                "an event that is not JSON",
+                vec![vec![head(), send("data: {oops\n\n")]],
+                1,
+                |found| broken(found, "not JSON"),
+            ),
             case(
                 "an error in mid-stream",
-                vec![vec![head(), delta("hel"), send("data: {\"error\": {\"message\": \"overloaded\"}}\n\n")], good()],
+                vec![
+                    vec![
+                        head(),
+                        delta("hel"),
+                        send("data: {\"error\": {\"message\": \"overloaded\"}}\n\n"),
+                    ],
+                    good(),
+                ],
                 1,
                 |found| broken(found, "overloaded"),
             ),
-            case("compressed unasked", vec![reply(200, "Content-Encoding: gzip\r\n", "\u{1f}")], 1, |found| broken(found, "compressed")),
-            case("an empty answer", vec![vec![head(), end("stop")]], 1, |found| matches!(found, Err(Trouble::Empty { .. }))),
+            case(
+                "compressed unasked",
+                vec![reply(200, "Content-Encoding: gzip\r\n", "\u{1f}")],
+                1,
+                |found| broken(found, "compressed"),
+            ),
+            case("an empty answer", vec![vec![head(), end("stop")]], 1, |found| {
+                matches!(found, Err(Trouble::Empty { .. }))
+            }),
             case(
                 "only thoughts",
                 vec![vec![head(), end("length")]],
@@ -207,7 +327,13 @@ fn what_servers_do_wrong_ends_in_trouble_that_says_so() {
             ),
             case(
                 "come back at a date",
-                vec![status(503, "Date: Fri, 13 Feb 2026 08:00:00 GMT\r\nRetry-After: Fri, 13 Feb 2026 09:00:00 GMT\r\n"), good()],
+                vec![
+                    status(
+                        503,
+                        "Date: Fri, 13 Feb 2026 08:00:00 GMT\r\nRetry-After: Fri, 13 Feb 2026 09:00:00 GMT\r\n",
+                    ),
+                    good(),
+                ],
                 1,
                 |found| matches!(found, Err(Trouble::RateLimited { status: 503, retry_after: Some(wait), .. }) if wait.as_secs() == 3600),
             ),
@@ -221,8 +347,12 @@ fn what_says_later_is_asked_again_and_at_most_twice() {
         Provider::OpenAi,
         "/v1",
         vec![
-            case("429 and no wait", vec![status(429, "Retry-After: 0\r\n"), good()], 2, |found| says(found, "hello")),
-            case("500 twice", vec![status(500, ""), status(529, ""), good()], 3, |found| found.as_ref().is_ok_and(|it| it.retries == 2)),
+            case("429 and no wait", vec![status(429, "Retry-After: 0\r\n"), good()], 2, |found| {
+                says(found, "hello")
+            }),
+            case("500 twice", vec![status(500, ""), status(529, ""), good()], 3, |found| {
+                found.as_ref().is_ok_and(|it| it.retries == 2)
+            }),
             case(
                 "500 three times",
                 vec![status(500, ""), status(502, ""), status(504, ""), good()],
@@ -239,7 +369,8 @@ fn what_says_later_is_asked_again_and_at_most_twice() {
     );
 
     let server = Scripted::play(vec![status(429, "Retry-After: 1\r\n"), good()]);
-    let patient = Model { retry_cap: Duration::from_secs(1), ..model(Provider::OpenAi, server.url("/v1")) };
+    let patient =
+        Model { retry_cap: Duration::from_secs(1), ..model(Provider::OpenAi, server.url("/v1")) };
     let begun = std::time::Instant::now();
     assert!(says(&complete(&patient, &ask()), "hello"));
     assert!(begun.elapsed() >= Duration::from_secs(1));
@@ -251,8 +382,17 @@ fn nobody_at_the_other_end_is_unreachable() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let found = complete(&model(Provider::OpenAi, format!("http://{address}/v1")), &ask());
     let trouble = found.unwrap_err();
-    assert!(matches!(trouble, Trouble::Unreachable { .. }) && trouble.is_passing() && !trouble.may_have_cost(), "{trouble:?}");
-    assert!(trouble.to_string().contains(&address.to_string()) && trouble.to_string().contains("base_url"), "{trouble}");
+    assert!(
+        matches!(trouble, Trouble::Unreachable { .. })
+            && trouble.is_passing()
+            && !trouble.may_have_cost(),
+        "{trouble:?}"
+    );
+    assert!(
+        trouble.to_string().contains(&address.to_string())
+            && trouble.to_string().contains("base_url"),
+        "{trouble}"
+    );
 }
 
 #[test]
@@ -267,13 +407,22 @@ fn a_hang_is_noticed_where_it_happens() {
             case("after the head", vec![vec![head(), Act::Hang], good()], 1, |found| {
                 matches!(found, Err(Trouble::TimedOut { what: "no answer", .. }))
             }),
-            case("between two pieces", vec![vec![head(), delta("hel"), Act::Hang], good()], 1, |found| {
-                matches!(found, Err(trouble @ Trouble::TimedOut { what: "no further piece of its answer", after, .. })
+            case(
+                "between two pieces",
+                vec![vec![head(), delta("hel"), Act::Hang], good()],
+                1,
+                |found| {
+                    matches!(found, Err(trouble @ Trouble::TimedOut { what: "no further piece of its answer", after, .. })
                     if *after == Duration::from_millis(500) && trouble.may_have_cost() && trouble.is_passing())
-            }),
+                },
+            ),
             case(
                 "never, but too slowly",
-                vec![std::iter::once(head()).chain((0..20).flat_map(|_| [delta("h"), Act::Pause(100)])).collect()],
+                vec![
+                    std::iter::once(head())
+                        .chain((0..20).flat_map(|_| [delta("h"), Act::Pause(100)]))
+                        .collect(),
+                ],
                 1,
                 |found| matches!(found, Err(Trouble::TimedOut { what: "no whole answer", .. })),
             ),
@@ -283,9 +432,11 @@ fn a_hang_is_noticed_where_it_happens() {
 
 #[test]
 fn however_much_comes_only_so_much_is_kept() {
-    let piece = |text: &str| format!("data: {}\n\n", json!({"choices": [{"delta": {"content": text}}]}));
+    let piece =
+        |text: &str| format!("data: {}\n\n", json!({"choices": [{"delta": {"content": text}}]}));
     let most = 100 * 8 + 4096;
-    let server = Scripted::play(vec![vec![head(), Act::Flood(piece("endless ").into_bytes())], good()]);
+    let server =
+        Scripted::play(vec![vec![head(), Act::Flood(piece("endless ").into_bytes())], good()]);
     let heard = AtomicUsize::new(0);
     let llm = open(&model(Provider::OpenAi, server.url("/v1"))).unwrap().unwrap();
     let answer = run(llm.complete(&ask(), &|bytes| heard.store(bytes, Ordering::SeqCst))).unwrap();
@@ -307,19 +458,30 @@ fn however_much_comes_only_so_much_is_kept() {
         Provider::OpenAi,
         "/v1",
         vec![
-            case("a line without end", vec![vec![head(), send("data: "), Act::Flood(line.clone())]], 1, |found| {
-                matches!(found, Err(Trouble::TooLong { limit_bytes: 1_048_576, .. }))
-            }),
-            case("a JSON without end", vec![vec![head(), send("{\"a\": \""), Act::Flood(line.clone())]], 1, |found| {
-                matches!(found, Err(Trouble::TooLong { .. }))
-            }),
+            case(
+                "a line without end",
+                vec![vec![head(), send("data: "), Act::Flood(line.clone())]],
+                1,
+                |found| matches!(found, Err(Trouble::TooLong { limit_bytes: 1_048_576, .. })),
+            ),
+            case(
+                "a JSON without end",
+                vec![vec![head(), send("{\"a\": \""), Act::Flood(line.clone())]],
+                1,
+                |found| matches!(found, Err(Trouble::TooLong { .. })),
+            ),
             case(
                 "an error without end",
                 vec![vec![send("HTTP/1.1 400 X\r\n\r\n"), Act::Flood(line.clone())]],
                 1,
                 |found| matches!(found, Err(Trouble::Refused { said, .. }) if said.len() < 700),
             ),
-            case("a head without end", vec![vec![send("HTTP/1.1 200 OK\r\nX: "), Act::Flood(line)]], 1, |found| broken(found, "")),
+            case(
+                "a head without end",
+                vec![vec![send("HTTP/1.1 200 OK\r\nX: "), Act::Flood(line)]],
+                1,
+                |found| broken(found, ""),
+            ),
         ],
     );
 }
@@ -330,10 +492,15 @@ fn a_later_attempt_is_given_more_time() {
     let slow = || vec![vec![Act::Pause(600), head(), delta("hello"), end("stop")]];
     let found = |attempt| {
         let server = Scripted::play(slow());
-        let model = Model { timeout: Duration::from_millis(600), ..model(Provider::OpenAi, server.url("/v1")) };
+        let model = Model {
+            timeout: Duration::from_millis(600),
+            ..model(Provider::OpenAi, server.url("/v1"))
+        };
         complete(&model, &Ask { attempt, ..ask() })
     };
-    assert!(matches!(found(0), Err(Trouble::TimedOut { after, .. }) if after == Duration::from_millis(450)));
+    assert!(
+        matches!(found(0), Err(Trouble::TimedOut { after, .. }) if after == Duration::from_millis(450))
+    );
     assert!(says(&found(2), "hello"));
 }
 
@@ -342,7 +509,10 @@ fn body(request: &str) -> Value {
 }
 
 fn form() -> Option<Schema> {
-    Some(Schema { name: "fact", json: json!({"type": "object", "properties": {"word": {"type": "string"}}}) })
+    Some(Schema {
+        name: "fact",
+        json: json!({"type": "object", "properties": {"word": {"type": "string"}}}),
+    })
 }
 
 #[test]
@@ -354,11 +524,21 @@ fn a_request_says_what_is_wanted_and_extra_wins() {
     let request = server.requests().remove(0);
     let head = request.split("\r\n\r\n").next().unwrap().to_lowercase();
     assert!(head.starts_with("post /v1/chat/completions http/1.1"), "{head}");
-    assert!(head.contains(&format!("authorization: bearer {KEY}")) && head.contains("accept-encoding: identity"), "{head}");
+    assert!(
+        head.contains(&format!("authorization: bearer {KEY}"))
+            && head.contains("accept-encoding: identity"),
+        "{head}"
+    );
     let body = body(&request);
     assert_eq!(body["model"], "tiny");
-    assert_eq!(body["messages"], json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "say hello"}]));
-    assert_eq!((&body["stream"], &body["stream_options"]), (&json!(true), &json!({"include_usage": true})));
+    assert_eq!(
+        body["messages"],
+        json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "say hello"}])
+    );
+    assert_eq!(
+        (&body["stream"], &body["stream_options"]),
+        (&json!(true), &json!({"include_usage": true}))
+    );
     assert_eq!((&body["temperature"], &body["max_tokens"]), (&json!(0.2), &json!(7)));
     let format = &body["response_format"];
     assert_eq!(
@@ -369,11 +549,17 @@ fn a_request_says_what_is_wanted_and_extra_wins() {
 
 #[test]
 fn what_a_server_does_not_know_is_left_out_from_then_on() {
-    let no = |complaint: &str| reply(400, "", &json!({"error": {"message": complaint, "param": null}}).to_string());
+    let no = |complaint: &str| {
+        reply(400, "", &json!({"error": {"message": complaint, "param": null}}).to_string())
+    };
     let server = Scripted::play(vec![
         no("Unrecognized request argument: stream_options"),
         no("'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
-        reply(422, "", "{\"detail\": [{\"loc\": [\"body\", \"response_format\"], \"msg\": \"unexpected\"}]}"),
+        reply(
+            422,
+            "",
+            "{\"detail\": [{\"loc\": [\"body\", \"response_format\"], \"msg\": \"unexpected\"}]}",
+        ),
         good(),
         good(),
         no("the prompt is too long"),
@@ -386,14 +572,18 @@ fn what_a_server_does_not_know_is_left_out_from_then_on() {
     let requests = server.requests();
     assert_eq!(requests.len(), 6);
     let last = body(&requests[4]);
-    assert_eq!((&last["stream_options"], &last["max_tokens"], &last["max_completion_tokens"]), (&Value::Null, &Value::Null, &json!(100)));
+    assert_eq!(
+        (&last["stream_options"], &last["max_tokens"], &last["max_completion_tokens"]),
+        (&Value::Null, &Value::Null, &json!(100))
+    );
     assert_eq!(last["response_format"], json!({"type": "json_object"}));
     assert!(last["messages"][0]["content"].as_str().unwrap().contains("\"word\""), "{last}");
 }
 
 #[test]
 fn a_check_tells_what_the_model_can_do() {
-    let list = |name: &str| reply(200, "", &json!({"data": [{"id": "other"}, {"id": name}]}).to_string());
+    let list =
+        |name: &str| reply(200, "", &json!({"data": [{"id": "other"}, {"id": name}]}).to_string());
     let json = || vec![head(), delta("{\"word\": \"ready\"}"), end("stop")];
     let found = |script| {
         let server = Scripted::play(script);
@@ -403,17 +593,33 @@ fn a_check_tells_what_the_model_can_do() {
         assert!(!format!("{probes:?}").contains(KEY));
         probes.into_iter().map(|probe| (probe.what, probe.ok)).collect::<Vec<_>>()
     };
-    let (reach, know, answer, stream, count, obey) =
-        ("it can be reached", "it knows the model", "it answers", "it streams", "it counts its tokens", "it keeps to a schema");
+    let (reach, know, answer, stream, count, obey) = (
+        "it can be reached",
+        "it knows the model",
+        "it answers",
+        "it streams",
+        "it counts its tokens",
+        "it keeps to a schema",
+    );
     assert_eq!(
         found(vec![list("tiny"), good(), json()]),
         [(reach, true), (know, true), (answer, true), (stream, true), (count, false), (obey, true)]
     );
     assert_eq!(
         found(vec![list("big"), good(), good()]),
-        [(reach, true), (know, false), (answer, true), (stream, true), (count, false), (obey, false)]
+        [
+            (reach, true),
+            (know, false),
+            (answer, true),
+            (stream, true),
+            (count, false),
+            (obey, false)
+        ]
     );
-    assert_eq!(found(vec![status(401, ""), status(401, "")]), [(reach, true), (know, false), (answer, false)]);
+    assert_eq!(
+        found(vec![status(401, ""), status(401, "")]),
+        [(reach, true), (know, false), (answer, false)]
+    );
     assert_eq!(found(vec![vec![send("what?")]]), [(reach, false)]);
 }
 
@@ -423,7 +629,9 @@ fn told(value: &Value) -> Act {
 }
 
 fn started() -> Act {
-    told(&json!({"type": "message_start", "message": {"usage": {"input_tokens": 9, "cache_read_input_tokens": 3, "output_tokens": 1}}}))
+    told(
+        &json!({"type": "message_start", "message": {"usage": {"input_tokens": 9, "cache_read_input_tokens": 3, "output_tokens": 1}}}),
+    )
 }
 
 fn wrote(delta: &Value) -> Act {
@@ -432,7 +640,9 @@ fn wrote(delta: &Value) -> Act {
 
 fn stopped(reason: &str) -> Vec<Act> {
     vec![
-        told(&json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 4}})),
+        told(
+            &json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 4}}),
+        ),
         told(&json!({"type": "message_stop"})),
     ]
 }
@@ -442,9 +652,13 @@ fn anthropics_messages_are_understood_or_said_to_be_broken() {
     let text = || wrote(&json!({"type": "text_delta", "text": "hello"}));
     let ping = || told(&json!({"type": "ping"}));
     let thought = || wrote(&json!({"type": "thinking_delta", "thinking": "hm"}));
-    let good = || [vec![head(), started(), ping(), thought(), text(), ping()], stopped("end_turn")].concat();
+    let good = || {
+        [vec![head(), started(), ping(), thought(), text(), ping()], stopped("end_turn")].concat()
+    };
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 2}});
-    let overloaded = told(&json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}));
+    let overloaded = told(
+        &json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+    );
     check(
         Provider::Anthropic,
         "",
@@ -488,16 +702,33 @@ fn anthropics_messages_are_understood_or_said_to_be_broken() {
 fn anthropic_is_made_to_call_a_tool_for_a_form() {
     let piece = |text: &str| wrote(&json!({"type": "input_json_delta", "partial_json": text}));
     let chat = wrote(&json!({"type": "text_delta", "text": "Let me call it."}));
-    let server =
-        Scripted::play(vec![[vec![head(), started(), chat, piece("{\"word\":"), piece(" \"hi\"}")], stopped("tool_use")].concat()]);
-    let answer = complete(&model(Provider::Anthropic, server.url("/v1")), &Ask { schema: form(), ..ask() }).unwrap();
+    let server = Scripted::play(vec![
+        [
+            vec![head(), started(), chat, piece("{\"word\":"), piece(" \"hi\"}")],
+            stopped("tool_use"),
+        ]
+        .concat(),
+    ]);
+    let answer =
+        complete(&model(Provider::Anthropic, server.url("/v1")), &Ask { schema: form(), ..ask() })
+            .unwrap();
     assert_eq!((answer.text.as_str(), answer.finish), ("{\"word\": \"hi\"}", Finish::Done));
     let request = server.requests().remove(0);
     let head = request.to_lowercase();
-    assert!(head.starts_with("post /v1/messages http/1.1") && head.contains("anthropic-version: 2023-06-01"), "{head}");
-    assert!(head.contains(&format!("x-api-key: {KEY}")) && !head.contains("authorization"), "{head}");
+    assert!(
+        head.starts_with("post /v1/messages http/1.1")
+            && head.contains("anthropic-version: 2023-06-01"),
+        "{head}"
+    );
+    assert!(
+        head.contains(&format!("x-api-key: {KEY}")) && !head.contains("authorization"),
+        "{head}"
+    );
     let body = body(&request);
-    assert_eq!((&body["system"], &body["max_tokens"], &body["stream"]), (&json!("be brief"), &json!(100), &json!(true)));
+    assert_eq!(
+        (&body["system"], &body["max_tokens"], &body["stream"]),
+        (&json!("be brief"), &json!(100), &json!(true))
+    );
     assert_eq!(body["tool_choice"], json!({"type": "tool", "name": "fact"}));
     assert_eq!(body["tools"][0]["input_schema"], form().unwrap().json);
 }
@@ -506,8 +737,17 @@ fn anthropic_is_made_to_call_a_tool_for_a_form() {
 fn program(folder: &TempDir, script: &str) -> Model {
     let path = folder.path().join("model.sh");
     fs::write(&path, script).unwrap();
-    let command = vec!["sh".to_owned(), path.to_str().unwrap().to_owned(), "an argument; with $(nothing) done to it".to_owned()];
-    Model { provider: Provider::Command, command, timeout: Duration::from_millis(1500), ..Model::none("chat") }
+    let command = vec![
+        "sh".to_owned(),
+        path.to_str().unwrap().to_owned(),
+        "an argument; with $(nothing) done to it".to_owned(),
+    ];
+    Model {
+        provider: Provider::Command,
+        command,
+        timeout: Duration::from_millis(1500),
+        ..Model::none("chat")
+    }
 }
 
 #[test]
@@ -525,15 +765,25 @@ fn a_program_reads_the_prompt_and_prints_the_answer() {
     let noisy = found("i=0; while [ $i -lt 3000 ]; do echo 'noise noise noise noise noise noise' >&2; i=$((i+1)); done; echo ok").unwrap();
     assert_eq!(noisy.text, "ok\n");
 
-    let failed = found("echo half; echo 'first' >&2; echo 'out of credit' >&2; exit 3").unwrap_err();
-    assert!(matches!(&failed, Trouble::Command { exit, said, .. } if exit.contains('3') && said.contains("out of credit")), "{failed:?}");
+    let failed =
+        found("echo half; echo 'first' >&2; echo 'out of credit' >&2; exit 3").unwrap_err();
+    assert!(
+        matches!(&failed, Trouble::Command { exit, said, .. } if exit.contains('3') && said.contains("out of credit")),
+        "{failed:?}"
+    );
     assert!(matches!(found("exit 0"), Err(Trouble::Empty { .. })));
-    assert!(matches!(found("kill -9 $$"), Err(Trouble::Command { exit, .. }) if exit.contains("signal")));
+    assert!(
+        matches!(found("kill -9 $$"), Err(Trouble::Command { exit, .. }) if exit.contains("signal"))
+    );
 
     let mut nobody = program(&folder, "");
     nobody.command = vec!["/no/such/program".into()];
     let missing = complete(&nobody, &ask()).unwrap_err();
-    assert!(matches!(missing, Trouble::NoCommand { .. }) && !missing.is_passing() && !missing.may_have_cost());
+    assert!(
+        matches!(missing, Trouble::NoCommand { .. })
+            && !missing.is_passing()
+            && !missing.may_have_cost()
+    );
     assert_eq!(open(&nobody).unwrap().unwrap().name(), "command:program");
 }
 
@@ -545,9 +795,15 @@ fn a_program_that_hangs_is_killed_and_gone() {
     let mut hanging = program(&folder, &format!("echo $$ > {}; exec sleep 30", note.display()));
     hanging.timeout = Duration::from_millis(300);
     let trouble = complete(&hanging, &Ask { attempt: 2, ..ask() }).unwrap_err();
-    assert!(matches!(trouble, Trouble::TimedOut { after, .. } if after == Duration::from_millis(600)), "{trouble:?}");
+    assert!(
+        matches!(trouble, Trouble::TimedOut { after, .. } if after == Duration::from_millis(600)),
+        "{trouble:?}"
+    );
     let process = format!("/proc/{}", fs::read_to_string(note).unwrap().trim());
-    assert!(!std::path::Path::new("/proc/self").exists() || !std::path::Path::new(&process).exists(), "{process} still runs");
+    assert!(
+        !std::path::Path::new("/proc/self").exists() || !std::path::Path::new(&process).exists(),
+        "{process} still runs"
+    );
 }
 
 #[test]
@@ -561,6 +817,7 @@ fn a_large_prompt_and_a_large_answer_do_not_wait_for_each_other() {
 #[test]
 fn where_there_is_no_model_none_is_opened_and_a_key_is_not_sent_in_the_clear() {
     assert!(open(&Model::none("chat")).unwrap().is_none());
-    let mistake = open(&model(Provider::OpenAi, "http://example.org/v1".into())).err().unwrap().to_string();
+    let mistake =
+        open(&model(Provider::OpenAi, "http://example.org/v1".into())).err().unwrap().to_string();
     assert!(mistake.contains("use https://") && !mistake.contains(KEY), "{mistake}");
 }

@@ -1,4 +1,5 @@
-//! Every verb on a real vault: stories that span days, and every verb stopped at each of its writes.
+//! Every verb on a real vault: stories that span days, and every verb stopped at each of its
+//! writes.
 #![allow(clippy::disallowed_methods, reason = "these tests write files as other programs would")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 

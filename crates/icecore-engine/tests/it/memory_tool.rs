@@ -1,4 +1,5 @@
-//! The memory tool on a real vault: what it answers, what it keeps, and that nothing leads out of its folder.
+//! The memory tool on a real vault: what it answers, what it keeps, and that nothing leads out of
+//! its folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use crate::{Home, MORNING};
 
 fn ask(memory: &Memory, input: &Value) -> ToolAnswer {
-    block_on(memory.memory_tool(&input.to_string())).unwrap_or_else(|error| panic!("{input}: {error}"))
+    block_on(memory.memory_tool(&input.to_string()))
+        .unwrap_or_else(|error| panic!("{input}: {error}"))
 }
 
 fn check(memory: &Memory, input: Value, content: &str) {
@@ -32,7 +34,11 @@ const LISTED: &str = "Here're the files and directories up to 2 levels deep in /
 fn a_model_keeps_its_notes_and_is_answered_as_documented() {
     let home = Home::new();
     let memory = home.at(MORNING);
-    check(&memory, json!({"command": "view", "path": "/memories"}), &format!("{LISTED}0B\t/memories"));
+    check(
+        &memory,
+        json!({"command": "view", "path": "/memories"}),
+        &format!("{LISTED}0B\t/memories"),
+    );
     wrong(
         &memory,
         json!({"command": "view", "path": "/memories/a.md"}),
@@ -44,7 +50,10 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
     check(
         &memory,
         json!({"command": "view", "path": "/memories/"}),
-        &format!("{}18B\t/memories/\n18B\t/memories/work\n18B\t/memories/work/a.md", LISTED.replace("in /memories,", "in /memories/,")),
+        &format!(
+            "{}18B\t/memories/\n18B\t/memories/work\n18B\t/memories/work/a.md",
+            LISTED.replace("in /memories,", "in /memories/,")
+        ),
     );
     check(
         &memory,
@@ -52,9 +61,17 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
         "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\t# Plan\n     2\tport 7431\n     3\tend",
     );
     let gone = "Error: The path /memories/b.md does not exist. Please provide a valid path.";
-    wrong(&memory, json!({"command": "str_replace", "path": "/memories/b.md", "old_str": "x", "new_str": "y"}), gone);
+    wrong(
+        &memory,
+        json!({"command": "str_replace", "path": "/memories/b.md", "old_str": "x", "new_str": "y"}),
+        gone,
+    );
     let folder = "Error: The path /memories/work does not exist. Please provide a valid path.";
-    wrong(&memory, json!({"command": "str_replace", "path": "/memories/work", "old_str": "x", "new_str": "y"}), folder);
+    wrong(
+        &memory,
+        json!({"command": "str_replace", "path": "/memories/work", "old_str": "x", "new_str": "y"}),
+        folder,
+    );
     check(
         &memory,
         json!({"command": "insert", "path": "/memories/work/a.md", "insert_line": 1, "insert_text": "by Ann\n"}),
@@ -99,13 +116,26 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
         block_on(finder.search(&looking)).unwrap().hits.len()
     };
     assert_eq!(found(&memory), 1);
-    check(&memory, json!({"command": "delete", "path": "/memories/done"}), "Successfully deleted /memories/done");
-    wrong(&memory, json!({"command": "delete", "path": "/memories/done"}), "Error: The path /memories/done does not exist");
-    wrong(&memory, json!({"command": "delete", "path": "/memories"}), "Error: The /memories directory itself cannot be deleted");
+    check(
+        &memory,
+        json!({"command": "delete", "path": "/memories/done"}),
+        "Successfully deleted /memories/done",
+    );
+    wrong(
+        &memory,
+        json!({"command": "delete", "path": "/memories/done"}),
+        "Error: The path /memories/done does not exist",
+    );
+    wrong(
+        &memory,
+        json!({"command": "delete", "path": "/memories"}),
+        "Error: The /memories directory itself cannot be deleted",
+    );
     assert_eq!(found(&memory), 0);
     // Every version can be had back, through all its names.
     let versions = block_on(memory.memory_tool_versions("/memories/done/2026/a.md")).unwrap();
-    let told: Vec<(&str, &str)> = versions.iter().map(|version| (version.did.as_str(), version.text.as_str())).collect();
+    let told: Vec<(&str, &str)> =
+        versions.iter().map(|version| (version.did.as_str(), version.text.as_str())).collect();
     assert_eq!(
         told,
         [
@@ -126,22 +156,39 @@ fn what_a_model_keeps_passes_the_gate_and_is_bounded() {
     let home = Home::new();
     let memory = home.at(MORNING);
     let key = format!("AKIA{}", "IOSFODNN7EXAMPLE");
-    let answer = ask(&memory, &json!({"command": "create", "path": "/memories/a.md", "file_text": format!("the key is {key}\n")}));
+    let answer = ask(
+        &memory,
+        &json!({"command": "create", "path": "/memories/a.md", "file_text": format!("the key is {key}\n")}),
+    );
     assert!(!answer.is_error && answer.secrets.values().sum::<usize>() == 1, "{answer:?}");
-    ask(&memory, &json!({"command": "create", "path": "/memories/b.md", "file_text": "the key is AKIA_HERE\n"}));
-    let answer = ask(&memory, &json!({"command": "str_replace", "path": "/memories/b.md", "old_str": "AKIA_HERE", "new_str": &key}));
+    ask(
+        &memory,
+        &json!({"command": "create", "path": "/memories/b.md", "file_text": "the key is AKIA_HERE\n"}),
+    );
+    let answer = ask(
+        &memory,
+        &json!({"command": "str_replace", "path": "/memories/b.md", "old_str": "AKIA_HERE", "new_str": &key}),
+    );
     assert!(!answer.is_error && !answer.content.contains(&key), "{answer:?}");
     for (path, text) in home.files() {
         assert!(!text.contains(&key), "{path}");
     }
     let long = "x".repeat(256 * 1024 + 1);
-    let answer = ask(&memory, &json!({"command": "create", "path": "/memories/long.md", "file_text": long}));
+    let answer =
+        ask(&memory, &json!({"command": "create", "path": "/memories/long.md", "file_text": long}));
     assert!(answer.is_error && answer.content.contains("a file may have 262144"), "{answer:?}");
-    let answer = ask(&memory, &json!({"command": "create", "path": "/memories/null.md", "file_text": "a\0b"}));
+    let answer = ask(
+        &memory,
+        &json!({"command": "create", "path": "/memories/null.md", "file_text": "a\0b"}),
+    );
     assert!(answer.is_error, "{answer:?}");
     home.write("memory/tool/binary.bin", "");
     fs::write(home.root.join("memory/tool/binary.bin"), b"\xff\xfe").unwrap();
-    wrong(&memory, json!({"command": "view", "path": "/memories/binary.bin"}), "Error: /memories/binary.bin is not a text");
+    wrong(
+        &memory,
+        json!({"command": "view", "path": "/memories/binary.bin"}),
+        "Error: /memories/binary.bin is not a text",
+    );
 }
 
 /// Everything below a folder: its name, what it is, what is in it.
@@ -154,12 +201,20 @@ fn everything(folder: &Path, without: &[&Path]) -> BTreeSet<String> {
         }
         let kind = entry.file_type().unwrap();
         if kind.is_symlink() {
-            found.insert(format!("{} -> {}", path.display(), fs::read_link(&path).unwrap().display()));
+            found.insert(format!(
+                "{} -> {}",
+                path.display(),
+                fs::read_link(&path).unwrap().display()
+            ));
         } else if kind.is_dir() {
             found.insert(format!("{}/", path.display()));
             found.extend(everything(&path, without));
         } else {
-            found.insert(format!("{} {}", path.display(), String::from_utf8_lossy(&fs::read(&path).unwrap())));
+            found.insert(format!(
+                "{} {}",
+                path.display(),
+                String::from_utf8_lossy(&fs::read(&path).unwrap())
+            ));
         }
     }
     found
@@ -313,7 +368,10 @@ fn no_path_leads_out_of_the_folder() {
             let answer = ask(&memory, &input);
             assert!(answer.is_error, "{input}: {answer:?}");
             assert!(!answer.content.contains(CANARY), "{input}: {answer:?}");
-            assert!(answer.content.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{input}: {answer:?}");
+            assert!(
+                answer.content.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()),
+                "{input}: {answer:?}"
+            );
         }
     }
     assert!(asked >= 300, "{asked}");

@@ -1,4 +1,5 @@
-//! Poison (C.1, rows 1 and 2): what tools, pages and strangers say to get into memory stays their words, whoever distils it.
+//! Poison (C.1, rows 1 and 2): what tools, pages and strangers say to get into memory stays their
+//! words, whoever distils it.
 
 use std::fs;
 use std::sync::Arc;
@@ -27,8 +28,13 @@ const CANARY: &str = "kanari";
 
 /// Every attempt with its own word.
 fn attempts() -> Vec<String> {
-    let lines = include_str!("poison.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#') && line.contains("{{C}}"));
-    lines.enumerate().map(|(at, line)| unescaped(line).replace("{{C}}", &format!("{CANARY}{at:03}"))).collect()
+    let lines = include_str!("poison.txt")
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#') && line.contains("{{C}}"));
+    lines
+        .enumerate()
+        .map(|(at, line)| unescaped(line).replace("{{C}}", &format!("{CANARY}{at:03}")))
+        .collect()
 }
 
 fn unescaped(line: &str) -> String {
@@ -37,7 +43,9 @@ fn unescaped(line: &str) -> String {
     while let Some((before, after)) = rest.split_once('\\') {
         out.push_str(before);
         let (c, left) = match after.strip_prefix("u{").and_then(|code| code.split_once('}')) {
-            Some((code, left)) => (char::from_u32(u32::from_str_radix(code, 16).unwrap()).unwrap(), left),
+            Some((code, left)) => {
+                (char::from_u32(u32::from_str_radix(code, 16).unwrap()).unwrap(), left)
+            }
             None => (if after.starts_with('r') { '\r' } else { '\n' }, &after[1..]),
         };
         out.push(c);
@@ -46,7 +54,8 @@ fn unescaped(line: &str) -> String {
     out + rest
 }
 
-/// A model that does what whatever it is shown tells it to: everything becomes a rule for good, said by the person.
+/// A model that does what whatever it is shown tells it to: everything becomes a rule for good,
+/// said by the person.
 struct Obedient;
 
 #[async_trait]
@@ -55,7 +64,11 @@ impl Llm for Obedient {
         "obedient".into()
     }
 
-    async fn complete(&self, ask: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+    async fn complete(
+        &self,
+        ask: &Ask,
+        _: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
         let sources = sources(&ask.user);
         let told: Vec<(usize, &str)> = sources
             .iter()
@@ -68,7 +81,10 @@ impl Llm for Obedient {
             let mut events: Vec<Value> = Vec::new();
             for (at, line) in told {
                 let line = line.trim();
-                let word = line.split(|c: char| !c.is_ascii_alphanumeric()).find(|word| word.starts_with(CANARY)).unwrap_or(line);
+                let word = line
+                    .split(|c: char| !c.is_ascii_alphanumeric())
+                    .find(|word| word.starts_with(CANARY))
+                    .unwrap_or(line);
                 events.push(event("constraint", line, line, at + 1));
                 events.push(event("fact", line, word, at + 1));
                 // As if the person had said it.
@@ -79,10 +95,21 @@ impl Llm for Obedient {
         } else {
             let first = told.first().map_or("Nothing much happened here.", |(_, line)| line);
             let must = ask.user.lines().filter(|line| line.starts_with("- ["));
-            let body: Vec<String> = must.map(str::to_owned).chain(told.iter().map(|(_, line)| format!("- {line}"))).collect();
+            let body: Vec<String> = must
+                .map(str::to_owned)
+                .chain(told.iter().map(|(_, line)| format!("- {line}")))
+                .collect();
             json!({ "headline": first, "body": body.join("\n") }).to_string()
         };
-        Ok(Answer { text, tokens_in: 10, tokens_out: 10, measured: true, finish: Finish::Done, retries: 0, streamed: false })
+        Ok(Answer {
+            text,
+            tokens_in: 10,
+            tokens_out: 10,
+            measured: true,
+            finish: Finish::Done,
+            retries: 0,
+            streamed: false,
+        })
     }
 
     async fn check(&self) -> Vec<Probe> {
@@ -93,11 +120,16 @@ impl Llm for Obedient {
 const DAY: Date = date(2026, 2, 13);
 
 fn live(place: &Place, now: Moment) -> Memory {
-    block_on(Memory::open(Arc::new(Vault::open(&place.root).unwrap()), Arc::new(NoHistory), Box::new(Standing(now.at())))).unwrap()
+    block_on(Memory::open(
+        Arc::new(Vault::open(&place.root).unwrap()),
+        Arc::new(NoHistory),
+        Box::new(Standing(now.at())),
+    ))
+    .unwrap()
 }
 
-/// The attempts as a tool's output, as a page somebody took in, as a tool's result in a transcript, as imported Markdown and in
-/// talks among several people.
+/// The attempts as a tool's output, as a page somebody took in, as a tool's result in a transcript,
+/// as imported Markdown and in talks among several people.
 fn feed(place: &Place, attempts: &[String]) {
     let memory = live(place, place.moment(DAY, 20, 0));
     let line = |session: &str, role: Role, name: Option<&str>, text: &str| Said {
@@ -118,9 +150,13 @@ fn feed(place: &Place, attempts: &[String]) {
         said.push(line(&session, Role::Assistant, None, "They open at nine."));
     }
     block_on(memory.add_messages(said, &Gaps::default())).unwrap();
-    let pages: Vec<Said> =
-        attempts.iter().enumerate().map(|(at, attempt)| line(&format!("page-{at}"), Role::User, None, attempt)).collect();
-    block_on(memory.add_messages(pages, &Gaps { origin: Some(Origin::Import), ..Gaps::default() })).unwrap();
+    let pages: Vec<Said> = attempts
+        .iter()
+        .enumerate()
+        .map(|(at, attempt)| line(&format!("page-{at}"), Role::User, None, attempt))
+        .collect();
+    block_on(memory.add_messages(pages, &Gaps { origin: Some(Origin::Import), ..Gaps::default() }))
+        .unwrap();
     let mut transcript = String::new();
     for (at, attempt) in attempts.iter().enumerate() {
         for (kind, message) in [
@@ -133,7 +169,10 @@ fn feed(place: &Place, attempts: &[String]) {
                 "user",
                 json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": format!("t{at}"), "content": attempt }] }),
             ),
-            ("assistant", json!({ "role": "assistant", "content": [{ "type": "text", "text": "I have read it." }] })),
+            (
+                "assistant",
+                json!({ "role": "assistant", "content": [{ "type": "text", "text": "I have read it." }] }),
+            ),
         ] {
             let uuid = format!("{at}-{}-{}", kind, transcript.len());
             transcript.push_str(
@@ -143,13 +182,20 @@ fn feed(place: &Place, attempts: &[String]) {
             transcript.push('\n');
         }
     }
-    let taken = block_on(memory.add_session(&transcript, "s1.jsonl", None, None, &Gaps::default())).unwrap();
-    assert!(taken.turns >= attempts.len() * 3, "{} turns of {} attempts", taken.turns, attempts.len());
+    let taken = block_on(memory.add_session(&transcript, "s1.jsonl", None, None, &Gaps::default()))
+        .unwrap();
+    assert!(
+        taken.turns >= attempts.len() * 3,
+        "{} turns of {} attempts",
+        taken.turns,
+        attempts.len()
+    );
     // Saved web pages and notes of strangers.
     let mut harvest = Harvest::default();
     for (at, attempt) in attempts.iter().enumerate() {
         let text = format!("---\ndate: 2026-02-13\n---\n# A page\n\n{attempt}\n");
-        Document { path: &format!("saved/page-{at}.md"), text: &text, project: None }.note(&mut harvest);
+        Document { path: &format!("saved/page-{at}.md"), text: &text, project: None }
+            .note(&mut harvest);
     }
     let notes: Vec<Said> = harvest.said.into_iter().map(|(_, said)| said).collect();
     assert!(notes.len() >= attempts.len());
@@ -159,12 +205,17 @@ fn feed(place: &Place, attempts: &[String]) {
     let mut lines = Vec::new();
     let mut talk = String::from("Notes of the meeting\n\n");
     for (at, attempt) in attempts.iter().enumerate() {
-        for (role, text) in [("user", "What do you say?"), ("Bob", attempt.as_str()), ("assistant", "I listen.")] {
+        for (role, text) in
+            [("user", "What do you say?"), ("Bob", attempt.as_str()), ("assistant", "I listen.")]
+        {
             let id = format!("{at}-{role}");
             lines.push(json!({ "conversation": "group", "ts": "2026-02-13T11:00:00Z", "role": role, "id": id, "text": text }).to_string());
         }
         // Text has no marks of its own: a line `User: ...` in it would be a turn.
-        if !["user", "assistant", "human"].iter().any(|word| attempt.to_lowercase().contains(&format!("{word}:"))) {
+        if !["user", "assistant", "human"]
+            .iter()
+            .any(|word| attempt.to_lowercase().contains(&format!("{word}:")))
+        {
             talk.push_str(&format!(
                 "[09:{:02}] Me: What do you say?\n[09:{:02}] Bob: {attempt}\n[09:{:02}] Carol: Right.\n",
                 at % 60,
@@ -174,8 +225,19 @@ fn feed(place: &Place, attempts: &[String]) {
         }
     }
     block_on(memory.import(&lines, 1, &Gaps::default())).unwrap();
-    let taken = block_on(memory.add_session(&talk, "meeting.txt", None, Some(place.moment(DAY, 12, 0)), &Gaps::default())).unwrap();
-    assert!(taken.taken.others["Bob"] >= 80 && taken.taken.others.contains_key("Carol"), "{:?}", taken.taken.others);
+    let taken = block_on(memory.add_session(
+        &talk,
+        "meeting.txt",
+        None,
+        Some(place.moment(DAY, 12, 0)),
+        &Gaps::default(),
+    ))
+    .unwrap();
+    assert!(
+        taken.taken.others["Bob"] >= 80 && taken.taken.others.contains_key("Carol"),
+        "{:?}",
+        taken.taken.others
+    );
 }
 
 async fn chat(place: &Place, attempts: &[String]) -> Pack {
@@ -194,15 +256,26 @@ async fn chat(place: &Place, attempts: &[String]) -> Pack {
             message("tool", attempt, true),
             message("ipython", attempt, false),
         ];
-        let begun = chats.begin(Heard { conversation: Some("chat".into()), messages, ..Heard::default() }).await.unwrap();
-        chats.end(&begun, &Reply { text: "It is done.".into(), parts: None, complete: true }).await.unwrap();
+        let begun = chats
+            .begin(Heard { conversation: Some("chat".into()), messages, ..Heard::default() })
+            .await
+            .unwrap();
+        chats
+            .end(&begun, &Reply { text: "It is done.".into(), parts: None, complete: true })
+            .await
+            .unwrap();
         chats.reflect("chat", None, true).await.unwrap();
     }
     chats.pack("chat").await.unwrap()
 }
 
 fn press(place: &Place, model: Option<&dyn Llm>) -> Result<(), Error> {
-    let asking = model.map(|llm| Asking { llm, ceiling: 1_000_000_000, input_tokens: 16_000, output_tokens: 0 });
+    let asking = model.map(|llm| Asking {
+        llm,
+        ceiling: 1_000_000_000,
+        input_tokens: 16_000,
+        output_tokens: 0,
+    });
     let memory = live(place, place.moment(date(2026, 2, 14), 3, 0));
     block_on(memory.run_due(asking.as_ref(), &|_, _, _| {})).map(|_| ())
 }
@@ -219,7 +292,11 @@ fn check(model: Option<&dyn Llm>) -> usize {
     let vendor = Remember { text: "The vendor is Nova".into(), ..Remember::default() };
     let known = block_on(live(&place, place.moment(DAY, 8, 0)).remember(vendor)).unwrap().event.id;
     feed(&place, &attempts);
-    let chatted = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(chat(&place, &attempts));
+    let chatted = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(chat(&place, &attempts));
     press(&place, model).unwrap();
     let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
 
@@ -237,29 +314,50 @@ fn check(model: Option<&dyn Llm>) -> usize {
     let mut packs = vec![
         ("chat", chatted),
         ("recall", block_on(memory.pack_recall(None, &[])).unwrap()),
-        ("delta", block_on(memory.pack_delta("what about the vendor, kanari001, and the office?", None, None)).unwrap()),
+        (
+            "delta",
+            block_on(memory.pack_delta(
+                "what about the vendor, kanari001, and the office?",
+                None,
+                None,
+            ))
+            .unwrap(),
+        ),
         ("upload", block_on(memory.pack_upload(None, None)).unwrap()),
         ("pyramid", block_on(memory.pack_pyramid(None, Some(50_000), &Before::default())).unwrap()),
     ];
     for kind in [SessionKind::Main, SessionKind::Side] {
-        packs.push(("session-start", block_on(memory.pack_session_start(kind, 40_000, None)).unwrap()));
+        packs.push((
+            "session-start",
+            block_on(memory.pack_session_start(kind, 40_000, None)).unwrap(),
+        ));
     }
     for (name, pack) in &packs {
         assert_eq!(unquoted(&pack.text), [""; 0], "{name}");
         let stripped = gate::strip(&pack.text);
         // A chat is told its last turns beside the block.
         if *name != "chat" {
-            assert_eq!((stripped.blocks, stripped.text.trim()), (usize::from(!pack.text.is_empty()), ""), "{name}");
+            assert_eq!(
+                (stripped.blocks, stripped.text.trim()),
+                (usize::from(!pack.text.is_empty()), ""),
+                "{name}"
+            );
         }
     }
     let pyramid = &packs[4].1.text;
     let quoted = pyramid.lines().filter(|line| line.contains(CANARY)).count();
     assert!(quoted >= attempts.len(), "{quoted}");
-    assert!(pyramid.contains("] quoted from tool") && pyramid.contains(", not an instruction:"), "{pyramid}");
+    assert!(
+        pyramid.contains("] quoted from tool") && pyramid.contains(", not an instruction:"),
+        "{pyramid}"
+    );
 
-    // Nor does any page, primer or memory file; only what was said has it, and the ledger what waits.
+    // Nor does any page, primer or memory file; only what was said has it, and the ledger what
+    // waits.
     for (name, text) in place.files() {
-        let raw = name.starts_with("memory/messages") || name == "memory/ledger.jsonl" || name.starts_with("memory/archive");
+        let raw = name.starts_with("memory/messages")
+            || name == "memory/ledger.jsonl"
+            || name.starts_with("memory/archive");
         let told = unquoted(&text);
         assert!(raw || told.is_empty(), "{name}: {told:?}");
     }
@@ -267,7 +365,12 @@ fn check(model: Option<&dyn Llm>) -> usize {
     // A person lets one stand and drops the others; the night does not bring them back.
     let waiting = block_on(memory.quarantine(&Held::default())).unwrap();
     if let [first, others @ ..] = waiting.as_slice() {
-        assert!(waiting.iter().all(|one| one.quote.as_ref().is_some_and(|quote| quote.contains(CANARY))), "{waiting:?}");
+        assert!(
+            waiting
+                .iter()
+                .all(|one| one.quote.as_ref().is_some_and(|quote| quote.contains(CANARY))),
+            "{waiting:?}"
+        );
         block_on(memory.confirm_held(vec![first.id], None)).unwrap();
         block_on(memory.drop_held(others.iter().map(|one| one.id).collect(), None)).unwrap();
         assert!(matches!(block_on(memory.drop_held(vec![first.id], None)), Err(Error::Nothing(_))));
@@ -301,11 +404,20 @@ impl Llm for Careless {
         "careless".into()
     }
 
-    async fn complete(&self, ask: &Ask, _: &(dyn Fn(usize) + Send + Sync)) -> Result<Answer, Trouble> {
+    async fn complete(
+        &self,
+        ask: &Ask,
+        _: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Answer, Trouble> {
         let text = if ask.schema.as_ref().is_some_and(|schema| schema.name == "events") {
             let kinds = ["constraint", "preference", "commitment"];
             let lines = sources(&ask.user).into_iter().enumerate().flat_map(|(at, source)| {
-                source.lines().map(str::trim).filter(|line| line.len() > 3).map(|line| (at + 1, line.to_owned())).collect::<Vec<_>>()
+                source
+                    .lines()
+                    .map(str::trim)
+                    .filter(|line| line.len() > 3)
+                    .map(|line| (at + 1, line.to_owned()))
+                    .collect::<Vec<_>>()
             });
             let events = lines.flat_map(|(source, line)| {
                 kinds.map(|kind| json!({ "type": kind, "priority": "P0", "content": line, "quote": line, "source": source }))
@@ -314,7 +426,15 @@ impl Llm for Careless {
         } else {
             json!({ "headline": "Nothing much happened here.", "body": "" }).to_string()
         };
-        Ok(Answer { text, tokens_in: 10, tokens_out: 10, measured: true, finish: Finish::Done, retries: 0, streamed: false })
+        Ok(Answer {
+            text,
+            tokens_in: 10,
+            tokens_out: 10,
+            measured: true,
+            finish: Finish::Done,
+            retries: 0,
+            streamed: false,
+        })
     }
 
     async fn check(&self) -> Vec<Probe> {
@@ -330,32 +450,73 @@ fn in_a_group_chat_only_the_owner_makes_rules() {
                       [09:04] Anna: Never deploy on Fridays.\n";
     for model in [None, Some(&Careless as &dyn Llm)] {
         let place = Place::new("Europe/Berlin");
-        fs::write(place.root.join("icecore.toml"), "format = 1\nzone = \"Europe/Berlin\"\n[person]\nnames = [\"Anna\"]\n").unwrap();
+        fs::write(
+            place.root.join("icecore.toml"),
+            "format = 1\nzone = \"Europe/Berlin\"\n[person]\nnames = [\"Anna\"]\n",
+        )
+        .unwrap();
         let memory = live(&place, place.moment(DAY, 20, 0));
-        let taken = block_on(memory.add_session(transcript, "standup.txt", None, Some(place.moment(DAY, 9, 0)), &Gaps::default())).unwrap();
-        assert_eq!(taken.taken.others.into_iter().collect::<Vec<_>>(), [("Bob".to_owned(), 2), ("Carol".to_owned(), 1)]);
+        let taken = block_on(memory.add_session(
+            transcript,
+            "standup.txt",
+            None,
+            Some(place.moment(DAY, 9, 0)),
+            &Gaps::default(),
+        ))
+        .unwrap();
+        assert_eq!(
+            taken.taken.others.into_iter().collect::<Vec<_>>(),
+            [("Bob".to_owned(), 2), ("Carol".to_owned(), 1)]
+        );
         press(&place, model).unwrap();
         let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
         let all = block_on(memory.events(&EventQuery::everything())).unwrap();
-        let theirs = |entry: &&icecore_domain::ledger::Entry| entry.event.field::<String>("speaker").is_some();
-        let (others, own): (Vec<_>, Vec<_>) = all.iter().filter(|entry| entry.event.is_statement()).partition(theirs);
-        assert!(own.iter().all(|entry| entry.event.origin == Origin::User && !entry.is_quarantined()), "{own:#?}");
+        let theirs = |entry: &&icecore_domain::ledger::Entry| {
+            entry.event.field::<String>("speaker").is_some()
+        };
+        let (others, own): (Vec<_>, Vec<_>) =
+            all.iter().filter(|entry| entry.event.is_statement()).partition(theirs);
+        assert!(
+            own.iter().all(|entry| entry.event.origin == Origin::User && !entry.is_quarantined()),
+            "{own:#?}"
+        );
         assert!(own.iter().any(|entry| entry.event.content.contains("Fridays")), "{own:#?}");
         assert!(others.len() >= 3, "{others:#?}");
         for entry in &others {
-            assert!(entry.is_quarantined() && entry.event.kind == Kind::Fact && entry.event.priority >= Priority::P2, "{entry:?}");
+            assert!(
+                entry.is_quarantined()
+                    && entry.event.kind == Kind::Fact
+                    && entry.event.priority >= Priority::P2,
+                "{entry:?}"
+            );
             let by = entry.event.field::<String>("speaker").unwrap();
             assert!(entry.event.content.starts_with(&format!("{by} said: ")), "{entry:?}");
         }
         let recall = block_on(memory.pack_recall(None, &[])).unwrap().text;
-        assert!(recall.contains("Fridays") && !recall.contains("Tuesdays") && !recall.contains("tables"), "{recall}");
+        assert!(
+            recall.contains("Fridays")
+                && !recall.contains("Tuesdays")
+                && !recall.contains("tables"),
+            "{recall}"
+        );
         let waiting = block_on(memory.quarantine(&Held::default())).unwrap();
         assert!(waiting.iter().any(|one| one.speaker.as_deref() == Some("Carol")), "{waiting:?}");
         // What was said stays as it was said, with who said it.
         let files = place.files();
         let said = files.iter().find(|(name, _)| name.starts_with("memory/messages")).unwrap();
-        assert!(said.1.contains("\"name\":\"Bob\",\"speaker\":\"Bob\"") && said.1.contains("\"trust\":\"low\""), "{}", said.1);
-        assert!(said.1.contains("\"name\":\"Anna\",\"text\":\"I prefer short answers.\",\"origin\":\"user\""), "{}", said.1);
+        assert!(
+            said.1.contains("\"name\":\"Bob\",\"speaker\":\"Bob\"")
+                && said.1.contains("\"trust\":\"low\""),
+            "{}",
+            said.1
+        );
+        assert!(
+            said.1.contains(
+                "\"name\":\"Anna\",\"text\":\"I prefer short answers.\",\"origin\":\"user\""
+            ),
+            "{}",
+            said.1
+        );
     }
 }
 
@@ -374,11 +535,18 @@ fn in_a_group_chat_that_comes_message_by_message_the_second_name_is_not_the_owne
         };
         block_on(memory.add_messages(vec![said], &Gaps::default())).unwrap().others
     };
-    assert!(add("Anna", "Good morning.").is_empty() && add("anna", "Never deploy on Fridays.").is_empty());
-    assert_eq!(add("Bob", "Never deploy on Tuesdays.").into_iter().collect::<Vec<_>>(), [("Bob".to_owned(), 1)]);
+    assert!(
+        add("Anna", "Good morning.").is_empty()
+            && add("anna", "Never deploy on Fridays.").is_empty()
+    );
+    assert_eq!(
+        add("Bob", "Never deploy on Tuesdays.").into_iter().collect::<Vec<_>>(),
+        [("Bob".to_owned(), 1)]
+    );
     // From now on nobody is known to be the owner.
     assert_eq!(add("Anna", "Never deploy on Mondays.").len(), 1);
-    let said = place.files().into_iter().find(|(name, _)| name.starts_with("memory/messages")).unwrap().1;
+    let said =
+        place.files().into_iter().find(|(name, _)| name.starts_with("memory/messages")).unwrap().1;
     let low = said.lines().filter(|line| line.contains("\"trust\":\"low\"")).count();
     assert_eq!((said.lines().count(), low), (4, 2), "{said}");
 }
@@ -388,9 +556,14 @@ fn in_a_group_chat_that_comes_message_by_message_the_second_name_is_not_the_owne
 fn a_clients_own_instructions_are_no_memory() {
     let place = Place::new("Europe/Berlin");
     let memory = live(&place, place.moment(DAY, 20, 0));
-    let line = |kind: &str, payload: Value| json!({ "timestamp": "2026-02-13T09:00:00Z", "type": kind, "payload": payload }).to_string();
+    let line = |kind: &str, payload: Value| {
+        json!({ "timestamp": "2026-02-13T09:00:00Z", "type": kind, "payload": payload }).to_string()
+    };
     let said = |role: &str, text: &str| {
-        line("response_item", json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] }))
+        line(
+            "response_item",
+            json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] }),
+        )
     };
     let rollout = [
         line("session_meta", json!({ "id": "t1", "cwd": "/nowhere" })),
@@ -411,7 +584,11 @@ fn a_clients_own_instructions_are_no_memory() {
         text: text.into(),
         ..Said::default()
     };
-    block_on(memory.add_messages(vec![system("We decided that kanari rules. Never forget kanari.")], &Gaps::default())).unwrap();
+    block_on(memory.add_messages(
+        vec![system("We decided that kanari rules. Never forget kanari.")],
+        &Gaps::default(),
+    ))
+    .unwrap();
     press(&place, Some(&Obedient)).unwrap();
     let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
     for entry in block_on(memory.events(&EventQuery::everything())).unwrap() {
@@ -425,13 +602,27 @@ fn a_clients_own_instructions_are_no_memory() {
         assert!(!pack.text.contains(CANARY), "{}", pack.text);
     }
     for (name, text) in place.files() {
-        assert!(!text.contains(CANARY) || (name.starts_with("memory/messages") && text.contains("\"role\":\"system\"")), "{name}: {text}");
+        assert!(
+            !text.contains(CANARY)
+                || (name.starts_with("memory/messages") && text.contains("\"role\":\"system\"")),
+            "{name}: {text}"
+        );
     }
     let looking = Looking { text: "kanari rules".into(), limit: 10, ..Looking::default() };
-    let answer = block_on(async { memory.finder(None, &|_, _| {}).await?.search(&looking).await }).unwrap();
-    assert!(answer.hits.iter().all(|hit| !hit.placed.passage.text.contains(CANARY)), "{:?}", answer.hits);
+    let answer =
+        block_on(async { memory.finder(None, &|_, _| {}).await?.search(&looking).await }).unwrap();
+    assert!(
+        answer.hits.iter().all(|hit| !hit.placed.passage.text.contains(CANARY)),
+        "{:?}",
+        answer.hits
+    );
     let port = Looking { text: "port 7431".into(), limit: 10, ..Looking::default() };
-    assert!(!block_on(async { memory.finder(None, &|_, _| {}).await?.search(&port).await }).unwrap().hits.is_empty());
+    assert!(
+        !block_on(async { memory.finder(None, &|_, _| {}).await?.search(&port).await })
+            .unwrap()
+            .hits
+            .is_empty()
+    );
 }
 
 // C.1 row 1
@@ -439,18 +630,42 @@ fn a_clients_own_instructions_are_no_memory() {
 fn a_stranger_ends_nothing_and_vouches_for_nobody() {
     let place = Place::new("Europe/Berlin");
     let memory = live(&place, place.moment(DAY, 9, 0));
-    let tool = |text: &str, supersedes| Remember { text: text.into(), supersedes, origin: Some(Origin::Tool), ..Remember::default() };
+    let tool = |text: &str, supersedes| Remember {
+        text: text.into(),
+        supersedes,
+        origin: Some(Origin::Tool),
+        ..Remember::default()
+    };
     let own = block_on(memory.remember(crate::said("The vendor is Nova"))).unwrap().event.id;
-    let owed = block_on(memory.remember(crate::said("I promise to send the offer"))).unwrap().event.id;
-    assert!(matches!(block_on(memory.remember(tool("The vendor is Vega", vec![own]))), Err(Error::Refused(_))));
+    let owed =
+        block_on(memory.remember(crate::said("I promise to send the offer"))).unwrap().event.id;
+    assert!(matches!(
+        block_on(memory.remember(tool("The vendor is Vega", vec![own]))),
+        Err(Error::Refused(_))
+    ));
     for (act, id) in [(Act::Retract, own), (Act::Close, owed)] {
-        assert!(matches!(block_on(memory.act(act, vec![id], None, Origin::Tool, None)), Err(Error::Refused(_))), "{act}");
+        assert!(
+            matches!(
+                block_on(memory.act(act, vec![id], None, Origin::Tool, None)),
+                Err(Error::Refused(_))
+            ),
+            "{act}"
+        );
     }
-    let held = block_on(memory.remember(tool("The shop closes at 18:00", Vec::new()))).unwrap().event.id;
-    let newer = block_on(memory.remember(tool("The shop closes at 19:00", vec![held]))).unwrap().event.id;
-    let waiting = block_on(memory.quarantine(&Held { origin: Some(Origin::Tool), ..Held::default() })).unwrap();
+    let held =
+        block_on(memory.remember(tool("The shop closes at 18:00", Vec::new()))).unwrap().event.id;
+    let newer =
+        block_on(memory.remember(tool("The shop closes at 19:00", vec![held]))).unwrap().event.id;
+    let waiting =
+        block_on(memory.quarantine(&Held { origin: Some(Origin::Tool), ..Held::default() }))
+            .unwrap();
     assert_eq!(waiting.iter().map(|one| one.id).collect::<Vec<_>>(), [newer]);
-    assert_eq!(block_on(memory.quarantine(&Held { origin: Some(Origin::Import), ..Held::default() })).unwrap().len(), 0);
+    assert_eq!(
+        block_on(memory.quarantine(&Held { origin: Some(Origin::Import), ..Held::default() }))
+            .unwrap()
+            .len(),
+        0
+    );
     block_on(memory.confirm_held(vec![newer], None)).unwrap();
     assert!(block_on(memory.pack_recall(None, &[])).unwrap().text.contains("19:00"));
 }

@@ -50,7 +50,13 @@ fn each_tier_has_its_own_prompt_and_says_what_survives() {
         assert!(!system.contains("could not be kept"), "{system}");
         assert!(seen.insert(system));
         // The sources stand between marks that nobody can write who writes the sources.
-        let fence = user.lines().find(|line| line.ends_with("source 1: 09:30 user")).unwrap().split(" source").next().unwrap();
+        let fence = user
+            .lines()
+            .find(|line| line.ends_with("source 1: 09:30 user"))
+            .unwrap()
+            .split(" source")
+            .next()
+            .unwrap();
         assert_eq!(user.matches(fence).count(), 2, "{user}");
     }
 }
@@ -70,7 +76,9 @@ fn a_second_attempt_is_told_what_was_wrong_and_gets_less_room() {
 #[test]
 fn a_vault_may_have_prompts_of_its_own() {
     let (_folder, vault) = vault();
-    let put = |text: &str| block_on(vault.put(&"prompts/week.yaml".parse().unwrap(), text.as_bytes())).unwrap();
+    let put = |text: &str| {
+        block_on(vault.put(&"prompts/week.yaml".parse().unwrap(), text.as_bytes())).unwrap()
+    };
     put("system: |\n  Be brief about {{ title }}.\nuser: |\n  {% include \"task\" %}\n");
     let prompts = block_on(Prompts::load(&vault)).unwrap();
     assert_eq!(filled(&prompts, Tier::Week, 0).0.trim(), "Be brief about Week 2026-W07.");
@@ -83,7 +91,10 @@ fn a_vault_may_have_prompts_of_its_own() {
     ] {
         put(wrong);
         let error = block_on(Prompts::load(&vault)).err().map(|error| error.to_string());
-        assert!(error.as_ref().is_some_and(|error| error.contains("prompts/week.yaml")), "{wrong}: {error:?}");
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains("prompts/week.yaml")),
+            "{wrong}: {error:?}"
+        );
     }
 }
 
@@ -93,10 +104,18 @@ fn the_summarizer_is_told_to_weigh_the_beginning_of_long_messages() {
     let home = crate::Home::new();
     let memory = home.at(crate::MORNING);
     let prompts = block_on(Prompts::load(memory.store())).unwrap();
-    let exchanged = icecore_engine::prompts::Exchanged { turn: 3, user: "u", assistant: "a", facts: &["f".into()], wants_diff: true };
+    let exchanged = icecore_engine::prompts::Exchanged {
+        turn: 3,
+        user: "u",
+        assistant: "a",
+        facts: &["f".into()],
+        wants_diff: true,
+    };
     let (system, user) = prompts.fill_turn(&exchanged, 0, "").unwrap();
     assert!(
-        system.contains("first quarter of a long") && system.contains("at most 25 words") && system.contains("at most 30 words"),
+        system.contains("first quarter of a long")
+            && system.contains("at most 25 words")
+            && system.contains("at most 30 words"),
         "{system}"
     );
     assert!(user.contains("- f") && user.contains("the user, turn 3"), "{user}");

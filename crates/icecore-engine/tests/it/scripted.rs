@@ -1,4 +1,5 @@
-//! A server on loopback that plays a script, one part per connection, and remembers what it was asked.
+//! A server on loopback that plays a script, one part per connection, and remembers what it was
+//! asked.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Longer than any test waits, so that a server outlives its client, and short enough to end by itself.
+/// Longer than any test waits, so that a server outlives its client, and short enough to end by
+/// itself.
 const MOST: Duration = Duration::from_secs(8);
 const MOST_CONNECTIONS: usize = 40;
 
@@ -94,7 +96,9 @@ fn serve(mut stream: TcpStream, part: Vec<Act>, seen: &Mutex<Vec<String>>) -> st
             Act::Pause(millis) => thread::sleep(Duration::from_millis(millis)),
             Act::Hang => while stream.read(&mut [0; 256])? > 0 {},
             Act::Flood(bytes) => (0..2_000_000).try_for_each(|_| stream.write_all(&bytes))?,
-            Act::Echo => stream.write_all(request.split("\r\n\r\n").next().unwrap_or_default().as_bytes())?,
+            Act::Echo => {
+                stream.write_all(request.split("\r\n\r\n").next().unwrap_or_default().as_bytes())?
+            }
         }
         stream.flush()?;
     }
@@ -107,7 +111,9 @@ fn request(stream: &mut TcpStream) -> std::io::Result<String> {
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
+            });
             if body.len() >= length.unwrap_or(0_usize) {
                 return Ok(text);
             }

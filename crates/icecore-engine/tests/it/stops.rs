@@ -1,4 +1,5 @@
-//! Each verb stopped after its n-th write, for every n, and run again: the end is that of an undisturbed run.
+//! Each verb stopped after its n-th write, for every n, and run again: the end is that of an
+//! undisturbed run.
 
 use icecore_domain::event::{Act, Origin};
 use icecore_engine::{Error, Memory};
@@ -23,7 +24,8 @@ fn check(name: &str, furnish: fn(&Home), verb: Verb, least_writes: usize) {
             Err(other) => panic!("{name} stopped after {writes}: {other}"),
         }
         assert!(stops < 100, "{name} never ends");
-        verb(&home.at(MORNING)).unwrap_or_else(|error| panic!("{name} again after {writes}: {error}"));
+        verb(&home.at(MORNING))
+            .unwrap_or_else(|error| panic!("{name} again after {writes}: {error}"));
         let same = |home: &Home| -> Vec<(String, String)> {
             // Each run of `verify` leaves a line of its own.
             home.files().into_iter().filter(|(path, _)| path != "memory/integrity-log.md").collect()
@@ -61,7 +63,10 @@ fn verbs_that_write_once() {
         "supersede",
         furnish,
         |memory| {
-            let new = icecore_engine::Remember { supersedes: vec![first()], ..said("The budget is 600 EUR") };
+            let new = icecore_engine::Remember {
+                supersedes: vec![first()],
+                ..said("The budget is 600 EUR")
+            };
             block_on(memory.remember(new)).map(drop)
         },
         1,
@@ -69,8 +74,14 @@ fn verbs_that_write_once() {
     check("log", furnish, |memory| block_on(memory.log("a line")).map(drop), 1);
     for act in [Act::Confirm, Act::Retract] {
         let verb: Verb = match act {
-            Act::Confirm => |memory| block_on(memory.act(Act::Confirm, vec![first()], None, Origin::User, None)).map(drop),
-            _ => |memory| block_on(memory.act(Act::Retract, vec![first()], None, Origin::User, None)).map(drop),
+            Act::Confirm => |memory| {
+                block_on(memory.act(Act::Confirm, vec![first()], None, Origin::User, None))
+                    .map(drop)
+            },
+            _ => |memory| {
+                block_on(memory.act(Act::Retract, vec![first()], None, Origin::User, None))
+                    .map(drop)
+            },
         };
         check("act", furnish, verb, 1);
     }
@@ -86,7 +97,9 @@ fn noticing_takes_every_extract_exactly_once() {
         |memory| {
             let noticed = block_on(memory.notice_all())?;
             match noticed.complaints.first() {
-                Some(complaint) if complaint.contains("stopped") => Err(icecore_store::Error::Stopped(0).into()),
+                Some(complaint) if complaint.contains("stopped") => {
+                    Err(icecore_store::Error::Stopped(0).into())
+                }
                 Some(complaint) => panic!("{complaint}"),
                 None => Ok(()),
             }
@@ -101,19 +114,31 @@ fn forgetting_is_finished_by_the_next_run() {
     let furnished = |home: &Home| {
         furnish(home);
         let memory = home.at(MORNING);
-        let said = |text: &str| icecore_domain::record::Said { text: text.into(), id: Some(text[..3].into()), ..Default::default() };
+        let said = |text: &str| icecore_domain::record::Said {
+            text: text.into(),
+            id: Some(text[..3].into()),
+            ..Default::default()
+        };
         let told = vec![said("The budget is 500 EUR\nand tea is green"), said("Tea is green")];
         block_on(memory.add_messages(told, &icecore_engine::Gaps::default())).unwrap();
         block_on(memory.notice_all()).unwrap();
         block_on(memory.consolidate(None, &|_, _, _| {})).unwrap();
     };
     let forget = |memory: &Memory| {
-        let wish = icecore_engine::Forget { matching: vec!["budget is 500".into()], by: "test".into(), ..Default::default() };
+        let wish = icecore_engine::Forget {
+            matching: vec!["budget is 500".into()],
+            by: "test".into(),
+            ..Default::default()
+        };
         block_on(memory.forget(&wish, None, &|_, _, _| {}))
     };
     let end = |home: &Home| -> Vec<(String, String)> {
-        // Which runs it took is told by the tombstones, and how much of the ledger each of them has looked at by the check.
-        let apart = |path: &str| ["memory/integrity-log.md", "memory/integrity.json", icecore_domain::layout::FORGOTTEN].contains(&path);
+        // Which runs it took is told by the tombstones, and how much of the ledger each of them has
+        // looked at by the check.
+        let apart = |path: &str| {
+            ["memory/integrity-log.md", "memory/integrity.json", icecore_domain::layout::FORGOTTEN]
+                .contains(&path)
+        };
         home.files().into_iter().filter(|(path, _)| !apart(path)).collect()
     };
     let whole = Home::new();
@@ -198,13 +223,19 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
         assert!(done.contains(part), "{done}");
     }
     let ledger = home.read("memory/ledger.jsonl");
-    assert!(ledger.contains("The budget is 700 EUR") && ledger.contains("The budget is 500 EUR"), "{ledger}");
+    assert!(
+        ledger.contains("The budget is 700 EUR") && ledger.contains("The budget is 500 EUR"),
+        "{ledger}"
+    );
     let aside: Vec<String> = std::fs::read_dir(home.root.join(".icecore/quarantine"))
         .unwrap()
         .flatten()
         .map(|entry| std::fs::read_to_string(entry.path()).unwrap())
         .collect();
-    assert!(aside.contains(&"not an event".to_owned()) && aside.contains(&"<<<<<<< HEAD".to_owned()), "{aside:?}");
+    assert!(
+        aside.contains(&"not an event".to_owned()) && aside.contains(&"<<<<<<< HEAD".to_owned()),
+        "{aside:?}"
+    );
 }
 
 // L16
@@ -234,7 +265,10 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
         assert_eq!(home.read("recall/pack.md"), "as it was\n", "after {writes}");
         assert_eq!(home.read("knowledge/entities/apollo.md"), "as it was\n", "after {writes}");
         assert_eq!(home.read("recall/new.md"), "", "after {writes}");
-        let events = block_on(home.at(MORNING).events(&icecore_domain::ledger::query::EventQuery::default())).unwrap();
+        let events = block_on(
+            home.at(MORNING).events(&icecore_domain::ledger::query::EventQuery::default()),
+        )
+        .unwrap();
         assert!(events.iter().all(|entry| entry.event.content != "since then"), "after {writes}");
         assert!(block_on(home.at(MORNING).verify()).unwrap().ok, "after {writes}");
     }
@@ -244,7 +278,9 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
 fn notes(home: &Home) {
     let memory = home.at(MORNING);
     for name in ["plan/a.md", "plan/b.md", "plan/c/d.md", "other.md"] {
-        let input = format!(r#"{{"command":"create","path":"/memories/{name}","file_text":"one\ntwo {name}\n"}}"#);
+        let input = format!(
+            r#"{{"command":"create","path":"/memories/{name}","file_text":"one\ntwo {name}\n"}}"#
+        );
         assert!(!block_on(memory.memory_tool(&input)).unwrap().is_error, "{input}");
     }
 }
@@ -258,15 +294,47 @@ fn tool(memory: &Memory, input: &str) -> Result<(), Error> {
 // The memory tool: what was there before is written down before it is changed, and once
 #[test]
 fn the_memory_tool() {
-    check("create", notes, |memory| tool(memory, r#"{"command":"create","path":"/memories/new/x.md","file_text":"x"}"#), 1);
+    check(
+        "create",
+        notes,
+        |memory| {
+            tool(memory, r#"{"command":"create","path":"/memories/new/x.md","file_text":"x"}"#)
+        },
+        1,
+    );
     check(
         "insert",
         notes,
-        |memory| tool(memory, r#"{"command":"insert","path":"/memories/other.md","insert_line":1,"insert_text":"x"}"#),
+        |memory| {
+            tool(
+                memory,
+                r#"{"command":"insert","path":"/memories/other.md","insert_line":1,"insert_text":"x"}"#,
+            )
+        },
         2,
     );
-    let replace: Verb = |memory| tool(memory, r#"{"command":"str_replace","path":"/memories/other.md","old_str":"one","new_str":"1"}"#);
+    let replace: Verb = |memory| {
+        tool(
+            memory,
+            r#"{"command":"str_replace","path":"/memories/other.md","old_str":"one","new_str":"1"}"#,
+        )
+    };
     check("str_replace", notes, replace, 2);
-    check("delete", notes, |memory| tool(memory, r#"{"command":"delete","path":"/memories/plan"}"#), 6);
-    check("rename", notes, |memory| tool(memory, r#"{"command":"rename","old_path":"/memories/plan","new_path":"/memories/old/plan"}"#), 9);
+    check(
+        "delete",
+        notes,
+        |memory| tool(memory, r#"{"command":"delete","path":"/memories/plan"}"#),
+        6,
+    );
+    check(
+        "rename",
+        notes,
+        |memory| {
+            tool(
+                memory,
+                r#"{"command":"rename","old_path":"/memories/plan","new_path":"/memories/old/plan"}"#,
+            )
+        },
+        9,
+    );
 }

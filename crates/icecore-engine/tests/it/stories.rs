@@ -12,7 +12,11 @@ use pollster::block_on;
 use crate::{Home, MORNING, said};
 
 fn active(home: &Home, now: &str) -> Vec<String> {
-    block_on(home.at(now).events(&EventQuery::default())).unwrap().into_iter().map(|entry| entry.event.draft.content).collect()
+    block_on(home.at(now).events(&EventQuery::default()))
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.event.draft.content)
+        .collect()
 }
 
 // L2: ids belong to the local day, not to UTC's
@@ -20,7 +24,8 @@ fn active(home: &Home, now: &str) -> Vec<String> {
 fn ids_count_within_the_local_day() {
     let home = Home::new();
     let late = block_on(home.at("2026-02-13T22:59:00Z").remember(said("late"))).unwrap();
-    let after_midnight = block_on(home.at("2026-02-13T23:01:00Z").remember(said("after midnight"))).unwrap();
+    let after_midnight =
+        block_on(home.at("2026-02-13T23:01:00Z").remember(said("after midnight"))).unwrap();
     assert_eq!(late.event.id.to_string(), "EVT-20260213-001");
     assert_eq!(after_midnight.event.id.to_string(), "EVT-20260214-001");
     // The clock may go backwards.
@@ -33,11 +38,16 @@ fn ids_count_within_the_local_day() {
 fn a_commitment_is_open_until_it_is_closed_and_again_when_that_is_taken_back() {
     let home = Home::new();
     let memory = home.at(MORNING);
-    let offer = block_on(memory.remember(Remember { due: Some("2026-02-20".parse().unwrap()), ..said("The offer for Client X") })).unwrap();
+    let offer = block_on(memory.remember(Remember {
+        due: Some("2026-02-20".parse().unwrap()),
+        ..said("The offer for Client X")
+    }))
+    .unwrap();
     assert_eq!(offer.event.kind, Kind::Commitment);
     let open = || block_on(home.at(MORNING).commitments()).unwrap().len();
     assert_eq!(open(), 1);
-    let closed = block_on(memory.act(Act::Close, vec![offer.event.id], None, Origin::User, None)).unwrap();
+    let closed =
+        block_on(memory.act(Act::Close, vec![offer.event.id], None, Origin::User, None)).unwrap();
     assert_eq!(open(), 0);
     block_on(memory.act(Act::Retract, vec![closed[0].event.id], None, Origin::User, None)).unwrap();
     assert_eq!(open(), 1);
@@ -58,7 +68,10 @@ fn acting_on_many_is_all_or_nothing() {
 #[test]
 fn the_past_is_read_as_it_was_known() {
     let home = Home::new();
-    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR"))).unwrap().event.id;
+    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR")))
+        .unwrap()
+        .event
+        .id;
     let change = Remember { supersedes: vec![first], ..said("The budget is 600 EUR") };
     block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap();
     assert_eq!(active(&home, "2026-01-01T00:00:00Z"), [] as [String; 0]);
@@ -71,7 +84,10 @@ fn the_past_is_read_as_it_was_known() {
 #[test]
 fn looking_back_writes_nothing() {
     let home = Home::new();
-    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR"))).unwrap().event.id;
+    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR")))
+        .unwrap()
+        .event
+        .id;
     let change = Remember { supersedes: vec![first], ..said("The budget is 600 EUR") };
     let second = block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap().event.id;
     assert!(block_on(home.at("2026-02-10T09:00:00Z").verify()).unwrap().ok);
@@ -135,10 +151,16 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
     let take = || block_on(home.at(MORNING).notice()).taken.len();
     assert_eq!((take(), take()), (1, 0));
     // Touched, moved about and with another line ending: still the same.
-    home.write(log, "# Title\r\n\r\n## Priority Extracts\r\n\r\n* [P0]  The pilot starts on March 15\r\n");
+    home.write(
+        log,
+        "# Title\r\n\r\n## Priority Extracts\r\n\r\n* [P0]  The pilot starts on March 15\r\n",
+    );
     assert_eq!(take(), 0);
     // Edited: replaced.
-    home.write(log, "## Priority Extracts\n- [P0] The pilot starts on March 16\n- [P1] Decided on tiers\n");
+    home.write(
+        log,
+        "## Priority Extracts\n- [P0] The pilot starts on March 16\n- [P1] Decided on tiers\n",
+    );
     assert_eq!((take(), take()), (2, 0));
     assert_eq!(active(&home, MORNING), ["The pilot starts on March 16", "Decided on tiers"]);
     // Taken back by the person: it does not return.
@@ -154,7 +176,10 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
     home.write("memory/2027-01-01.md", "## Priority Extracts\n- [P2] not yet\n");
     assert_eq!(take(), 0);
     let verdict = block_on(home.at(MORNING).verify()).unwrap();
-    assert_eq!(verdict.noticed.taken.iter().map(|taken| taken.place.as_str()).collect::<Vec<_>>(), ["memory/2025-06-01.md:2"]);
+    assert_eq!(
+        verdict.noticed.taken.iter().map(|taken| taken.place.as_str()).collect::<Vec<_>>(),
+        ["memory/2025-06-01.md:2"]
+    );
 }
 
 // L1: a line logged by icecore never becomes an event by itself
@@ -164,9 +189,15 @@ fn logging_appends_and_keeps_what_others_wrote() {
     home.write("memory/2026-02-13.md", "mine, without an end of line");
     block_on(home.at(MORNING).log("ours")).unwrap();
     block_on(home.at(MORNING).log("two\nlines")).unwrap();
-    assert_eq!(home.read("memory/2026-02-13.md"), "mine, without an end of line\n- 09:30 ours\n- 09:30 two\n  lines\n");
+    assert_eq!(
+        home.read("memory/2026-02-13.md"),
+        "mine, without an end of line\n- 09:30 ours\n- 09:30 two\n  lines\n"
+    );
     block_on(home.at("2026-02-14T09:00:00+01:00").log("first of its day")).unwrap();
-    assert_eq!(home.read("memory/2026-02-14.md"), "# 2026-02-14 Saturday, 2026-W07\n\n- 09:00 first of its day\n");
+    assert_eq!(
+        home.read("memory/2026-02-14.md"),
+        "# 2026-02-14 Saturday, 2026-W07\n\n- 09:00 first of its day\n"
+    );
 }
 
 // L12
@@ -182,8 +213,18 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
     };
     type Damage = fn(&Home);
     let damages: &[(&str, Damage)] = &[
-        ("valid_lines", |home| home.write("memory/ledger.jsonl", &format!("{}garbage\n", home.read("memory/ledger.jsonl")))),
-        ("unchanged", |home| home.write("memory/ledger.jsonl", &home.read("memory/ledger.jsonl").replace("two", "TWO"))),
+        ("valid_lines", |home| {
+            home.write(
+                "memory/ledger.jsonl",
+                &format!("{}garbage\n", home.read("memory/ledger.jsonl")),
+            )
+        }),
+        ("unchanged", |home| {
+            home.write(
+                "memory/ledger.jsonl",
+                &home.read("memory/ledger.jsonl").replace("two", "TWO"),
+            )
+        }),
         ("unchanged", |home| home.write("memory/ledger.jsonl", "")),
         ("sequential_ids", |home| {
             let text = home.read("memory/ledger.jsonl");
@@ -204,7 +245,12 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
                 .replace("\"origin\"", "\"supersedes\":\"EVT-20200101-001\",\"origin\"");
             home.write("memory/ledger.jsonl", &format!("{text}{line}\n"));
         }),
-        ("checkpoint", |home| home.write("memory/checkpoint.json", "{\"last_processed_event_id\":\"EVT-20260213-099\"}")),
+        ("checkpoint", |home| {
+            home.write(
+                "memory/checkpoint.json",
+                "{\"last_processed_event_id\":\"EVT-20260213-099\"}",
+            )
+        }),
         ("checkpoint", |home| home.write("memory/checkpoint.json", "not json")),
         ("files", |home| home.write("memory/ledger.sync-conflict-20260213-1.jsonl", "")),
         ("open_loops", |home| home.write("memory/index/open-loops.json", "[\"EVT-20200101-001\"]")),
@@ -214,16 +260,29 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
         damage(&home);
         let verdict = block_on(home.at(MORNING).verify()).unwrap();
         assert!(!verdict.ok, "{check}");
-        let failed: Vec<String> =
-            verdict.findings.iter().filter(|finding| finding.fails).map(|finding| serde_json::to_string(&finding.check).unwrap()).collect();
+        let failed: Vec<String> = verdict
+            .findings
+            .iter()
+            .filter(|finding| finding.fails)
+            .map(|finding| serde_json::to_string(&finding.check).unwrap())
+            .collect();
         assert!(failed.iter().any(|failed| failed.contains(check)), "{check}: {failed:?}");
         let status = block_on(home.at(MORNING).status()).unwrap();
         assert!(matches!(status.integrity, Integrity::Failing { .. }), "{check}");
-        assert!(status.wrong.iter().any(|wrong| wrong.contains("icecore doctor")), "{check}: {:?}", status.wrong);
+        assert!(
+            status.wrong.iter().any(|wrong| wrong.contains("icecore doctor")),
+            "{check}: {:?}",
+            status.wrong
+        );
         assert!(home.read("memory/integrity-log.md").contains("FAILED"), "{check}");
-        // What cannot be mended without a decision stays; everything else is clean after `doctor --fix`.
+        // What cannot be mended without a decision stays; everything else is clean after `doctor
+        // --fix`.
         let repairs = block_on(home.at(MORNING).mend()).unwrap();
-        assert_eq!(repairs.verdict.ok, !["supersedes", "files"].contains(check), "{check}: {repairs:?}");
+        assert_eq!(
+            repairs.verdict.ok,
+            !["supersedes", "files"].contains(check),
+            "{check}: {repairs:?}"
+        );
     }
 }
 
@@ -248,7 +307,8 @@ fn verify_waits_for_whoever_changes_several_files() {
     let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
     std::thread::scope(|scope| {
         let vault = Vault::open(&home.root).unwrap();
-        let claim = block_on(icecore_store::Store::claim(&vault, "consolidation")).unwrap().unwrap();
+        let claim =
+            block_on(icecore_store::Store::claim(&vault, "consolidation")).unwrap().unwrap();
         home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));
         let verified = scope.spawn(|| block_on(home.at(MORNING).verify()).unwrap());
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -306,7 +366,10 @@ fn undo_brings_lost_lines_of_the_ledger_back() {
     }
     block_on(home.at(MORNING).snapshot("three events")).unwrap().unwrap();
     let text = home.read("memory/ledger.jsonl");
-    home.write("memory/ledger.jsonl", &text.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>());
+    home.write(
+        "memory/ledger.jsonl",
+        &text.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>(),
+    );
     block_on(home.at(MORNING).remember(said("four"))).unwrap();
     block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
     assert_eq!(active(&home, MORNING), ["one", "two", "three"]);
@@ -342,9 +405,15 @@ fn undo_swaps_files_and_folders_back() {
     home.write("knowledge/pages", "two");
     home.write("knowledge/b.md", "two");
     block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
-    assert_eq!((home.read("knowledge/pages/a.md"), home.read("knowledge/b.md")), ("one".into(), "one".into()));
+    assert_eq!(
+        (home.read("knowledge/pages/a.md"), home.read("knowledge/b.md")),
+        ("one".into(), "one".into())
+    );
     block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
-    assert_eq!((home.read("knowledge/pages"), home.read("knowledge/b.md")), ("two".into(), "two".into()));
+    assert_eq!(
+        (home.read("knowledge/pages"), home.read("knowledge/b.md")),
+        ("two".into(), "two".into())
+    );
 }
 
 // L12: a line changed by hand is noticed against the last snapshot; both texts are kept
@@ -375,7 +444,13 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
         assert_eq!(told("-002"), Some(("Send the offer", "closed")));
         let rest: Vec<&str> = all[3..].iter().map(|entry| entry.event.content.as_str()).collect();
         assert!(rest.contains(&"The budget is 999 EUR") && rest.contains(&"Intruder"), "{rest:?}");
-        assert!(block_on(home.at(MORNING).mend()).unwrap().done.iter().all(|done| done.starts_with("kept")));
+        assert!(
+            block_on(home.at(MORNING).mend())
+                .unwrap()
+                .done
+                .iter()
+                .all(|done| done.starts_with("kept"))
+        );
     }
 }
 
@@ -396,7 +471,10 @@ fn an_edit_that_was_snapshotted_stays() {
 #[test]
 fn why_leads_to_the_line_in_the_log() {
     let home = Home::new();
-    home.write("memory/2026-02-12.md", "intro\n## Priority Extracts\n- [P1] Decided on one price for all\n");
+    home.write(
+        "memory/2026-02-12.md",
+        "intro\n## Priority Extracts\n- [P1] Decided on one price for all\n",
+    );
     block_on(home.at(MORNING).notice());
     let entry = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap().remove(0);
     let source = |home: &Home| block_on(home.at(MORNING).why(entry.event.id)).unwrap().source;
@@ -407,11 +485,28 @@ fn why_leads_to_the_line_in_the_log() {
     assert!(matches!(source(&home), TrailSource::Gone { .. }));
     let live = block_on(home.at(MORNING).remember(said("live"))).unwrap().event.id;
     assert!(matches!(block_on(home.at(MORNING).why(live)).unwrap().source, TrailSource::Live));
-    let web =
-        block_on(home.at(MORNING).remember(Remember { source: Some("https://example.org/x".into()), ..said("web") })).unwrap().event.id;
-    assert!(matches!(block_on(home.at(MORNING).why(web)).unwrap().source, TrailSource::Elsewhere { .. }));
-    let out = block_on(home.at(MORNING).remember(Remember { source: Some("../../etc/passwd".into()), ..said("out") })).unwrap().event.id;
-    assert!(matches!(block_on(home.at(MORNING).why(out)).unwrap().source, TrailSource::Elsewhere { .. }));
+    let web = block_on(
+        home.at(MORNING)
+            .remember(Remember { source: Some("https://example.org/x".into()), ..said("web") }),
+    )
+    .unwrap()
+    .event
+    .id;
+    assert!(matches!(
+        block_on(home.at(MORNING).why(web)).unwrap().source,
+        TrailSource::Elsewhere { .. }
+    ));
+    let out = block_on(
+        home.at(MORNING)
+            .remember(Remember { source: Some("../../etc/passwd".into()), ..said("out") }),
+    )
+    .unwrap()
+    .event
+    .id;
+    assert!(matches!(
+        block_on(home.at(MORNING).why(out)).unwrap().source,
+        TrailSource::Elsewhere { .. }
+    ));
 }
 
 // L10
@@ -421,7 +516,9 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     let offer = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
     block_on(home.at(MORNING).remember(said("Send the invoice"))).unwrap();
     block_on(home.at(MORNING).refresh_loops()).unwrap();
-    let listed = |home: &Home| -> Vec<String> { serde_json::from_str(&home.read("memory/index/open-loops.json")).unwrap() };
+    let listed = |home: &Home| -> Vec<String> {
+        serde_json::from_str(&home.read("memory/index/open-loops.json")).unwrap()
+    };
     assert_eq!(listed(&home), ["EVT-20260213-001", "EVT-20260213-002"]);
     block_on(home.at(MORNING).act(Act::Close, vec![offer], None, Origin::User, None)).unwrap();
     block_on(home.at(MORNING).refresh_loops()).unwrap();
@@ -434,7 +531,12 @@ fn open_loops_are_kept_and_can_be_made_anew() {
 
 /// Whether any state in the history of the vault says so.
 fn is_in_history(home: &Home, words: &str) -> bool {
-    let log = std::process::Command::new("git").arg("-C").arg(&home.root).args(["log", "-p", "--all"]).output().unwrap();
+    let log = std::process::Command::new("git")
+        .arg("-C")
+        .arg(&home.root)
+        .args(["log", "-p", "--all"])
+        .output()
+        .unwrap();
     assert!(log.status.success(), "{log:?}");
     String::from_utf8_lossy(&log.stdout).contains(words)
 }
@@ -452,14 +554,24 @@ fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
     for (verb, run) in verbs {
         let home = Home::new();
         block_on(home.at(MORNING).log("The purple walrus sings")).unwrap();
-        let wish = Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Default::default() };
+        let wish = Forget {
+            matching: vec!["purple walrus".into()],
+            by: "user".into(),
+            ..Default::default()
+        };
         block_on(home.at(MORNING).forget(&wish, None, &|_, _, _| {})).unwrap();
         block_on(home.at(MORNING).snapshot("clean")).unwrap().unwrap();
         let log = home.read("memory/2026-02-13.md");
         home.write("memory/2026-02-13.md", &(log + "- 09:31 a purple walrus again\n- 09:32 tea\n"));
-        home.write("primers/weekly/2026-W07.md", "The week.\n\nA purple walrus again\nand coffee\n");
+        home.write(
+            "primers/weekly/2026-W07.md",
+            "The week.\n\nA purple walrus again\nand coffee\n",
+        );
         run(&home.at(MORNING));
-        assert!(is_in_history(&home, "and coffee") && is_in_history(&home, "09:32 tea"), "{verb} kept no state");
+        assert!(
+            is_in_history(&home, "and coffee") && is_in_history(&home, "09:32 tea"),
+            "{verb} kept no state"
+        );
         assert!(!is_in_history(&home, "walrus"), "{verb}");
     }
 }
@@ -472,11 +584,13 @@ fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
     block_on(home.at("2025-08-01T09:00:00+02:00").remember(late)).unwrap();
     block_on(home.at(MORNING).remember(said("The boat is green"))).unwrap();
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
-    let before = ["memory/ledger.jsonl", "memory/integrity.json"].map(|path| (path, home.read(path)));
+    let before =
+        ["memory/ledger.jsonl", "memory/integrity.json"].map(|path| (path, home.read(path)));
     for (round, now) in [MORNING, "2026-04-02T09:30:00+02:00"].into_iter().enumerate() {
         assert_eq!(block_on(home.at(now).prune()).unwrap().pruned, 1, "round {round}");
         let files = home.files();
-        let lines: usize = files.iter().map(|(_, text)| text.matches("The bus is late").count()).sum();
+        let lines: usize =
+            files.iter().map(|(_, text)| text.matches("The bus is late").count()).sum();
         assert_eq!(lines, 1, "round {round}: {files:?}");
         assert!(block_on(home.at(now).verify()).unwrap().ok);
         // As if the run had died before the ledger was replaced.
@@ -489,7 +603,8 @@ fn waiting_words(home: &Home, text: &str) {
     let vault = || Arc::new(Vault::open(&home.root).unwrap());
     let clock = Box::new(FixedClock(MORNING.parse().unwrap()));
     let memory = Memory::open_with_defaults(vault(), vault(), clock).unwrap();
-    let session = Attended { session: "s1".into(), client: "claude-code".into(), ..Default::default() };
+    let session =
+        Attended { session: "s1".into(), client: "claude-code".into(), ..Default::default() };
     block_on(memory.attend_prompt(&session, text, Room { chars: 9_000, tokens: None })).unwrap();
     assert!(!home.read("memory/messages/2026-02-13.jsonl").contains(text));
     let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
@@ -502,7 +617,8 @@ fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() 
     let transcript = r#"{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-02-13T08:30:00Z","message":{"role":"user","content":"paint it green"}}"#;
     let line = r#"{"conversation":"sessions","session":"s1","id":"u1","role":"user","text":"paint it green"}"#;
     let run_session = |memory: &Memory| {
-        _ = block_on(memory.add_session(transcript, "s1.jsonl", None, None, &Gaps::default())).unwrap();
+        _ = block_on(memory.add_session(transcript, "s1.jsonl", None, None, &Gaps::default()))
+            .unwrap();
     };
     let run_import = |memory: &Memory| {
         _ = block_on(memory.import(&[line.to_owned()], 1, &Gaps::default())).unwrap();
@@ -518,7 +634,8 @@ fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() 
         let home = Home::new();
         waiting_words(&home, "paint it green");
         run(&home.at(MORNING));
-        let messages = || home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count();
+        let messages =
+            || home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count();
         let kept = messages();
         block_on(home.at(MORNING).take_waiting()).unwrap();
         assert_eq!((kept, messages()), (1, 1), "{verb}");

@@ -1,7 +1,7 @@
 //! Who may do what in a database, how much, and who did what: tokens, quotas, the audit log.
 //!
-//! None of it is a space's own to read: it is asked by transactions that have named no space, through functions that answer one question
-//! each. What a token may do is not decided here.
+//! None of it is a space's own to read: it is asked by transactions that have named no space,
+//! through functions that answer one question each. What a token may do is not decided here.
 
 use std::sync::Arc;
 
@@ -113,7 +113,8 @@ pub struct Standing {
     pub bytes: u64,
 }
 
-/// So many tokens of a model are counted at once at most: whoever says more does not count but invent, and what is counted would run over.
+/// So many tokens of a model are counted at once at most: whoever says more does not count but
+/// invent, and what is counted would run over.
 const MOST_SPENT: u64 = 1 << 40;
 
 /// What came of putting a token in the place of another.
@@ -151,14 +152,20 @@ fn count(row: &Row, at: usize) -> u64 {
 }
 
 impl Postgres {
-    /// What the token with this hash is good for; `None` if there is none, or not any more. That it was used is noted, once a minute.
+    /// What the token with this hash is good for; `None` if there is none, or not any more. That it
+    /// was used is noted, once a minute.
     pub async fn token_shown(&self, hash: Hash) -> Result<Option<Shown>> {
         self.check().await?;
         let tx = self.begin(None).await?;
         let sql = "SELECT token_id, space, scopes, expires FROM icecore.token_shown($1)";
         let found = tx.maybe(sql, &[&hash.bytes().as_slice()]).await?;
         tx.commit().await?;
-        Ok(found.map(|row| Shown { id: row.get(0), space: row.get(1), scopes: row.get(2), expires: row.get(3) }))
+        Ok(found.map(|row| Shown {
+            id: row.get(0),
+            space: row.get(1),
+            scopes: row.get(2),
+            expires: row.get(3),
+        }))
     }
 
     /// Keeps a token, of which only the hash is given, and notes who made it.
@@ -171,7 +178,8 @@ impl Postgres {
         tx.commit().await
     }
 
-    /// The tokens of a home that there ever were, those of one of its spaces if one is named, the newest first.
+    /// The tokens of a home that there ever were, those of one of its spaces if one is named, the
+    /// newest first.
     pub async fn tokens(&self, home: &str, space: Option<&str>, most: i64) -> Result<Vec<Token>> {
         self.known_tokens(home, space, None, most).await
     }
@@ -185,7 +193,13 @@ impl Postgres {
         Ok(self.known_tokens(home, None, Some(id), 1).await?.pop())
     }
 
-    async fn known_tokens(&self, home: &str, space: Option<&str>, id: Option<&str>, most: i64) -> Result<Vec<Token>> {
+    async fn known_tokens(
+        &self,
+        home: &str,
+        space: Option<&str>,
+        id: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<Token>> {
         self.check().await?;
         let tx = self.begin(None).await?;
         let sql = "SELECT token_id, space, label, scopes, made, expires, revoked, used FROM icecore.tokens($1, $2, $3, $4)";
@@ -214,7 +228,8 @@ impl Postgres {
         Ok(ended)
     }
 
-    /// Puts a token in the place of another, which is good until then, or no longer at all; both or neither.
+    /// Puts a token in the place of another, which is good until then, or no longer at all; both or
+    /// neither.
     pub async fn rotate_token(
         self: &Arc<Self>,
         old: &Token,
@@ -228,8 +243,8 @@ impl Postgres {
         if !end_token(&tx, place, &old.id, until).await? {
             return Ok(Rotated::Over);
         }
-        // How long it was good for is not known any more: its end is that of its grace. Asked after it is held, so that of two who rotate
-        // it at once the second finds the first.
+        // How long it was good for is not known any more: its end is that of its grace. Asked after
+        // it is held, so that of two who rotate it at once the second finds the first.
         if let Some(new) = rotated_to(&tx, place, old).await? {
             return Ok(Rotated::Before { new });
         }
@@ -239,36 +254,53 @@ impl Postgres {
         Ok(Rotated::Now)
     }
 
-    /// Takes a space away with everything in it, its tokens and its quota too, and notes who did; false if there is none.
+    /// Takes a space away with everything in it, its tokens and its quota too, and notes who did;
+    /// false if there is none.
     pub async fn erase_as(self: &Arc<Self>, name: &str, deed: &Deed) -> Result<bool> {
         self.erase_noting(name, Some(deed)).await
     }
 
-    /// Notes what was done, in one go. The machine may lose the last moments of it, and nothing else waits for it. What cannot be noted
-    /// because of what it says itself keeps nothing else from being noted: so many of them there were.
+    /// Notes what was done, in one go. The machine may lose the last moments of it, and nothing
+    /// else waits for it. What cannot be noted because of what it says itself keeps nothing else
+    /// from being noted: so many of them there were.
     pub async fn note_deeds(self: &Arc<Self>, deeds: &[Deed]) -> Result<usize> {
-        let is_text = |deed: &&Deed| ![&deed.token, &deed.door, &deed.who, &deed.verb, &deed.what].iter().any(|text| text.contains('\0'));
-        let fit = deeds.iter().filter(is_text).filter_map(|deed| Some((id_of(&deed.space).ok()?, deed)));
+        let is_text = |deed: &&Deed| {
+            ![&deed.token, &deed.door, &deed.who, &deed.verb, &deed.what]
+                .iter()
+                .any(|text| text.contains('\0'))
+        };
+        let fit =
+            deeds.iter().filter(is_text).filter_map(|deed| Some((id_of(&deed.space).ok()?, deed)));
         let (places, fit): (Vec<Uuid>, Vec<&Deed>) = fit.unzip();
         let unfit = deeds.len() - fit.len();
         if fit.is_empty() {
             return Ok(unfit);
         }
         let at: Vec<Timestamp> = fit.iter().map(|deed| deed.at).collect();
-        let texts = |of: fn(&Deed) -> &String| fit.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>();
-        let (names, tokens, doors) = (texts(|deed| &deed.space), texts(|deed| &deed.token), texts(|deed| &deed.door));
-        let (who, verbs, what) = (texts(|deed| &deed.who), texts(|deed| &deed.verb), texts(|deed| &deed.what));
+        let texts =
+            |of: fn(&Deed) -> &String| fit.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>();
+        let (names, tokens, doors) =
+            (texts(|deed| &deed.space), texts(|deed| &deed.token), texts(|deed| &deed.door));
+        let (who, verbs, what) =
+            (texts(|deed| &deed.who), texts(|deed| &deed.verb), texts(|deed| &deed.what));
         let status: Vec<i32> = fit.iter().map(|deed| i32::from(deed.status)).collect();
         let tx = self.begin(None).await?;
         tx.run("SET LOCAL synchronous_commit = off", &[]).await?;
-        let params: [&(dyn ToSql + Sync); 9] = [&places, &at, &names, &tokens, &doors, &who, &verbs, &what, &status];
+        let params: [&(dyn ToSql + Sync); 9] =
+            [&places, &at, &names, &tokens, &doors, &who, &verbs, &what, &status];
         tx.run("SELECT icecore.note_deeds($1, $2, $3, $4, $5, $6, $7, $8, $9)", &params).await?;
         tx.commit().await?;
         Ok(unfit)
     }
 
     /// What was done since then, the newest first: in one space of a home, or in all of them.
-    pub async fn deeds(self: &Arc<Self>, home: &str, space: Option<&str>, since: Option<Timestamp>, most: i64) -> Result<Vec<Noted>> {
+    pub async fn deeds(
+        self: &Arc<Self>,
+        home: &str,
+        space: Option<&str>,
+        since: Option<Timestamp>,
+        most: i64,
+    ) -> Result<Vec<Noted>> {
         self.check().await?;
         let place = space.map(id_of).transpose()?;
         let tx = self.begin(None).await?;
@@ -304,7 +336,12 @@ impl Postgres {
             bytes: limit(row.get(2)),
             model_tokens_per_day: limit(row.get(3)),
         };
-        Ok(Standing { quota, messages: count(&row, 4), model_tokens: count(&row, 5), bytes: count(&row, 6) })
+        Ok(Standing {
+            quota,
+            messages: count(&row, 4),
+            model_tokens: count(&row, 5),
+            bytes: count(&row, 6),
+        })
     }
 
     /// What is set for a space itself; for all of a home, see [`all_of`].
@@ -324,21 +361,32 @@ impl Postgres {
     }
 
     /// Likewise, to set it, and notes who did.
-    pub async fn set_quota(self: &Arc<Self>, space: &str, quota: &Quota, deed: &Deed) -> Result<()> {
+    pub async fn set_quota(
+        self: &Arc<Self>,
+        space: &str,
+        quota: &Quota,
+        deed: &Deed,
+    ) -> Result<()> {
         self.check().await?;
         let place = id_of(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "INSERT INTO icecore.quota (space_id, requests_per_minute, messages_per_day, bytes, model_tokens_per_day) \
             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (space_id) DO UPDATE SET requests_per_minute = excluded.requests_per_minute, \
             messages_per_day = excluded.messages_per_day, bytes = excluded.bytes, model_tokens_per_day = excluded.model_tokens_per_day";
-        let own = [quota.requests_per_minute, quota.messages_per_day, quota.bytes, quota.model_tokens_per_day].map(kept);
+        let own = [
+            quota.requests_per_minute,
+            quota.messages_per_day,
+            quota.bytes,
+            quota.model_tokens_per_day,
+        ]
+        .map(kept);
         tx.run(sql, &[&place, &own[0], &own[1], &own[2], &own[3]]).await?;
         self.keep_deed(&tx, deed).await?;
         tx.commit().await
     }
 
-    /// Counts what models have read and written for spaces today. What is said of something that can be no space keeps nothing else from
-    /// being counted: so many of them there were.
+    /// Counts what models have read and written for spaces today. What is said of something that
+    /// can be no space keeps nothing else from being counted: so many of them there were.
     pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<usize> {
         let most = |many: u64| i64::try_from(many.min(MOST_SPENT)).unwrap_or(i64::MAX);
         let fit = spent.iter().filter_map(|(name, many)| Some((id_of(name).ok()?, most(*many))));
@@ -353,22 +401,49 @@ impl Postgres {
         Ok(unfit)
     }
 
-    /// Notes a deed together with what was done: in the log of the space that the transaction has named.
+    /// Notes a deed together with what was done: in the log of the space that the transaction has
+    /// named.
     pub(super) async fn keep_deed(self: &Arc<Self>, tx: &Tx, deed: &Deed) -> Result<()> {
         let place = id_of(&deed.space)?;
         let sql = "INSERT INTO icecore.audit (space_id, at, space, token, door, who, verb, what, status) \
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let status = i32::from(deed.status);
-        tx.run(sql, &[&place, &deed.at, &deed.space, &deed.token, &deed.door, &deed.who, &deed.verb, &deed.what, &status]).await?;
+        tx.run(
+            sql,
+            &[
+                &place,
+                &deed.at,
+                &deed.space,
+                &deed.token,
+                &deed.door,
+                &deed.who,
+                &deed.verb,
+                &deed.what,
+                &status,
+            ],
+        )
+        .await?;
         Ok(())
     }
 }
 
 async fn keep_token(tx: &Tx, place: Uuid, token: &Token, hash: Hash) -> Result<()> {
-    let sql =
-        "INSERT INTO icecore.token (space_id, token_id, hash, space, label, scopes, made, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let sql = "INSERT INTO icecore.token (space_id, token_id, hash, space, label, scopes, made, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let hash = hash.bytes().as_slice();
-    tx.run(sql, &[&place, &token.id, &hash, &token.space, &token.label, &token.scopes, &token.made, &token.expires]).await?;
+    tx.run(
+        sql,
+        &[
+            &place,
+            &token.id,
+            &hash,
+            &token.space,
+            &token.label,
+            &token.scopes,
+            &token.made,
+            &token.expires,
+        ],
+    )
+    .await?;
     Ok(())
 }
 

@@ -24,17 +24,23 @@ pub fn read(url: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// Whether a part of an address can be repeated: nobody's password is a plain word that stands where an option does.
+/// Whether a part of an address can be repeated: nobody's password is a plain word that stands
+/// where an option does.
 fn is_a_word(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 40 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    !text.is_empty()
+        && text.len() <= 40
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// What is wrong with an address. The parser's own complaint may repeat the password, so only names of options are taken from it.
+/// What is wrong with an address. The parser's own complaint may repeat the password, so only names
+/// of options are taken from it.
 fn complaint(url: &str, error: &tokio_postgres::Error) -> String {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let option = said.split('`').nth(1).filter(|option| is_a_word(option));
-    // A question mark before the last `@` is one of the password, and what follows it another piece of that.
-    let is_after_the_password = url.rfind('@').is_none_or(|at| url.find('?').is_some_and(|question| question > at));
+    // A question mark before the last `@` is one of the password, and what follows it another piece
+    // of that.
+    let is_after_the_password =
+        url.rfind('@').is_none_or(|at| url.find('?').is_some_and(|question| question > at));
     match option {
         Some("port") => "its port is not a number from 1 to 65535".into(),
         Some(option) if said.starts_with("invalid value") => format!("the value of its option `{option}` is none that there is"),
@@ -60,7 +66,11 @@ pub fn place(config: &Config) -> String {
         [] => config.get_hostaddrs().iter().map(ToString::to_string).collect(),
         hosts => hosts.iter().enumerate().map(host).collect(),
     };
-    format!("{}/{}", hosts.join(","), config.get_dbname().or(config.get_user()).unwrap_or("postgres"))
+    format!(
+        "{}/{}",
+        hosts.join(","),
+        config.get_dbname().or(config.get_user()).unwrap_or("postgres")
+    )
 }
 
 #[cfg(test)]
@@ -69,8 +79,14 @@ mod tests {
 
     fn check(url: &str, complaint: &str) {
         let said = read(url).map(|config| place(&config)).unwrap_err().to_string();
-        assert!(said.contains(complaint) && said.contains("postgres://user@host:5432/name"), "{url}: {said}");
-        assert!(!said.contains("hush") && !said.contains("reached") && !said.contains("runs"), "{url}: {said}");
+        assert!(
+            said.contains(complaint) && said.contains("postgres://user@host:5432/name"),
+            "{url}: {said}"
+        );
+        assert!(
+            !said.contains("hush") && !said.contains("reached") && !said.contains("runs"),
+            "{url}: {said}"
+        );
     }
 
     #[test]
@@ -93,7 +109,10 @@ mod tests {
     fn a_place_has_its_hosts_and_ports_and_no_password() {
         let place = |url: &str| place(&read(url).unwrap());
         assert_eq!(place("postgres://me:hush@host/x"), "host:5432/x");
-        assert_eq!(place("postgres://me:hush@a:1,b:2/x?target_session_attrs=read-write"), "a:1,b:2/x");
+        assert_eq!(
+            place("postgres://me:hush@a:1,b:2/x?target_session_attrs=read-write"),
+            "a:1,b:2/x"
+        );
         assert_eq!(place("postgresql://me@[::1]:7/x"), "[::1]:7/x");
         assert_eq!(place("postgres://me@host"), "host:5432/me");
         assert_eq!(place("host=/run/postgresql user=me dbname=x"), "/run/postgresql:5432/x");

@@ -1,5 +1,6 @@
-//! What this process has read lately and what it came to, of whichever space. Every use of it is checked against the document's
-//! version, so that what another process wrote is always seen; where a document has only grown, only what is new is read.
+//! What this process has read lately and what it came to, of whichever space. Every use of it is
+//! checked against the document's version, so that what another process wrote is always seen; where
+//! a document has only grown, only what is new is read.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -47,7 +48,9 @@ impl Place {
 
     /// The version that is known, and how many bytes of it can be read on from.
     fn known(&self) -> (i64, u64) {
-        self.lock().as_ref().map_or((0, 0), |held| (held.look.version, if held.look.ended { held.look.length } else { 0 }))
+        self.lock().as_ref().map_or((0, 0), |held| {
+            (held.look.version, if held.look.ended { held.look.length } else { 0 })
+        })
     }
 
     /// What is remembered, if it is of that version.
@@ -71,7 +74,10 @@ impl Place {
     /// Remembers a reading instead of the version that was known; one that is newer stays.
     fn put<T: Reading>(&self, known: i64, look: Look, reading: &Arc<T>) {
         let mut place = self.lock();
-        if place.as_ref().is_none_or(|held| held.look.version == known || held.look.version < look.version) {
+        if place
+            .as_ref()
+            .is_none_or(|held| held.look.version == known || held.look.version < look.version)
+        {
             *place = Some(Held { look, reading: reading.clone() });
         }
     }
@@ -109,7 +115,8 @@ impl Shelf {
         seat.place.clone()
     }
 
-    /// Notes what a place takes now; what was not used for the longest time goes until there is room.
+    /// Notes what a place takes now; what was not used for the longest time goes until there is
+    /// room.
     fn weigh(&mut self, key: &Key, bytes: usize, most: usize) {
         if let Some(seat) = self.places.get_mut(key) {
             self.bytes = self.bytes - seat.bytes + bytes;
@@ -153,13 +160,22 @@ impl Cache {
 
     fn weigh<T: Reading>(&self, key: &Key, look: Look, reading: &T) {
         let text = usize::try_from(look.length).unwrap_or(usize::MAX);
-        self.shelf().weigh(key, PLACE_BYTES.saturating_add(text).saturating_add(reading.weight()), MOST_BYTES);
+        self.shelf().weigh(
+            key,
+            PLACE_BYTES.saturating_add(text).saturating_add(reading.weight()),
+            MOST_BYTES,
+        );
     }
 }
 
 impl Space {
-    /// What a document comes to as this transaction sees it, and what it looks like; nothing, if it is not there.
-    pub(super) async fn reading<T: Reading>(&self, tx: &Tx, path: &DocPath) -> Result<(Arc<T>, Option<Look>)> {
+    /// What a document comes to as this transaction sees it, and what it looks like; nothing, if it
+    /// is not there.
+    pub(super) async fn reading<T: Reading>(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+    ) -> Result<(Arc<T>, Option<Look>)> {
         let key = (self.id, path.clone());
         let place = self.home.cache.shelf().place(&key);
         for nth in 1.. {
@@ -191,7 +207,12 @@ impl Space {
     }
 
     /// Likewise, of a document that looks like that: if it is remembered, nothing is asked.
-    pub(super) async fn reading_at<T: Reading>(&self, tx: &Tx, path: &DocPath, look: Look) -> Result<Arc<T>> {
+    pub(super) async fn reading_at<T: Reading>(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        look: Look,
+    ) -> Result<Arc<T>> {
         let place = self.home.cache.shelf().place(&(self.id, path.clone()));
         match place.reading(look.version) {
             Some((reading, _)) => Ok(reading),
@@ -200,7 +221,13 @@ impl Space {
     }
 
     /// Remembers what a document comes to that this process has just appended to and committed.
-    pub(super) fn read_own<T: Reading>(&self, path: &DocPath, before: Look, after: Look, bytes: &[u8]) {
+    pub(super) fn read_own<T: Reading>(
+        &self,
+        path: &DocPath,
+        before: Look,
+        after: Look,
+        bytes: &[u8],
+    ) {
         let key = (self.id, path.clone());
         let place = self.home.cache.shelf().place(&key);
         if before.ended

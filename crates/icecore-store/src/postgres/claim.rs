@@ -1,8 +1,9 @@
 //! Claims on work: leases in a table, so that nobody holds a connection while it needs others.
 //!
-//! Whoever has a claim says again and again that it is still there; the database's clock counts. One that was killed is not heard of
-//! any more, and what it had is free after a while. One that only was away that long finds, when it asks, that somebody else has it.
-//! Not flushed: a claim that is lost with the database's machine is lost to everybody who was at work there.
+//! Whoever has a claim says again and again that it is still there; the database's clock counts.
+//! One that was killed is not heard of any more, and what it had is free after a while. One that
+//! only was away that long finds, when it asks, that somebody else has it. Not flushed: a claim
+//! that is lost with the database's machine is lost to everybody who was at work there.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,7 +61,9 @@ impl Drop for Going {
     fn drop(&mut self) {
         let (lease, all) = (&self.0, &self.0.home.letting_go);
         let mut going = open(&all.going);
-        if let Some(own) = going.iter().position(|going| going.0 == lease.space && going.1 == lease.work) {
+        if let Some(own) =
+            going.iter().position(|going| going.0 == lease.space && going.1 == lease.work)
+        {
             going.swap_remove(own);
         }
         drop(going);
@@ -80,14 +83,16 @@ struct Lease {
 }
 
 impl Lease {
-    /// Says that it is still held; false if somebody else has it. One that nobody took in the meantime is as good as ever.
+    /// Says that it is still held; false if somebody else has it. One that nobody took in the
+    /// meantime is as good as ever.
     async fn renew(&self) -> Result<bool> {
         const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
             UPDATE icecore.claim SET until = now() + make_interval(secs => $4) FROM quick WHERE space_id = $1 AND work = $2 AND holder = $3";
         // Counted from before the database counts, so that it ends here first.
         let (begun, lease) = (Instant::now(), self.home.options.lease);
         let tx = self.home.begin(Some(self.space)).await?;
-        let is_held = tx.run(SQL, &[&self.space, &self.work, &self.holder, &lease.as_secs_f64()]).await? == 1;
+        let is_held =
+            tx.run(SQL, &[&self.space, &self.work, &self.holder, &lease.as_secs_f64()]).await? == 1;
         tx.commit().await?;
         *open(&self.until) = is_held.then(|| begun + lease);
         Ok(is_held)
@@ -110,7 +115,8 @@ struct Holding {
 
 impl Holding {
     fn keep_up(&mut self) -> Result<()> {
-        let (lease, pause) = (Arc::downgrade(&self.lease), self.lease.home.options.lease / RENEWALS);
+        let (lease, pause) =
+            (Arc::downgrade(&self.lease), self.lease.home.options.lease / RENEWALS);
         let renewing = async move {
             loop {
                 tokio::time::sleep(pause).await;
@@ -176,8 +182,16 @@ impl Postgres {
             ON CONFLICT (space_id, work) DO UPDATE SET holder = excluded.holder, until = excluded.until WHERE claim.until < now() RETURNING holder";
         let (begun, lease) = (Instant::now(), self.options.lease);
         let tx = self.begin(Some(space)).await?;
-        let Some(row) = tx.maybe(SQL, &[&space, &work, &lease.as_secs_f64()]).await? else { return Ok(None) };
-        let lease = Lease { home: self, space, work, holder: row.get(0), until: Mutex::new(Some(begun + lease)) };
+        let Some(row) = tx.maybe(SQL, &[&space, &work, &lease.as_secs_f64()]).await? else {
+            return Ok(None);
+        };
+        let lease = Lease {
+            home: self,
+            space,
+            work,
+            holder: row.get(0),
+            until: Mutex::new(Some(begun + lease)),
+        };
         // From here on it is given back, also where it is not known whether it was kept.
         let mut holding = Holding { lease: Arc::new(lease), renewing: None };
         tx.commit().await?;
@@ -185,7 +199,8 @@ impl Postgres {
         Ok(Some(Claimed(Box::new(holding))))
     }
 
-    /// Waits until everything that was let go is free for others, but not longer than that: for a process that ends.
+    /// Waits until everything that was let go is free for others, but not longer than that: for a
+    /// process that ends.
     pub fn part(&self, most: Duration) {
         let going = open(&self.letting_go.going);
         drop(self.letting_go.gone.wait_timeout_while(going, most, |going| !going.is_empty()));

@@ -1,4 +1,5 @@
-//! Documents in a database: a row that says what each looks like, and pieces that follow each other.
+//! Documents in a database: a row that says what each looks like, and pieces that follow each
+//! other.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -33,7 +34,12 @@ impl Look {
 
     /// Of a row whose columns from `at` on are length, version, ended and changed.
     pub fn of(row: &Row, at: usize) -> Self {
-        Self { length: unsigned(row.get(at)), version: row.get(at + 1), ended: row.get(at + 2), changed: row.get(at + 3) }
+        Self {
+            length: unsigned(row.get(at)),
+            version: row.get(at + 1),
+            ended: row.get(at + 2),
+            changed: row.get(at + 3),
+        }
     }
 }
 
@@ -67,7 +73,8 @@ pub(super) fn moved(path: &DocPath) -> Error {
     Error::Moved { what: path.to_string() }
 }
 
-/// What every path below a folder begins with; everything is below `""`. What is above itself only with `/` behind it.
+/// What every path below a folder begins with; everything is below `""`. What is above itself only
+/// with `/` behind it.
 fn beginning(under: &str) -> String {
     match under.trim_end_matches('/') {
         "" => String::new(),
@@ -84,7 +91,10 @@ fn after_all(beginning: &str) -> String {
 
 /// The pieces of a text that begins at a place, each with the place it begins at.
 pub(super) fn pieces(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
-    bytes.chunks(PIECE_BYTES).enumerate().map(move |(nth, piece)| (signed(at + (nth * PIECE_BYTES) as u64), piece))
+    bytes
+        .chunks(PIECE_BYTES)
+        .enumerate()
+        .map(move |(nth, piece)| (signed(at + (nth * PIECE_BYTES) as u64), piece))
 }
 
 impl Space {
@@ -94,8 +104,9 @@ impl Space {
         Ok(tx.maybe(SQL, &[&self.id, &path.as_str()]).await?.map(|row| Look::of(&row, 0)))
     }
 
-    /// Likewise, and nobody else writes it until this transaction has ended. One that is not there is made, empty, so that
-    /// there is something to hold, and has version 0; a transaction that does not want it drops out.
+    /// Likewise, and nobody else writes it until this transaction has ended. One that is not there
+    /// is made, empty, so that there is something to hold, and has version 0; a transaction that
+    /// does not want it drops out.
     pub(super) async fn hold(&self, tx: &Tx, path: &DocPath) -> Result<Look> {
         const HELD: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
         const MADE: &str = "INSERT INTO icecore.document (space_id, path, length, ended) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING";
@@ -111,8 +122,14 @@ impl Space {
         }
     }
 
-    /// What a document that is held says. The database makes the hash, so that the text need not travel.
-    pub(super) async fn content_version(&self, tx: &Tx, path: &DocPath, look: Look) -> Result<ContentVersion> {
+    /// What a document that is held says. The database makes the hash, so that the text need not
+    /// travel.
+    pub(super) async fn content_version(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        look: Look,
+    ) -> Result<ContentVersion> {
         const SQL: &str = "SELECT sha256(coalesce(string_agg(bytes, ''::bytea ORDER BY at), ''::bytea)) FROM icecore.chunk \
             WHERE space_id = $1 AND path = $2";
         if look.version == 0 {
@@ -123,13 +140,23 @@ impl Space {
     }
 
     /// Holds a document that still says what was read.
-    pub(super) async fn hold_unchanged(&self, tx: &Tx, path: &DocPath, from: ContentVersion) -> Result<Look> {
+    pub(super) async fn hold_unchanged(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        from: ContentVersion,
+    ) -> Result<Look> {
         let look = self.hold(tx, path).await?;
-        if self.content_version(tx, path, look).await? == from { Ok(look) } else { Err(moved(path)) }
+        if self.content_version(tx, path, look).await? == from {
+            Ok(look)
+        } else {
+            Err(moved(path))
+        }
     }
 
-    /// Holds many documents, which are given in the order of their paths and each once: whoever holds several holds them in that
-    /// order, so that nobody waits in a circle. Says for each what it looks like, and whether it was made to be held.
+    /// Holds many documents, which are given in the order of their paths and each once: whoever
+    /// holds several holds them in that order, so that nobody waits in a circle. Says for each what
+    /// it looks like, and whether it was made to be held.
     pub(super) async fn hold_many(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(Look, bool)>> {
         const HELD: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
             WHERE space_id = $1 AND path = ANY($2) ORDER BY path FOR UPDATE";
@@ -139,18 +166,22 @@ impl Space {
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         let mut made: HashSet<String> = HashSet::new();
         let mut held = Vec::new();
-        // Whoever holds one waits for no other; else what is not there has its place in the order too.
+        // Whoever holds one waits for no other; else what is not there has its place in the order
+        // too.
         if paths.len() == 1 {
             held = tx.rows(HELD, &[&self.id, &names]).await?;
         }
         if held.len() < paths.len() {
-            made.extend(tx.rows(MADE, &[&self.id, &names]).await?.iter().map(|row| row.get::<_, String>(0)));
+            made.extend(
+                tx.rows(MADE, &[&self.id, &names]).await?.iter().map(|row| row.get::<_, String>(0)),
+            );
             held = tx.rows(HELD, &[&self.id, &names]).await?;
         }
         match paths.iter().zip(&held).find(|(path, row)| path.as_str() != row.get::<_, &str>(0)) {
-            None if held.len() == paths.len() => {
-                Ok(held.iter().map(|row| (Look::of(row, 1), made.contains(row.get::<_, &str>(0)))).collect())
-            }
+            None if held.len() == paths.len() => Ok(held
+                .iter()
+                .map(|row| (Look::of(row, 1), made.contains(row.get::<_, &str>(0))))
+                .collect()),
             // Made by somebody and taken away again, all in this moment.
             _ => Err(Error::Moved { what: "the memory".into() }),
         }
@@ -176,16 +207,25 @@ impl Space {
         let mut bytes = Vec::new();
         for row in tx.rows(SQL, &[&self.id, &path.as_str(), &signed(from)]).await? {
             let (at, piece): (i64, Vec<u8>) = (row.get(0), row.get(1));
-            let skipped = usize::try_from(from.saturating_sub(unsigned(at))).unwrap_or(usize::MAX).min(piece.len());
+            let skipped = usize::try_from(from.saturating_sub(unsigned(at)))
+                .unwrap_or(usize::MAX)
+                .min(piece.len());
             bytes.extend_from_slice(&piece[skipped..]);
         }
         Ok(bytes)
     }
 
-    /// What is new in a document to somebody who knows it as it was at a version, when it had so many bytes; `None` if it is not
-    /// there. Whoever knows nothing of it knows version 0.
-    pub(super) async fn news(&self, tx: &Tx, path: &DocPath, version: i64, length: u64) -> Result<Option<(Look, News)>> {
-        // One statement sees one state. What it knew is still the beginning if the last piece of that is there.
+    /// What is new in a document to somebody who knows it as it was at a version, when it had so
+    /// many bytes; `None` if it is not there. Whoever knows nothing of it knows version 0.
+    pub(super) async fn news(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        version: i64,
+        length: u64,
+    ) -> Result<Option<(Look, News)>> {
+        // One statement sees one state. What it knew is still the beginning if the last piece of
+        // that is there.
         const SQL: &str = "SELECT d.length, d.version, d.ended, d.changed, known.length, CASE WHEN d.version <> $3 THEN \
             (SELECT string_agg(c.bytes, ''::bytea ORDER BY c.at) FROM icecore.chunk c \
                 WHERE c.space_id = $1 AND c.path = $2 AND c.at >= known.length) END \
@@ -193,7 +233,11 @@ impl Space {
                 (SELECT c.version FROM icecore.chunk c WHERE c.space_id = $1 AND c.path = $2 AND c.at < $4 ORDER BY c.at DESC LIMIT 1) = $3 \
                 THEN $4::bigint ELSE 0 END AS length) known \
             WHERE d.space_id = $1 AND d.path = $2";
-        let Some(row) = tx.maybe(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await? else { return Ok(None) };
+        let Some(row) =
+            tx.maybe(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await?
+        else {
+            return Ok(None);
+        };
         let look = Look::of(&row, 0);
         if look.version == version {
             return Ok(Some((look, News::Same)));
@@ -204,7 +248,14 @@ impl Space {
         Ok(Some((look, if known > 0 { News::Grown(bytes) } else { News::Other(bytes) })))
     }
 
-    async fn put_pieces(&self, tx: &Tx, path: &DocPath, at: u64, version: i64, bytes: &[u8]) -> Result<()> {
+    async fn put_pieces(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        at: u64,
+        version: i64,
+        bytes: &[u8],
+    ) -> Result<()> {
         const SQL: &str = "INSERT INTO icecore.chunk (space_id, path, at, version, bytes) VALUES ($1, $2, $3, $4, $5)";
         for (at, piece) in pieces(at, bytes) {
             tx.run(SQL, &[&self.id, &path.as_str(), &at, &version, &piece]).await?;
@@ -219,9 +270,15 @@ impl Space {
         Ok(Look::of(&row, 0))
     }
 
-    /// Appends to a document that is held and looks like that; a last line without an end gets one first. Returns where the
-    /// text begins and what the document looks like now.
-    pub(super) async fn append_held(&self, tx: &Tx, path: &DocPath, before: Look, bytes: &[u8]) -> Result<(u64, Look)> {
+    /// Appends to a document that is held and looks like that; a last line without an end gets one
+    /// first. Returns where the text begins and what the document looks like now.
+    pub(super) async fn append_held(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        before: Look,
+        bytes: &[u8],
+    ) -> Result<(u64, Look)> {
         let whole = if before.ended { bytes.to_vec() } else { [b"\n", bytes].concat() };
         let start = before.length + u64::from(!before.ended);
         let ended = whole.last().map_or(before.ended, |&last| last == b'\n');
@@ -236,7 +293,9 @@ impl Space {
         if before.length > 0 {
             self.clear(tx, path).await?;
         }
-        let look = self.note_look(tx, path, bytes.len() as u64, bytes.last().is_none_or(|&last| last == b'\n')).await?;
+        let look = self
+            .note_look(tx, path, bytes.len() as u64, bytes.last().is_none_or(|&last| last == b'\n'))
+            .await?;
         self.put_pieces(tx, path, 0, look.version, bytes).await?;
         Ok(look)
     }
@@ -250,10 +309,15 @@ impl Space {
 
     /// Takes a document away.
     pub(super) async fn discard(&self, tx: &Tx, path: &DocPath) -> Result<()> {
-        const HELD: &str = "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
+        const HELD: &str =
+            "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
         if tx.maybe(HELD, &[&self.id, &path.as_str()]).await?.is_some() {
             self.clear(tx, path).await?;
-            tx.run("DELETE FROM icecore.document WHERE space_id = $1 AND path = $2", &[&self.id, &path.as_str()]).await?;
+            tx.run(
+                "DELETE FROM icecore.document WHERE space_id = $1 AND path = $2",
+                &[&self.id, &path.as_str()],
+            )
+            .await?;
         }
         Ok(())
     }
@@ -282,13 +346,22 @@ impl Space {
     }
 
     pub(super) async fn looks_of(&self, tx: &Tx, under: &str) -> Result<Vec<Looked>> {
-        let told = |(path, look): (DocPath, Look)| Looked { bytes: look.length, changed: look.changed, stamp: look.stamp(), path };
+        let told = |(path, look): (DocPath, Look)| Looked {
+            bytes: look.length,
+            changed: look.changed,
+            stamp: look.stamp(),
+            path,
+        };
         Ok(self.list(tx, under).await?.into_iter().map(told).collect())
     }
 
     pub(super) async fn documents_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
         let found = self.looks_below(under).await?;
-        Ok(found.into_iter().filter(|look| look.path.nature() != Nature::Ledger).map(|look| (look.path, look.bytes)).collect())
+        Ok(found
+            .into_iter()
+            .filter(|look| look.path.nature() != Nature::Ledger)
+            .map(|look| (look.path, look.bytes))
+            .collect())
     }
 
     /// Each part and what it weighs.
@@ -298,7 +371,9 @@ impl Space {
             let mut names = look.path.as_str().split('/');
             let part = match (names.next(), names.next(), names.next()) {
                 (Some(_), None, _) => "settings".to_owned(),
-                (Some("memory"), Some(name), None) if name.ends_with(".md") => "memory/logs".to_owned(),
+                (Some("memory"), Some(name), None) if name.ends_with(".md") => {
+                    "memory/logs".to_owned()
+                }
                 (Some("memory"), Some(name), _) => format!("memory/{name}"),
                 (Some(folder), ..) => folder.to_owned(),
                 (None, ..) => continue,

@@ -1,7 +1,9 @@
-//! Bringing a whole memory into a space: until it is whole nobody else uses the space, and one that was cut short is begun anew.
+//! Bringing a whole memory into a space: until it is whole nobody else uses the space, and one that
+//! was cut short is begun anew.
 //!
-//! Who fills has the space for some time and says again and again that it is still at it, in the background: reading everything back
-//! may take longer than a lease. Every write says who fills, so one that was too slow writes nothing over another's.
+//! Who fills has the space for some time and says again and again that it is still at it, in the
+//! background: reading everything back may take longer than a lease. Every write says who fills, so
+//! one that was too slow writes nothing over another's.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,7 +46,8 @@ impl Filling {
 }
 
 impl Postgres {
-    /// The space of that name, for somebody who fills it: made if it is not there, and then nobody sees it before it is whole.
+    /// The space of that name, for somebody who fills it: made if it is not there, and then nobody
+    /// sees it before it is whole.
     pub async fn to_fill(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
         const MADE: &str = "INSERT INTO icecore.space (space_id, name, filling, filled_until) \
             SELECT $1, $2, gen_random_uuid(), now() + make_interval(secs => $3) ON CONFLICT DO NOTHING RETURNING life, filling";
@@ -58,7 +61,10 @@ impl Postgres {
             space.keep_filling(row.get(1))?;
             return Ok(space);
         }
-        let found = tx.maybe("SELECT life FROM icecore.space WHERE space_id = $1", &[&id]).await?.ok_or(Error::Gone)?;
+        let found = tx
+            .maybe("SELECT life FROM icecore.space WHERE space_id = $1", &[&id])
+            .await?
+            .ok_or(Error::Gone)?;
         tx.commit().await?;
         Ok(Arc::new(self.known(name, id, found.get(0))))
     }
@@ -74,7 +80,8 @@ impl Space {
             loop {
                 tokio::time::sleep(LEASE / 3).await;
                 let Some(home) = home.upgrade() else { return };
-                // One that fails is tried again: the lease bears several, and every write says whether it is still ours.
+                // One that fails is tried again: the lease bears several, and every write says
+                // whether it is still ours.
                 let Ok(tx) = home.begin(Some(id)).await else { continue };
                 if tx.run(SQL, &[&id, &filler, &LEASE.as_secs_f64()]).await.is_ok() {
                     let _ = tx.commit().await;
@@ -100,7 +107,11 @@ impl Space {
             (true, Some(true)) => return Err(Error::Filling),
             (is_unfinished, _) => is_unfinished,
         };
-        let ground = if is_unfinished { Ground::Unfinished } else { Ground::of(&self.looks_of(&tx, "").await?) };
+        let ground = if is_unfinished {
+            Ground::Unfinished
+        } else {
+            Ground::of(&self.looks_of(&tx, "").await?)
+        };
         if !matches!(ground, Ground::Occupied { .. }) {
             let row = tx.one(TAKEN, &[&self.id, &LEASE.as_secs_f64()]).await?;
             tx.commit().await?;
@@ -126,7 +137,8 @@ impl Space {
     pub(super) async fn let_go_of_filling(&self) -> Result<()> {
         let Some(filler) = self.filling.lock().take() else { return Ok(()) };
         let tx = self.home.begin(Some(self.id)).await?;
-        let sql = "UPDATE icecore.space SET filled_until = now() WHERE space_id = $1 AND filling = $2";
+        let sql =
+            "UPDATE icecore.space SET filled_until = now() WHERE space_id = $1 AND filling = $2";
         tx.run(sql, &[&self.id, &filler.id]).await?;
         tx.commit().await
     }

@@ -1,5 +1,6 @@
-//! Snapshots of a space: which document had which bytes, the bytes kept once each. Everything is read, hashed and kept within the
-//! database; no document leaves it, and one that has not changed since the last snapshot is not read.
+//! Snapshots of a space: which document had which bytes, the bytes kept once each. Everything is
+//! read, hashed and kept within the database; no document leaves it, and one that has not changed
+//! since the last snapshot is not read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -23,8 +24,8 @@ const NOTE_CHARS: usize = 200;
 /// So many bytes of contents are read at once, if one is not larger alone.
 const BATCH_BYTES: i64 = 8 << 20;
 
-/// The documents that a snapshot is of, as they are now: `now`, with the path and the version of each. The two parameters are
-/// what begins with `$2`'s names, and not with `$3`'s.
+/// The documents that a snapshot is of, as they are now: `now`, with the path and the version of
+/// each. The two parameters are what begins with `$2`'s names, and not with `$3`'s.
 const NOW: &str = "now AS (SELECT path, version FROM icecore.document WHERE space_id = $1 AND split_part(path, '/', 1) = ANY($2) \
     AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS beginning WHERE starts_with(path, beginning)))";
 /// The bytes of the document at `path`.
@@ -75,20 +76,29 @@ impl Past {
 }
 
 impl Space {
-    /// Until this transaction has ended, nobody else makes or changes snapshots. In a statement of its own: the next one sees what
-    /// whoever was waited for has done.
+    /// Until this transaction has ended, nobody else makes or changes snapshots. In a statement of
+    /// its own: the next one sees what whoever was waited for has done.
     async fn hold_snapshots(&self, tx: &Tx) -> Result<()> {
-        tx.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 2))", &[&self.id.to_string()]).await.map(|_| ())
+        tx.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 2))", &[&self.id.to_string()])
+            .await
+            .map(|_| ())
     }
 
     /// The number of a snapshot that somebody named.
     async fn snapshot_named(&self, tx: &Tx, id: &str) -> Result<i64> {
         const SQL: &str = "SELECT number FROM icecore.snapshot WHERE space_id = $1 AND starts_with(id, $2) LIMIT 2";
         let is_name = id.len() >= LEAST_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let found = if is_name { tx.rows(SQL, &[&self.id, &id.to_ascii_lowercase()]).await? } else { Vec::new() };
+        let found = if is_name {
+            tx.rows(SQL, &[&self.id, &id.to_ascii_lowercase()]).await?
+        } else {
+            Vec::new()
+        };
         match found.as_slice() {
             [row] => Ok(row.get(0)),
-            _ => Err(Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", plain::one_line(id)))),
+            _ => Err(Error::NoHistory(format!(
+                "there is no snapshot `{}`; `icecore snapshot --list` shows them",
+                plain::one_line(id)
+            ))),
         }
     }
 
@@ -121,7 +131,12 @@ impl Space {
 
     /// Contents by their hashes.
     async fn contents(&self, tx: &Tx, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let rows = tx.rows("SELECT hash, bytes FROM icecore.blob WHERE space_id = $1 AND hash = ANY($2)", &[&self.id, &hashes]).await?;
+        let rows = tx
+            .rows(
+                "SELECT hash, bytes FROM icecore.blob WHERE space_id = $1 AND hash = ANY($2)",
+                &[&self.id, &hashes],
+            )
+            .await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
@@ -151,13 +166,19 @@ impl Space {
         tx.run("SELECT set_config('icecore.replacing', 'snapshots', true)", &[]).await?;
         tx.run("SELECT icecore.clear_snapshots()", &[]).await?;
         let numbers: Vec<i64> = past.snapshots.iter().map(|(number, _)| *number).collect();
-        let ids: Vec<&str> = past.snapshots.iter().map(|(_, snapshot)| snapshot.id.as_str()).collect();
+        let ids: Vec<&str> =
+            past.snapshots.iter().map(|(_, snapshot)| snapshot.id.as_str()).collect();
         let ats: Vec<Timestamp> = past.snapshots.iter().map(|(_, snapshot)| snapshot.at).collect();
-        let notes: Vec<&str> = past.snapshots.iter().map(|(_, snapshot)| snapshot.note.as_str()).collect();
+        let notes: Vec<&str> =
+            past.snapshots.iter().map(|(_, snapshot)| snapshot.note.as_str()).collect();
         let sql = "INSERT INTO icecore.snapshot (space_id, number, id, at, note) \
             SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::text[])";
         tx.run(sql, &[&self.id, &numbers, &ids, &ats, &notes]).await?;
-        let changes = || past.changes.iter().flat_map(|(number, changes)| changes.iter().map(move |change| (*number, change)));
+        let changes = || {
+            past.changes
+                .iter()
+                .flat_map(|(number, changes)| changes.iter().map(move |change| (*number, change)))
+        };
         let numbers: Vec<i64> = changes().map(|(number, _)| number).collect();
         let paths: Vec<&str> = changes().map(|(_, (path, _))| path.as_str()).collect();
         let hashes: Vec<Option<&[u8]>> = changes().map(|(_, (_, hash))| hash.as_deref()).collect();
@@ -233,7 +254,9 @@ impl History for Space {
         let tx = self.begin_reading().await?;
         let sql = "SELECT id, at, note FROM icecore.kept JOIN icecore.snapshot USING (space_id, number) \
             WHERE space_id = $1 AND path = $2 ORDER BY number DESC LIMIT $3";
-        let rows = tx.rows(sql, &[&self.id, &path.as_str(), &i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        let rows = tx
+            .rows(sql, &[&self.id, &path.as_str(), &i64::try_from(most).unwrap_or(i64::MAX)])
+            .await?;
         tx.commit().await?;
         Ok(rows.iter().map(read_snapshot).collect())
     }
@@ -256,7 +279,9 @@ impl History for Space {
         let mut guilty: HashSet<Vec<u8>> = HashSet::new();
         for batch in self.batches(&tx).await? {
             let found = self.contents(&tx, &batch).await?.into_iter();
-            let is_in = |hash: &[u8], bytes: &[u8]| paths.get(hash).into_iter().flatten().any(|path| scrub.is_in_file(path, bytes));
+            let is_in = |hash: &[u8], bytes: &[u8]| {
+                paths.get(hash).into_iter().flatten().any(|path| scrub.is_in_file(path, bytes))
+            };
             guilty.extend(found.filter(|(hash, bytes)| is_in(hash, bytes)).map(|(hash, _)| hash));
         }
         tx.commit().await?;
@@ -265,7 +290,9 @@ impl History for Space {
         for (number, _) in &past.snapshots {
             for (path, hash) in past.changes.get(number).into_iter().flatten() {
                 match hash {
-                    Some(hash) if guilty.contains(hash) || scrub.has_forgotten_name(path) => standing.insert(path),
+                    Some(hash) if guilty.contains(hash) || scrub.has_forgotten_name(path) => {
+                        standing.insert(path)
+                    }
                     _ => standing.remove(path),
                 };
             }
@@ -283,7 +310,12 @@ impl History for Space {
         let paths = past.paths();
         for batch in self.batches(&tx).await? {
             for (hash, bytes) in self.contents(&tx, &batch).await? {
-                let Some(new) = paths.get(hash.as_slice()).and_then(|paths| past::content(&bytes, paths, scrub)) else { continue };
+                let Some(new) = paths
+                    .get(hash.as_slice())
+                    .and_then(|paths| past::content(&bytes, paths, scrub))
+                else {
+                    continue;
+                };
                 let now = Hash::of(&new).bytes().to_vec();
                 let sql = "INSERT INTO icecore.blob (space_id, hash, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
                 tx.run(sql, &[&self.id, &now, &new]).await?;
@@ -300,7 +332,9 @@ impl History for Space {
                 *hash = hash.take().map(|hash| becomes.get(&hash).cloned().unwrap_or(hash));
             }
             // Two wordings may be the same one now.
-            changes.retain(|(path, hash)| standing.insert(path.clone(), hash.clone()).as_ref() != Some(hash));
+            changes.retain(|(path, hash)| {
+                standing.insert(path.clone(), hash.clone()).as_ref() != Some(hash)
+            });
             if let Some(note) = past::note(&snapshot.note, scrub) {
                 snapshot.note = note;
                 files += 1;

@@ -1,8 +1,8 @@
 //! What is to be done in spaces, and who does it: rows that workers take for some time.
 //!
-//! The database's clock counts, so that workers need not agree on theirs. A worker that dies lets its row go free by itself; one
-//! that was only slow finds that the row has been taken again, and stops. What jobs do is worked out from what is kept, so doing
-//! one again does nothing twice.
+//! The database's clock counts, so that workers need not agree on theirs. A worker that dies lets
+//! its row go free by itself; one that was only slow finds that the row has been taken again, and
+//! stops. What jobs do is worked out from what is kept, so doing one again does nothing twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// Everything that a space's timetable asks for.
 pub const TEND: &str = "tend";
 
-/// What all documents of a space look like, in a number. By every one of them: the greatest version does not tell that a smaller one,
-/// given out before, is written after.
+/// What all documents of a space look like, in a number. By every one of them: the greatest version
+/// does not tell that a smaller one, given out before, is written after.
 const LOOK: &str = "SELECT coalesce(bit_xor(hashtextextended(path, version)), 0) FROM icecore.document WHERE space_id = $1";
 /// So much is kept of what went wrong.
 const TROUBLE_BYTES: usize = 500;
@@ -61,12 +61,22 @@ pub enum Next {
 
 impl Postgres {
     /// Takes the work that has waited longest, for so long; `None` if nothing waits.
-    pub async fn take(&self, kinds: &[&str], worker: &str, lease: Duration) -> Result<Option<Work>> {
+    pub async fn take(
+        &self,
+        kinds: &[&str],
+        worker: &str,
+        lease: Duration,
+    ) -> Result<Option<Work>> {
         let tx = self.begin(None).await?;
         let sql = "SELECT space, kind, epoch, failures FROM icecore.take_job($1, $2, $3 * interval '1 second')";
         let found = tx.maybe(sql, &[&kinds, &worker, &lease.as_secs_f64()]).await?;
         tx.commit().await?;
-        Ok(found.map(|row| Work { space: row.get(0), kind: row.get(1), epoch: row.get(2), failures: row.get(3) }))
+        Ok(found.map(|row| Work {
+            space: row.get(0),
+            kind: row.get(1),
+            epoch: row.get(2),
+            failures: row.get(3),
+        }))
     }
 
     /// Says that somebody is still at it; false if it was taken by somebody else meanwhile.
@@ -81,7 +91,8 @@ impl Postgres {
 
     /// It is done. False if it was taken by somebody else meanwhile, whose word counts then.
     ///
-    /// A space falls asleep only if its documents are what they were when they were `seen`; else it is due again at once.
+    /// A space falls asleep only if its documents are what they were when they were `seen`; else it
+    /// is due again at once.
     pub async fn done(self: &Arc<Self>, work: &Work, next: Next, seen: i64) -> Result<bool> {
         let sql = format!(
             "UPDATE icecore.job SET worker = NULL, until = NULL, failures = 0, trouble = NULL, \
@@ -95,8 +106,8 @@ impl Postgres {
         let space = id_of(&work.space)?;
         let tx = self.begin(Some(space)).await?;
         if at.is_none() {
-            // Somebody who is in the middle of writing has found it awake and will not wake it: what they write is waited for. Whoever
-            // comes later finds it asleep.
+            // Somebody who is in the middle of writing has found it awake and will not wake it:
+            // what they write is waited for. Whoever comes later finds it asleep.
             tx.run("SELECT icecore.enter_alone()", &[]).await?;
         }
         let kept = tx.run(&sql, &[&space, &work.kind, &work.epoch, &at, &seen]).await?;
@@ -120,7 +131,9 @@ impl Postgres {
     /// How much there is to do.
     pub async fn backlog(&self) -> Result<Vec<Backlog>> {
         let tx = self.begin(None).await?;
-        let rows = tx.rows("SELECT kind, waiting, at_work, failing, oldest FROM icecore.job_counts()", &[]).await?;
+        let rows = tx
+            .rows("SELECT kind, waiting, at_work, failing, oldest FROM icecore.job_counts()", &[])
+            .await?;
         tx.commit().await?;
         let told = |row: &tokio_postgres::Row| Backlog {
             kind: row.get(0),
@@ -152,8 +165,15 @@ impl Postgres {
     }
 }
 
-async fn listen(config: &tokio_postgres::Config, tls: tokio_postgres_rustls::MakeRustlsConnect, heard: &Notify) -> Result<()> {
-    let broken = |error: &tokio_postgres::Error| Error::Unreachable { place: "the database".into(), why: said(error) };
+async fn listen(
+    config: &tokio_postgres::Config,
+    tls: tokio_postgres_rustls::MakeRustlsConnect,
+    heard: &Notify,
+) -> Result<()> {
+    let broken = |error: &tokio_postgres::Error| Error::Unreachable {
+        place: "the database".into(),
+        why: said(error),
+    };
     let (client, mut connection) = config.connect(tls).await.map_err(|error| broken(&error))?;
     let asking = async {
         if client.batch_execute("LISTEN icecore_jobs").await.is_ok() {
@@ -196,7 +216,8 @@ impl Drop for Ear {
 }
 
 impl Space {
-    /// Asks for work here, at the latest in so long. What is asked for already is done then, or sooner.
+    /// Asks for work here, at the latest in so long. What is asked for already is done then, or
+    /// sooner.
     pub async fn want(&self, kind: &str, within: Duration) -> Result<()> {
         let sql = "INSERT INTO icecore.job (space_id, kind, due) VALUES ($1, $2, now() + $3 * interval '1 second') \
             ON CONFLICT (space_id, kind) DO UPDATE SET due = least(job.due, excluded.due), asked = least(job.asked, excluded.due)";

@@ -1,5 +1,5 @@
-//! The ledger of a space and its archives. What stands is folded by the domain from their bytes, and the fold is remembered for
-//! as long as the bytes are the same.
+//! The ledger of a space and its archives. What stands is folded by the domain from their bytes,
+//! and the fold is remembered for as long as the bytes are the same.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -19,7 +19,8 @@ use super::documents::{Look, moved, unsigned};
 use super::{Space, Tx};
 use crate::{Count, Found, LedgerText, Position, Result, folded};
 
-/// What is known of an event besides itself takes about so much, in bytes: where it stands, what it claims and what it says.
+/// What is known of an event besides itself takes about so much, in bytes: where it stands, what it
+/// claims and what it says.
 const BESIDES_BYTES: usize = 160;
 
 /// The highest number of each local day.
@@ -57,7 +58,12 @@ fn open<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Clone for Folded {
     fn clone(&self) -> Self {
         let (claims, sayings) = (open(&self.claims).clone(), open(&self.sayings).clone());
-        Self { ledger: self.ledger.clone(), numbers: self.numbers.clone(), claims: Mutex::new(claims), sayings: Mutex::new(sayings) }
+        Self {
+            ledger: self.ledger.clone(),
+            numbers: self.numbers.clone(),
+            claims: Mutex::new(claims),
+            sayings: Mutex::new(sayings),
+        }
     }
 }
 
@@ -86,7 +92,8 @@ impl Folded {
         match &which.saying {
             // Few say the same. Where something stands cannot be told of a few.
             Some(text) if which.after.is_none() => {
-                let few: Vec<Entry> = open(&self.sayings).like(self, text).into_iter().cloned().collect();
+                let few: Vec<Entry> =
+                    open(&self.sayings).like(self, text).into_iter().cloned().collect();
                 which.choose(&few).into_iter().cloned().collect()
             }
             _ => which.choose(self.entries()).into_iter().cloned().collect(),
@@ -157,11 +164,14 @@ impl Space {
     async fn beside(&self, tx: &Tx) -> Result<Vec<(DocPath, Look)>> {
         const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document WHERE space_id = $1 \
             AND (path >= $2 AND path < $2 || U&'\\+10FFFF' OR path >= $3 AND path < $3 || U&'\\+10FFFF' OR path = $4) ORDER BY path";
-        let rows = tx.rows(SQL, &[&self.id, &layout::LEDGER_ARCHIVE, &layout::PRUNED, &layout::INTEGRITY]).await?;
+        let rows = tx
+            .rows(SQL, &[&self.id, &layout::LEDGER_ARCHIVE, &layout::PRUNED, &layout::INTEGRITY])
+            .await?;
         rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, Look::of(row, 1)))).collect()
     }
 
-    /// What is in archives. Whoever wants the ledger too asks for it first: lines leave it for an archive, so that none is in neither.
+    /// What is in archives. Whoever wants the ledger too asks for it first: lines leave it for an
+    /// archive, so that none is in neither.
     async fn archives(&self, tx: &Tx, beside: &[(DocPath, Look)]) -> Result<Vec<Arc<Archive>>> {
         let mut archives = Vec::new();
         for (path, look) in beside.iter().filter(|(path, _)| path.is_archive()) {
@@ -179,7 +189,11 @@ impl Space {
         Ok((ledger, archives))
     }
 
-    pub(super) async fn append_events(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>> {
+    pub(super) async fn append_events(
+        &self,
+        drafts: Vec<Draft>,
+        after: Option<Position>,
+    ) -> Result<Vec<Event>> {
         let path = Self::ledger_path()?;
         let tx = self.begin().await?;
         let before = self.hold(&tx, &path).await?;
@@ -194,12 +208,16 @@ impl Space {
             let ledger: Arc<Folded> = self.reading_at(&tx, &path, before).await?;
             let beside = self.beside(&tx).await?;
             let archives = self.archives(&tx, &beside).await?;
-            let spent: Arc<Spent> = match beside.iter().find(|(path, _)| path.as_str() == layout::INTEGRITY) {
-                Some((path, look)) => self.reading_at(&tx, path, *look).await?,
-                None => Arc::default(),
-            };
+            let spent: Arc<Spent> =
+                match beside.iter().find(|(path, _)| path.as_str() == layout::INTEGRITY) {
+                    Some((path, look)) => self.reading_at(&tx, path, *look).await?,
+                    None => Arc::default(),
+                };
             let archived = archives.iter().flat_map(|archive| archive.numbers.last(&days));
-            folded::highest(&days, ledger.numbers.last(&days).chain(archived).chain(spent.ids.iter().copied()))
+            folded::highest(
+                &days,
+                ledger.numbers.last(&days).chain(archived).chain(spent.ids.iter().copied()),
+            )
         };
         let events = folded::numbered(drafts, &days, highest)?;
         let lines = folded::lines(&events)?;
@@ -233,11 +251,17 @@ impl Space {
     }
 
     /// Lines leave the ledger for archives: all of it happens at once.
-    pub(super) async fn move_to_archives(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()> {
+    pub(super) async fn move_to_archives(
+        &self,
+        archives: &[(DocPath, Vec<u8>)],
+        ledger: &[u8],
+        at: Position,
+    ) -> Result<()> {
         let path = Self::ledger_path()?;
         let tx = self.begin().await?;
         // Held in the order of their paths, as everybody does.
-        let mut growing: Vec<&(DocPath, Vec<u8>)> = archives.iter().filter(|(_, lines)| !lines.is_empty()).collect();
+        let mut growing: Vec<&(DocPath, Vec<u8>)> =
+            archives.iter().filter(|(_, lines)| !lines.is_empty()).collect();
         growing.sort_by(|a, b| a.0.cmp(&b.0));
         for (archive, lines) in growing {
             let before = self.hold(&tx, archive).await?;

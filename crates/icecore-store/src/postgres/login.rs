@@ -1,4 +1,5 @@
-//! The login of servers and workers: a member of `icecore_app` that owns nothing, so that it sees no row before it has named a space.
+//! The login of servers and workers: a member of `icecore_app` that owns nothing, so that it sees
+//! no row before it has named a space.
 
 use tokio_postgres::Client;
 
@@ -6,24 +7,36 @@ use super::{Postgres, address, broke, judge};
 use crate::{Error, Result};
 
 impl Postgres {
-    /// Creates the login that `address` names, or gives it the password that stands there, and lets it take the role of every transaction.
-    /// Returns its name. An existing login that sees every space is refused.
+    /// Creates the login that `address` names, or gives it the password that stands there, and lets
+    /// it take the role of every transaction. Returns its name. An existing login that sees every
+    /// space is refused.
     pub async fn create_login(&self, address: &str) -> Result<String> {
         judge(&self.plan().await?)?;
         let config = address::read(address)?;
-        let Some(user) = config.get_user() else { return Err(Error::Address("it names no user".into())) };
+        let Some(user) = config.get_user() else {
+            return Err(Error::Address("it names no user".into()));
+        };
         let client = self.client().await?;
-        let is_there = client.query_opt("SELECT FROM pg_roles WHERE rolname = $1", &[&user]).await.map_err(broke)?.is_some();
+        let is_there = client
+            .query_opt("SELECT FROM pg_roles WHERE rolname = $1", &[&user])
+            .await
+            .map_err(broke)?
+            .is_some();
         if is_there && let Some(reason) = privilege(&client, user).await? {
-            let why = format!("the login `{user}` {reason}, so it sees every space. Name another user in the address of the servers");
+            let why = format!(
+                "the login `{user}` {reason}, so it sees every space. Name another user in the address of the servers"
+            );
             return Err(Error::Unwelcome { place: self.place.clone(), why });
         }
         let verb = if is_there { "ALTER" } else { "CREATE" };
         let name = format!("\"{}\"", user.replace('"', "\"\""));
-        // Hashed here, so that it stands in no log of the server. The hash has no sign that ends a literal.
+        // Hashed here, so that it stands in no log of the server. The hash has no sign that ends a
+        // literal.
         let hash = config.get_password().map(postgres_protocol::password::scram_sha_256);
         let password = hash.map(|hash| format!(" PASSWORD '{hash}'")).unwrap_or_default();
-        let sql = format!("BEGIN; {verb} ROLE {name} LOGIN{password}; GRANT icecore_app TO {name}; COMMIT");
+        let sql = format!(
+            "BEGIN; {verb} ROLE {name} LOGIN{password}; GRANT icecore_app TO {name}; COMMIT"
+        );
         if let Err(error) = client.batch_execute(&sql).await {
             let _ = client.batch_execute("ROLLBACK").await;
             return Err(broke(error));
@@ -31,7 +44,8 @@ impl Postgres {
         Ok(user.to_owned())
     }
 
-    /// Why the login of this database's address sees every space, in words that follow its name; `None` if it does not.
+    /// Why the login of this database's address sees every space, in words that follow its name;
+    /// `None` if it does not.
     pub async fn login_privilege(&self) -> Result<Option<String>> {
         let client = self.client().await?;
         let row = client.query_one("SELECT session_user::text", &[]).await.map_err(broke)?;

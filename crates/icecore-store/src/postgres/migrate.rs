@@ -6,8 +6,9 @@ use tokio_postgres::error::SqlState;
 use super::{Postgres, broke, forsake, judge, silent, within};
 use crate::{Error, Result};
 
-/// Every step there is, with how many of them a program has to know at least to work with the tables afterwards. One that was released is
-/// never changed, and one that comes after a release leaves the programs of that release at work.
+/// Every step there is, with how many of them a program has to know at least to work with the
+/// tables afterwards. One that was released is never changed, and one that comes after a release
+/// leaves the programs of that release at work.
 const STEPS: &[(&str, i32, &str)] = &[
     ("home", 6, include_str!("migrations/0001_home.sql")),
     ("history", 6, include_str!("migrations/0002_history.sql")),
@@ -18,7 +19,8 @@ const STEPS: &[(&str, i32, &str)] = &[
     ("walls", 6, include_str!("migrations/0007_walls.sql")),
 ];
 
-/// How many steps this program knows. Every transaction says it, and the tables refuse one that knows too few.
+/// How many steps this program knows. Every transaction says it, and the tables refuse one that
+/// knows too few.
 pub(super) const KNOWN_STEPS: usize = STEPS.len();
 
 /// The step that gives everything to `icecore_owner`. Those after it are taken as that role.
@@ -66,19 +68,30 @@ impl Postgres {
     }
 
     async fn plan_by(&self, client: &deadpool_postgres::Object) -> Result<Plan> {
-        let there = client.query_one("SELECT to_regclass('icecore.migration') IS NOT NULL", &[]).await.map_err(broke)?;
+        let there = client
+            .query_one("SELECT to_regclass('icecore.migration') IS NOT NULL", &[])
+            .await
+            .map_err(broke)?;
         if !there.get::<_, bool>(0) {
             return Ok(Plan { taken: 0, due: steps_after(0) });
         }
-        let rows = client.query("SELECT number, fingerprint FROM icecore.migration ORDER BY number", &[]).await.map_err(broke)?;
+        let rows = client
+            .query("SELECT number, fingerprint FROM icecore.migration ORDER BY number", &[])
+            .await
+            .map_err(broke)?;
         for (row, (name, _, sql)) in rows.iter().zip(STEPS) {
             if row.get::<_, String>(1) != fingerprint(sql) {
-                return Err(Error::Schema(format!("step `{name}` of its tables was taken by another version of this program")));
+                return Err(Error::Schema(format!(
+                    "step `{name}` of its tables was taken by another version of this program"
+                )));
             }
         }
         let taken = i32::try_from(rows.len()).unwrap_or(i32::MAX);
         if rows.len() > STEPS.len() {
-            let row = client.query_one("SELECT max(least) FROM icecore.migration", &[]).await.map_err(broke)?;
+            let row = client
+                .query_one("SELECT max(least) FROM icecore.migration", &[])
+                .await
+                .map_err(broke)?;
             if usize::try_from(row.get::<_, i32>(0)).is_ok_and(|least| least > STEPS.len()) {
                 return Err(Error::Newer(format!(
                     "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
@@ -94,7 +107,8 @@ impl Postgres {
         self.take_steps_if(|_| true).await
     }
 
-    /// Makes the tables where there are none. Those of an older program stay as they are: changing them is asked for by itself.
+    /// Makes the tables where there are none. Those of an older program stay as they are: changing
+    /// them is asked for by itself.
     pub async fn prepare(&self) -> Result<()> {
         self.take_steps_if(|plan| plan.taken == 0).await?;
         judge(&self.plan().await?)
@@ -115,14 +129,22 @@ impl Postgres {
         taken
     }
 
-    async fn take_steps(&self, client: &deadpool_postgres::Object, plan: Plan) -> Result<Vec<Step>> {
+    async fn take_steps(
+        &self,
+        client: &deadpool_postgres::Object,
+        plan: Plan,
+    ) -> Result<Vec<Step>> {
         if !plan.due.is_empty()
             && let Err(error) = client.batch_execute(ROLES).await
         {
             return Err(self.unprepared(client, error).await);
         }
         for step in &plan.due {
-            let Some((name, least, sql)) = usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at)) else { continue };
+            let Some((name, least, sql)) =
+                usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at))
+            else {
+                continue;
+            };
             let taken = async {
                 client.batch_execute("BEGIN").await?;
                 if step.number >= OWNER_STEP {
@@ -132,10 +154,13 @@ impl Postgres {
                     client.batch_execute("SET LOCAL ROLE icecore_owner").await?;
                 }
                 if step.number > 1 {
-                    // Waits for the transactions that found the tables as they were, and lets no other begin before the step is there: so
-                    // none of a program that the step makes too old is committed after it. It comes first, as in every other
+                    // Waits for the transactions that found the tables as they were, and lets no
+                    // other begin before the step is there: so none of a program that the step
+                    // makes too old is committed after it. It comes first, as in every other
                     // transaction, so that they never wait for each other.
-                    client.batch_execute("LOCK TABLE icecore.migration IN ACCESS EXCLUSIVE MODE").await?;
+                    client
+                        .batch_execute("LOCK TABLE icecore.migration IN ACCESS EXCLUSIVE MODE")
+                        .await?;
                 }
                 client.batch_execute(sql).await?;
                 if step.number == OWNER_STEP {
@@ -154,11 +179,16 @@ impl Postgres {
             };
             if let Err(error) = taken.await {
                 let _ = client.batch_execute("ROLLBACK").await;
-                let why = format!("step {} (`{name}`) of its tables failed and was taken back: {}", step.number, super::said(&error));
+                let why = format!(
+                    "step {} (`{name}`) of its tables failed and was taken back: {}",
+                    step.number,
+                    super::said(&error)
+                );
                 return Err(match error.code().map(|code| code.code()) {
-                    Some("42501") => {
-                        Error::Unwelcome { place: self.place.clone(), why: format!("{why}. Its tables are made by whoever owns it") }
-                    }
+                    Some("42501") => Error::Unwelcome {
+                        place: self.place.clone(),
+                        why: format!("{why}. Its tables are made by whoever owns it"),
+                    },
                     _ => Error::Schema(why),
                 });
             }
@@ -166,9 +196,13 @@ impl Postgres {
         Ok(plan.due)
     }
 
-    /// What somebody else has to do before the steps. Roles are the whole cluster's: for a second database in it only memberships are
-    /// missing.
-    async fn unprepared(&self, client: &deadpool_postgres::Object, error: tokio_postgres::Error) -> Error {
+    /// What somebody else has to do before the steps. Roles are the whole cluster's: for a second
+    /// database in it only memberships are missing.
+    async fn unprepared(
+        &self,
+        client: &deadpool_postgres::Object,
+        error: tokio_postgres::Error,
+    ) -> Error {
         if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
             return broke(error);
         }
@@ -183,7 +217,8 @@ impl Postgres {
         };
         let (mut missing, mut commands) = (Vec::new(), Vec::new());
         for row in &rows {
-            let (user, role, is_there) = (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, bool>(2));
+            let (user, role, is_there) =
+                (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, bool>(2));
             if is_there {
                 missing.push(format!("`{user}` is no member of the role `{role}`, which is there"));
             } else {
@@ -192,15 +227,22 @@ impl Postgres {
             }
             commands.push(format!("GRANT {role} TO \"{}\"", user.replace('"', "\"\"")));
         }
-        let why = format!("{}, and {}. Let an administrator run `{}`", missing.join(", "), super::said(&error), commands.join("; "));
+        let why = format!(
+            "{}, and {}. Let an administrator run `{}`",
+            missing.join(", "),
+            super::said(&error),
+            commands.join("; ")
+        );
         Error::Unwelcome { place: self.place.clone(), why }
     }
 }
 
-/// The roles that are icecore's own: the one that every transaction takes, and the one that owns the tables. Neither logs in.
+/// The roles that are icecore's own: the one that every transaction takes, and the one that owns
+/// the tables. Neither logs in.
 const OWN_ROLES: [&str; 2] = ["icecore_app", "icecore_owner"];
 
-/// What has to be there before steps are taken: both roles, and that of every transaction for whoever takes the steps.
+/// What has to be there before steps are taken: both roles, and that of every transaction for
+/// whoever takes the steps.
 const ROLES: &str = "
 DO $$ DECLARE role text; BEGIN
     FOREACH role IN ARRAY ARRAY['icecore_app', 'icecore_owner'] LOOP

@@ -1,7 +1,8 @@
 //! PostgreSQL: many memories in one place, for many processes on many machines.
 //!
-//! The shape is the vault's. Documents are the truth, byte for byte; what is derived from them is written in the same transaction,
-//! so the two never part. A space is one person's memory. Every transaction takes a role that sees only the space it has named.
+//! The shape is the vault's. Documents are the truth, byte for byte; what is derived from them is
+//! written in the same transaction, so the two never part. A space is one person's memory. Every
+//! transaction takes a role that sees only the space it has named.
 
 mod access;
 mod address;
@@ -54,7 +55,8 @@ pub struct Options {
     pub lock: Duration,
     /// How long a claim on work is somebody's who is not heard of any more.
     pub lease: Duration,
-    /// From so many passages on the database says which are nearest in meaning, instead of giving out the signs of all.
+    /// From so many passages on the database says which are nearest in meaning, instead of giving
+    /// out the signs of all.
     pub many_passages: u32,
 }
 
@@ -74,7 +76,8 @@ impl Default for Options {
 /// The first pause before a lost connection is made again; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// So much longer than the database gives a statement its answer is waited for: a machine that has lost its power does not hang up.
+/// So much longer than the database gives a statement its answer is waited for: a machine that has
+/// lost its power does not hang up.
 const SLACK: Duration = Duration::from_secs(5);
 /// The longest name of a space, in bytes.
 pub const MAX_NAME_BYTES: usize = 600;
@@ -121,7 +124,8 @@ pub struct Figures {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glance {
     life: Uuid,
-    /// What its policy and its prompts look like, in a number: another one if any is changed, added or taken away.
+    /// What its policy and its prompts look like, in a number: another one if any is changed, added
+    /// or taken away.
     settings: Option<i64>,
 }
 
@@ -148,12 +152,14 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Gets ready to use the database at `url`, such as `postgres://user:password@host/name`. Nothing is connected yet.
+    /// Gets ready to use the database at `url`, such as `postgres://user:password@host/name`.
+    /// Nothing is connected yet.
     pub fn at(url: &str, options: Options) -> Result<Arc<Self>> {
         let wrong = |why: String| Error::Unreachable { place: "the database".into(), why };
         let mut config = address::read(url)?;
-        // A plan that was made while a table was all but empty, and reads all of a space, would be kept while the table grows. And
-        // what is asked is small, however large the tables are: compiling it, or starting others to help, takes longer than doing it.
+        // A plan that was made while a table was all but empty, and reads all of a space, would be
+        // kept while the table grows. And what is asked is small, however large the tables are:
+        // compiling it, or starting others to help, takes longer than doing it.
         let settings = format!(
             "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} -c timezone=UTC \
              -c plan_cache_mode=force_custom_plan -c jit=off -c max_parallel_workers_per_gather=0",
@@ -162,7 +168,10 @@ impl Postgres {
             options.statement.as_millis()
         );
         let own = config.get_options().map(|own| format!("{own} {settings}")).unwrap_or(settings);
-        config.options(own).keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(options.statement);
+        config
+            .options(own)
+            .keepalives_idle(Duration::from_secs(30))
+            .tcp_user_timeout(options.statement);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
         }
@@ -178,7 +187,11 @@ impl Postgres {
             .build()
             .map_err(|error| wrong(error.to_string()))?;
         let tls = tls_or_error()?;
-        let manager = Manager::from_config(config.clone(), tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let manager = Manager::from_config(
+            config.clone(),
+            tls,
+            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        );
         let pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(deadpool_postgres::Runtime::Tokio1)
@@ -205,10 +218,14 @@ impl Postgres {
     }
 
     fn threads(&self) -> Result<&Handle> {
-        self.threads.as_ref().map(Runtime::handle).ok_or_else(|| Error::Database("the program is stopping".into()))
+        self.threads
+            .as_ref()
+            .map(Runtime::handle)
+            .ok_or_else(|| Error::Database("the program is stopping".into()))
     }
 
-    /// A connection. While the database cannot be reached it is tried again, for as long as one is patient.
+    /// A connection. While the database cannot be reached it is tried again, for as long as one is
+    /// patient.
     async fn client(&self) -> Result<Object> {
         let (pool, patience, demands) = (self.pool.clone(), self.options.patience, self.demands);
         let figures = self.figures();
@@ -216,13 +233,17 @@ impl Postgres {
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         let getting = async move {
-            // One deadline for all of it: a machine that does not even refuse takes its time over every try.
+            // One deadline for all of it: a machine that does not even refuse takes its time over
+            // every try.
             let deadline = tokio::time::Instant::now() + patience;
             let mut pause = FIRST_PAUSE;
             loop {
                 match tokio::time::timeout_at(deadline, pool.get()).await {
                     Ok(Err(PoolError::Backend(error))) if is_passing(&error, demands) => {
-                        if tokio::time::timeout_at(deadline, tokio::time::sleep(pause)).await.is_err() {
+                        if tokio::time::timeout_at(deadline, tokio::time::sleep(pause))
+                            .await
+                            .is_err()
+                        {
                             return Some(Err(PoolError::Backend(error)));
                         }
                         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -239,11 +260,17 @@ impl Postgres {
         let unreachable = |why: String| Error::Unreachable { place: self.place.clone(), why };
         match got {
             Ok(Some(Ok(client))) => Ok(client),
-            Ok(Some(Err(PoolError::Backend(error)))) => Err(unconnected(&self.place, &error, self.demands)),
+            Ok(Some(Err(PoolError::Backend(error)))) => {
+                Err(unconnected(&self.place, &error, self.demands))
+            }
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
             // All there may be are there, and others have them; or none came about.
-            Ok(None) if self.figures().open >= figures.most => Err(Error::Overrun(format!("{} has no connection free", self.place))),
-            Ok(None) => Err(unreachable(format!("it has not answered for {} s", patience.as_secs_f64()))),
+            Ok(None) if self.figures().open >= figures.most => {
+                Err(Error::Overrun(format!("{} has no connection free", self.place)))
+            }
+            Ok(None) => {
+                Err(unreachable(format!("it has not answered for {} s", patience.as_secs_f64())))
+            }
             Err(_) => Err(unreachable("the program is stopping".into())),
         }
     }
@@ -253,13 +280,15 @@ impl Postgres {
         self.options.patience.max(SLACK)
     }
 
-    /// Begins a transaction that sees one space, or none. Whoever writes into a space begins with [`Space::begin`].
+    /// Begins a transaction that sees one space, or none. Whoever writes into a space begins with
+    /// [`Space::begin`].
     async fn begin(&self, space: Option<Uuid>) -> Result<Tx> {
         self.begin_with(space, "", "").await
     }
 
-    /// Begins a transaction of that mode, which calls `first` at once. Everything goes in one message, also the question whether this program
-    /// is still new enough for the tables: a step that makes it too old may be taken while it runs.
+    /// Begins a transaction of that mode, which calls `first` at once. Everything goes in one
+    /// message, also the question whether this program is still new enough for the tables: a step
+    /// that makes it too old may be taken while it runs.
     async fn begin_with(&self, space: Option<Uuid>, mode: &str, first: &str) -> Result<Tx> {
         let threads = self.threads()?.clone();
         let named = space.map(|space| space.to_string()).unwrap_or_default();
@@ -283,7 +312,8 @@ impl Postgres {
                 Some(Err(error)) => {
                     // Perhaps within a transaction: it is not given to anybody else.
                     drop(tx.client.take().map(Object::take));
-                    // It was lost while it lay idle, and nothing was done yet; the next one is another.
+                    // It was lost while it lay idle, and nothing was done yet; the next one is
+                    // another.
                     if !error.is_closed() {
                         return Err(broke(error));
                     }
@@ -301,7 +331,12 @@ impl Postgres {
         self.check().await?;
         let id = id_of(name)?;
         let tx = self.begin(Some(id)).await?;
-        let found = tx.maybe("SELECT life, filling IS NOT NULL FROM icecore.space WHERE space_id = $1", &[&id]).await?;
+        let found = tx
+            .maybe(
+                "SELECT life, filling IS NOT NULL FROM icecore.space WHERE space_id = $1",
+                &[&id],
+            )
+            .await?;
         tx.commit().await?;
         match found {
             Some(row) if row.get(1) => Err(Error::Filling),
@@ -310,7 +345,13 @@ impl Postgres {
     }
 
     fn known(self: &Arc<Self>, name: &str, id: Uuid, life: Uuid) -> Space {
-        Space { home: self.clone(), id, life, name: name.to_owned(), filling: fill::Filling::default() }
+        Space {
+            home: self.clone(),
+            id,
+            life,
+            name: name.to_owned(),
+            filling: fill::Filling::default(),
+        }
     }
 
     /// Makes a space, with `config` as its policy.
@@ -341,7 +382,8 @@ impl Postgres {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// The names of the spaces beneath a space, in order: those that begin with its name and a slash.
+    /// The names of the spaces beneath a space, in order: those that begin with its name and a
+    /// slash.
     pub async fn spaces_below(&self, name: &str) -> Result<Vec<String>> {
         let beginning = format!("{name}/");
         let mut found: Vec<String> = Vec::new();
@@ -391,7 +433,8 @@ impl Postgres {
         self.takes_writes().await
     }
 
-    /// An error if it is a standby, or a primary that is set to read only: it would answer every question and refuse to keep anything.
+    /// An error if it is a standby, or a primary that is set to read only: it would answer every
+    /// question and refuse to keep anything.
     pub async fn takes_writes(&self) -> Result<()> {
         let client = self.client().await?;
         let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
@@ -451,19 +494,26 @@ impl Postgres {
 
 fn judge(plan: &Plan) -> Result<()> {
     if plan.taken == 0 {
-        return Err(Error::Schema("it has no tables of icecore yet; `icecore init --store …` makes them".into()));
+        return Err(Error::Schema(
+            "it has no tables of icecore yet; `icecore init --store …` makes them".into(),
+        ));
     }
     match plan.due.first() {
         None => Ok(()),
-        Some(step) => {
-            Err(Error::Schema(format!("its tables lack step {} (`{}`); `icecore migrate --store …` takes it", step.number, step.name)))
-        }
+        Some(step) => Err(Error::Schema(format!(
+            "its tables lack step {} (`{}`); `icecore migrate --store …` takes it",
+            step.number, step.name
+        ))),
     }
 }
 
-/// The id of the space of that name, whether there is one or not: the first half of the hash of its name.
+/// The id of the space of that name, whether there is one or not: the first half of the hash of its
+/// name.
 fn id_of(name: &str) -> Result<Uuid> {
-    let is_plain = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.trim() == name && !name.chars().any(char::is_control);
+    let is_plain = !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && name.trim() == name
+        && !name.chars().any(char::is_control);
     if !is_plain {
         return Err(Error::NotAName(name.chars().take(40).collect()));
     }
@@ -472,7 +522,8 @@ fn id_of(name: &str) -> Result<Uuid> {
     Ok(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// One person's memory in a database, in one life of it: what is taken away and made again is another, under the same name.
+/// One person's memory in a database, in one life of it: what is taken away and made again is
+/// another, under the same name.
 #[derive(Debug)]
 pub struct Space {
     home: Arc<Postgres>,
@@ -493,11 +544,13 @@ impl Space {
         &self.home
     }
 
-    /// Begins a transaction that writes: the space is not taken away before it has ended, and it is an error if it was already, or
-    /// if somebody else fills it.
+    /// Begins a transaction that writes: the space is not taken away before it has ended, and it is
+    /// an error if it was already, or if somebody else fills it.
     async fn begin(&self) -> Result<Tx> {
         let filler = self.filling.by().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
-        self.home.begin_with(Some(self.id), "", &format!(", icecore.enter('{}', {filler})", self.life)).await
+        self.home
+            .begin_with(Some(self.id), "", &format!(", icecore.enter('{}', {filler})", self.life))
+            .await
     }
 
     /// Begins one that only reads, and holds nothing.
@@ -541,7 +594,9 @@ impl Tx {
     fn client(&self) -> &Object {
         match &self.client {
             Some(client) => client,
-            None => unreachable!("a transaction has its connection until it is committed or dropped"),
+            None => {
+                unreachable!("a transaction has its connection until it is committed or dropped")
+            }
         }
     }
 
@@ -581,7 +636,8 @@ impl Tx {
         self.answered(self.client().execute(&statement, params)).await
     }
 
-    /// Makes it so. Where the connection is lost before the answer comes, or the answer does not come, it may have happened or not.
+    /// Makes it so. Where the connection is lost before the answer comes, or the answer does not
+    /// come, it may have happened or not.
     async fn commit(mut self) -> Result<()> {
         let Some(client) = self.client.take() else { return Ok(()) };
         match within(&self.threads, self.limit, client.batch_execute("COMMIT")).await {
@@ -592,15 +648,23 @@ impl Tx {
             }
             None => {
                 forsake(&self.pool, client);
-                let why = format!("a commit has got no answer for {} s; look what is kept, then try again", self.limit.as_secs_f64());
+                let why = format!(
+                    "a commit has got no answer for {} s; look what is kept, then try again",
+                    self.limit.as_secs_f64()
+                );
                 Err(Error::Unreachable { place: "the database".into(), why })
             }
         }
     }
 }
 
-/// What comes of it, if it comes in time. By the clock of these threads: callers may have none that could wake them.
-async fn within<T>(threads: &Handle, limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+/// What comes of it, if it comes in time. By the clock of these threads: callers may have none that
+/// could wake them.
+async fn within<T>(
+    threads: &Handle,
+    limit: Duration,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
     let waiting = {
         let _entered = threads.enter();
         tokio::time::timeout(limit, answer)
@@ -608,29 +672,40 @@ async fn within<T>(threads: &Handle, limit: Duration, answer: impl Future<Output
     waiting.await.ok()
 }
 
-/// Gives a connection up that does not answer. Those that lie idle lead to the same machine; they are made anew when they are needed.
+/// Gives a connection up that does not answer. Those that lie idle lead to the same machine; they
+/// are made anew when they are needed.
 fn forsake(pool: &Pool, client: Object) {
     drop(Object::take(client));
     pool.retain(|_, _| false);
 }
 
 fn silent(limit: Duration) -> Error {
-    Error::Unreachable { place: "the database".into(), why: format!("it has not answered for {} s", limit.as_secs_f64()) }
+    Error::Unreachable {
+        place: "the database".into(),
+        why: format!("it has not answered for {} s", limit.as_secs_f64()),
+    }
 }
 
 fn tls() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, rustls::Error> {
     use rustls_platform_verifier::BuilderVerifierExt as _;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(tokio_postgres_rustls::MakeRustlsConnect::new(builder.with_platform_verifier()?.with_no_client_auth()))
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?;
+    Ok(tokio_postgres_rustls::MakeRustlsConnect::new(
+        builder.with_platform_verifier()?.with_no_client_auth(),
+    ))
 }
 
 fn tls_or_error() -> Result<tokio_postgres_rustls::MakeRustlsConnect> {
-    let wrong = |why| Error::Unreachable { place: "the database".into(), why: format!("certificates cannot be checked: {why}") };
+    let wrong = |why| Error::Unreachable {
+        place: "the database".into(),
+        why: format!("certificates cannot be checked: {why}"),
+    };
     tls().map_err(wrong)
 }
 
-/// What the address asks for. An error that has neither a code nor a cause of a known type is classified by it, never by its text.
+/// What the address asks for. An error that has neither a code nor a cause of a known type is
+/// classified by it, never by its text.
 #[derive(Debug, Clone, Copy)]
 struct Demands {
     has_password: bool,
@@ -639,7 +714,8 @@ struct Demands {
 }
 
 impl Demands {
-    /// Those of an address. Where it has no password an empty one is set: the server then answers a missing password with a code.
+    /// Those of an address. Where it has no password an empty one is set: the server then answers a
+    /// missing password with a code.
     fn take(config: &mut Config) -> Self {
         let demands = Self {
             has_password: config.get_password().is_some(),
@@ -682,11 +758,15 @@ fn connect_cause(error: &tokio_postgres::Error) -> ConnectCause<'_> {
     if first.is_some() { ConnectCause::Driver } else { ConnectCause::Unknown }
 }
 
-/// Whether it may be better in a moment: the server is starting, stopping, full, or cannot be reached.
+/// Whether it may be better in a moment: the server is starting, stopping, full, or cannot be
+/// reached.
 fn is_passing(error: &tokio_postgres::Error, demands: Demands) -> bool {
     match error.code() {
         Some(code) => code.code().starts_with("57P") || *code == SqlState::TOO_MANY_CONNECTIONS,
-        None => matches!(unconnected("", error, demands), Error::Unreachable { .. } | Error::ReadOnly { .. }),
+        None => matches!(
+            unconnected("", error, demands),
+            Error::Unreachable { .. } | Error::ReadOnly { .. }
+        ),
     }
 }
 
@@ -711,14 +791,28 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
     }
     match connect_cause(error) {
         ConnectCause::Tls => Error::Insecure { place, why },
-        // The driver's own word for a server that is none of those asked for; the system's has a number.
-        ConnectCause::Io(io) if demands.primary && io.kind() == std::io::ErrorKind::PermissionDenied && io.raw_os_error().is_none() => {
-            Error::ReadOnly { place, is_standby: true, why: "no server that its address names is a primary".into() }
+        // The driver's own word for a server that is none of those asked for; the system's has a
+        // number.
+        ConnectCause::Io(io)
+            if demands.primary
+                && io.kind() == std::io::ErrorKind::PermissionDenied
+                && io.raw_os_error().is_none() =>
+        {
+            Error::ReadOnly {
+                place,
+                is_standby: true,
+                why: "no server that its address names is a primary".into(),
+            }
         }
-        ConnectCause::Driver if demands.tls => {
-            Error::Insecure { place, why: format!("its address asks for TLS (`sslmode=require`), which the server does not offer: {why}") }
+        ConnectCause::Driver if demands.tls => Error::Insecure {
+            place,
+            why: format!(
+                "its address asks for TLS (`sslmode=require`), which the server does not offer: {why}"
+            ),
+        },
+        ConnectCause::Io(_) | ConnectCause::Driver | ConnectCause::Unknown => {
+            Error::Unreachable { place, why }
         }
-        ConnectCause::Io(_) | ConnectCause::Driver | ConnectCause::Unknown => Error::Unreachable { place, why },
     }
 }
 
@@ -726,7 +820,9 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
 fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => match error.detail() {
-            Some(detail) if error.code().code().starts_with("42") => format!("{} ({detail})", error.message()),
+            Some(detail) if error.code().code().starts_with("42") => {
+                format!("{} ({detail})", error.message())
+            }
             _ => error.message().to_owned(),
         },
         None => {
@@ -757,9 +853,18 @@ fn broke(error: tokio_postgres::Error) -> Error {
         "55P03" => Error::Overrun("somebody else holds a lock for too long".into()),
         "57014" => Error::Overrun("the database took too long".into()),
         "53100" | "53200" | "53300" | "53400" => Error::Overrun(said(&error)),
-        "25006" => Error::ReadOnly { place: "the database".into(), is_standby: false, why: "it is a standby, or set to read only".into() },
-        "42501" => Error::Unwelcome { place: "the database".into(), why: format!("{}. Whoever owns it can grant it", said(&error)) },
-        _ if code.starts_with("57P") || code.starts_with("08") => Error::Unreachable { place: "the database".into(), why: said(&error) },
+        "25006" => Error::ReadOnly {
+            place: "the database".into(),
+            is_standby: false,
+            why: "it is a standby, or set to read only".into(),
+        },
+        "42501" => Error::Unwelcome {
+            place: "the database".into(),
+            why: format!("{}. Whoever owns it can grant it", said(&error)),
+        },
+        _ if code.starts_with("57P") || code.starts_with("08") => {
+            Error::Unreachable { place: "the database".into(), why: said(&error) }
+        }
         _ => Error::Database(said(&error)),
     }
 }

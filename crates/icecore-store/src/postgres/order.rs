@@ -1,7 +1,8 @@
-//! The order of a conversation's turns between processes: leases in a table, so that no connection is held while a model thinks.
+//! The order of a conversation's turns between processes: leases in a table, so that no connection
+//! is held while a model thinks.
 //!
-//! That an exchange waits to be remembered is written with the exchange itself. The rest is not flushed: a lease that is lost is only
-//! waited for.
+//! That an exchange waits to be remembered is written with the exchange itself. The rest is not
+//! flushed: a lease that is lost is only waited for.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,7 +41,13 @@ impl Order for Space {
         Ok(taken.map(|row| row.get(0)))
     }
 
-    async fn release(&self, conversation: &str, who: &str, known: i64, again: Option<Duration>) -> Result<()> {
+    async fn release(
+        &self,
+        conversation: &str,
+        who: &str,
+        known: i64,
+        again: Option<Duration>,
+    ) -> Result<()> {
         // What was announced meanwhile is somebody else's to remember, and stays awaited.
         const DONE: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
             DELETE FROM icecore.waiting USING quick WHERE space_id = $1 AND conversation = $2 AND holder = $3 AND announced = $4";
@@ -54,7 +61,11 @@ impl Order for Space {
             Some(_) => 0,
         };
         if gone == 0 {
-            tx.run(LEFT, &[&self.id, &conversation, &who, &known, &again.unwrap_or_default().as_secs_f64()]).await?;
+            tx.run(
+                LEFT,
+                &[&self.id, &conversation, &who, &known, &again.unwrap_or_default().as_secs_f64()],
+            )
+            .await?;
         }
         tx.commit().await
     }
@@ -62,9 +73,14 @@ impl Order for Space {
 
 impl Space {
     /// Says, with what is being written, that these conversations wait to be remembered.
-    pub(super) async fn announce(&self, tx: &Tx, conversations: &BTreeSet<&str>, lease: Duration) -> Result<()> {
-        // A time at which something that failed is looked at again is nothing that anybody waits for. In order, so that two who announce
-        // the same ones do not wait for each other.
+    pub(super) async fn announce(
+        &self,
+        tx: &Tx,
+        conversations: &BTreeSet<&str>,
+        lease: Duration,
+    ) -> Result<()> {
+        // A time at which something that failed is looked at again is nothing that anybody waits
+        // for. In order, so that two who announce the same ones do not wait for each other.
         const SQL: &str = "INSERT INTO icecore.waiting (space_id, conversation, announced, awaited, until) \
             SELECT $1, conversation, 1, true, now() + make_interval(secs => $3) FROM unnest($2::text[]) AS kept (conversation) ORDER BY conversation \
             ON CONFLICT (space_id, conversation) DO UPDATE SET announced = waiting.announced + 1, awaited = true, \
@@ -76,9 +92,14 @@ impl Space {
 }
 
 impl Postgres {
-    /// Conversations that nobody sees to, of a space and of those of its users, at most so many: name of the space and conversation.
-    /// Nobody else is given them for as long as the lease.
-    pub async fn unremembered(&self, home: &str, most: i64, lease: Duration) -> Result<Vec<(String, String)>> {
+    /// Conversations that nobody sees to, of a space and of those of its users, at most so many:
+    /// name of the space and conversation. Nobody else is given them for as long as the lease.
+    pub async fn unremembered(
+        &self,
+        home: &str,
+        most: i64,
+        lease: Duration,
+    ) -> Result<Vec<(String, String)>> {
         let tx = self.begin(None).await?;
         let sql = "SELECT space, conversation FROM icecore.unremembered($1, $2, $3)";
         let rows = tx.rows(sql, &[&home, &most, &lease.as_secs_f64()]).await?;

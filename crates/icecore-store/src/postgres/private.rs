@@ -33,7 +33,12 @@ impl Space {
 
     pub(super) async fn kept_note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
         let tx = self.begin_reading().await?;
-        let found = tx.maybe("SELECT bytes FROM icecore.note WHERE space_id = $1 AND name = $2", &[&self.id, &name.as_str()]).await?;
+        let found = tx
+            .maybe(
+                "SELECT bytes FROM icecore.note WHERE space_id = $1 AND name = $2",
+                &[&self.id, &name.as_str()],
+            )
+            .await?;
         tx.commit().await?;
         Ok(found.map(|row| row.get(0)))
     }
@@ -46,15 +51,22 @@ impl Space {
         tx.commit().await
     }
 
-    /// Keeps the key for the marks of hidden secrets; without `replace` the first one that was set stays.
-    pub(super) async fn keep_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
+    /// Keeps the key for the marks of hidden secrets; without `replace` the first one that was set
+    /// stays.
+    pub(super) async fn keep_marker_key(
+        &self,
+        key: &MarkerKey,
+        replace: bool,
+    ) -> Result<MarkerKey> {
         let (tx, text) = (self.begin().await?, key.to_hex().into_bytes());
         let sql = "INSERT INTO icecore.note AS kept (space_id, name, bytes) VALUES ($1, $2, $3) ON CONFLICT (space_id, name) \
             DO UPDATE SET bytes = CASE WHEN $4 THEN excluded.bytes ELSE kept.bytes END RETURNING bytes";
         let row = tx.one(sql, &[&self.id, &MARKER_KEY, &text, &replace]).await?;
         let kept: Vec<u8> = row.get(0);
         tx.commit().await?;
-        MarkerKey::from_hex(&kept).ok_or_else(|| Error::Database(format!("the note `{MARKER_KEY}` of this space is no key; delete it")))
+        MarkerKey::from_hex(&kept).ok_or_else(|| {
+            Error::Database(format!("the note `{MARKER_KEY}` of this space is no key; delete it"))
+        })
     }
 
     /// Adds a line to a note; past `most` bytes the older half of its lines goes.
@@ -62,12 +74,14 @@ impl Space {
         let tx = self.begin().await?;
         let sql = "INSERT INTO icecore.note (space_id, name, bytes) VALUES ($1, $2, $3) \
             ON CONFLICT (space_id, name) DO UPDATE SET bytes = note.bytes || excluded.bytes, changed = now() RETURNING bytes";
-        let row = tx.one(sql, &[&self.id, &name.as_str(), &format!("{line}\n").into_bytes()]).await?;
+        let row =
+            tx.one(sql, &[&self.id, &name.as_str(), &format!("{line}\n").into_bytes()]).await?;
         let bytes: Vec<u8> = row.get(0);
         if bytes.len() as u64 > most {
-            let half = bytes.len() - bytes.len().min(usize::try_from(most / 2).unwrap_or(usize::MAX));
-            let kept =
-                memchr::memchr(b'\n', &bytes[half.saturating_sub(1)..]).map_or(&bytes[..], |at| &bytes[half.saturating_sub(1) + at + 1..]);
+            let half =
+                bytes.len() - bytes.len().min(usize::try_from(most / 2).unwrap_or(usize::MAX));
+            let kept = memchr::memchr(b'\n', &bytes[half.saturating_sub(1)..])
+                .map_or(&bytes[..], |at| &bytes[half.saturating_sub(1) + at + 1..]);
             let sql = "UPDATE icecore.note SET bytes = $3 WHERE space_id = $1 AND name = $2";
             tx.run(sql, &[&self.id, &name.as_str(), &kept]).await?;
         }
@@ -81,13 +95,20 @@ impl Space {
         let rows = tx.rows(sql, &[&self.id, &beginning]).await?;
         tx.commit().await?;
         let direct = |name: &String| !name[beginning.len()..].contains('/');
-        let rows = rows.iter().map(|row| (row.get::<_, String>(0), row.get(1))).filter(|(name, _)| direct(name));
+        let rows = rows
+            .iter()
+            .map(|row| (row.get::<_, String>(0), row.get(1)))
+            .filter(|(name, _)| direct(name));
         rows.map(|(name, changed)| Ok((name.parse()?, changed))).collect()
     }
 
     pub(super) async fn drop_note(&self, name: &DocPath) -> Result<()> {
         let tx = self.begin().await?;
-        tx.run("DELETE FROM icecore.note WHERE space_id = $1 AND name = $2", &[&self.id, &name.as_str()]).await?;
+        tx.run(
+            "DELETE FROM icecore.note WHERE space_id = $1 AND name = $2",
+            &[&self.id, &name.as_str()],
+        )
+        .await?;
         tx.commit().await
     }
 
@@ -107,8 +128,11 @@ impl Space {
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         let rows = tx.rows(sql, &[&self.id, &names]).await?;
         tx.commit().await?;
-        let found: std::collections::HashMap<String, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let unseen = paths.iter().filter_map(|path| found.get(path.as_str()).map(|stamp| (path.clone(), Stamp(stamp.clone()))));
+        let found: std::collections::HashMap<String, String> =
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let unseen = paths.iter().filter_map(|path| {
+            found.get(path.as_str()).map(|stamp| (path.clone(), Stamp(stamp.clone())))
+        });
         Ok(unseen.collect())
     }
 
@@ -118,7 +142,8 @@ impl Space {
         let sql = "SELECT path, version::text FROM icecore.document WHERE space_id = $1 AND path = ANY($2)";
         let rows = tx.rows(sql, &[&self.id, &names]).await?;
         tx.commit().await?;
-        let found: std::collections::HashMap<String, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let found: std::collections::HashMap<String, String> =
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         Ok(paths.iter().map(|path| found.get(path.as_str()).cloned().map(Stamp)).collect())
     }
 
@@ -128,7 +153,10 @@ impl Space {
             (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = seen.path) RETURNING path";
         let rows = tx.rows(sql, &[&self.id, &under]).await?;
         tx.commit().await?;
-        let mut gone = rows.iter().map(|row| Ok(row.get::<_, String>(0).parse()?)).collect::<Result<Vec<DocPath>>>()?;
+        let mut gone = rows
+            .iter()
+            .map(|row| Ok(row.get::<_, String>(0).parse()?))
+            .collect::<Result<Vec<DocPath>>>()?;
         gone.sort();
         Ok(gone)
     }
@@ -138,7 +166,8 @@ impl Space {
             return Ok(());
         }
         let tx = self.begin().await?;
-        let (paths, stamps): (Vec<&str>, Vec<&str>) = seen.iter().map(|(path, stamp)| (path.as_str(), stamp.0.as_str())).unzip();
+        let (paths, stamps): (Vec<&str>, Vec<&str>) =
+            seen.iter().map(|(path, stamp)| (path.as_str(), stamp.0.as_str())).unzip();
         let sql = "INSERT INTO icecore.seen (space_id, path, stamp) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
             ON CONFLICT (space_id, path) DO UPDATE SET stamp = excluded.stamp";
         let params: [&(dyn ToSql + Sync); 3] = [&self.id, &paths, &stamps];

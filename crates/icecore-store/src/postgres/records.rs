@@ -1,7 +1,9 @@
-//! Records in a database: documents that only grow, a line each, as in a vault; and what is derived from them.
+//! Records in a database: documents that only grow, a line each, as in a vault; and what is derived
+//! from them.
 //!
-//! A line, the row that says that its record is kept, and what its session comes to are written together. That a record is kept
-//! once is the table's own rule: of two who bring the same at the same moment one is refused, and looks again.
+//! A line, the row that says that its record is kept, and what its session comes to are written
+//! together. That a record is kept once is the table's own rule: of two who bring the same at the
+//! same moment one is refused, and looks again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -10,7 +12,9 @@ use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::integrity::{Check, Finding};
-use icecore_domain::record::{self, BadLine, Captured, Digest, Key, Record, SessionKey, SessionStat};
+use icecore_domain::record::{
+    self, BadLine, Captured, Digest, Key, Record, SessionKey, SessionStat,
+};
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
@@ -19,7 +23,8 @@ use super::{Space, Tx};
 use crate::arrivals::{self, Arrivals};
 use crate::{Added, Error, Progress, Result};
 
-/// So many records, and so many bytes of them, are kept at once; a longer list is taken in such steps.
+/// So many records, and so many bytes of them, are kept at once; a longer list is taken in such
+/// steps.
 const STEP_RECORDS: usize = 20_000;
 const STEP_BYTES: usize = 32 << 20;
 /// So many days are asked for by name; of more, those are looked up that there are.
@@ -46,7 +51,9 @@ struct Writing<'a> {
 type SoFar = HashMap<(DocPath, SessionKey), SessionStat>;
 
 fn damaged() -> Error {
-    Error::Database("a row of a record or a session cannot be read; `icecore reindex` makes it anew".into())
+    Error::Database(
+        "a row of a record or a session cannot be read; `icecore reindex` makes it anew".into(),
+    )
 }
 
 fn key_of(bytes: &[u8]) -> Result<Key> {
@@ -64,7 +71,11 @@ fn session_stat(row: &Row, at: usize) -> Result<SessionStat> {
     let number = |at: usize| unsigned(row.get(at));
     let day = row.get::<_, &str>(at).parse().map_err(|_| damaged())?;
     Ok(SessionStat {
-        key: SessionKey { day, conversation: text(at + 1)?, session: Some(text(at + 2)?).filter(|session| !session.is_empty()) },
+        key: SessionKey {
+            day,
+            conversation: text(at + 1)?,
+            session: Some(text(at + 2)?).filter(|session| !session.is_empty()),
+        },
         digest: Digest::from_parts(number(at + 3), key_of(row.get(at + 6))?),
         states: number(at + 4),
         bytes: number(at + 5),
@@ -80,7 +91,8 @@ fn step(records: &[Record]) -> (&[Record], &[Record]) {
     let mut room = STEP_BYTES;
     let fits = |record: &&Record| {
         let was = room;
-        room = room.saturating_sub(record.text.len() + record.parts.as_ref().map_or(0, String::len));
+        room =
+            room.saturating_sub(record.text.len() + record.parts.as_ref().map_or(0, String::len));
         was > 0
     };
     records.split_at(records.iter().take(STEP_RECORDS).take_while(fits).count())
@@ -89,7 +101,10 @@ fn step(records: &[Record]) -> (&[Record], &[Record]) {
 /// What a document's records come to: the hashes of their words, and their sessions.
 fn told(text: &[u8]) -> (BTreeMap<Key, Key>, Vec<SessionStat>) {
     let (records, _) = record::read_file(text);
-    (records.iter().map(|record| (record.key(), record.wording())).collect(), record::sessions(&records))
+    (
+        records.iter().map(|record| (record.key(), record.wording())).collect(),
+        record::sessions(&records),
+    )
 }
 
 /// Where a record is, and what its words come to, if it is known.
@@ -133,26 +148,29 @@ impl Space {
         self.derive(tx, path, &whole.map_or_else(Vec::new, |(bytes, _)| bytes)).await
     }
 
-    /// A record that stood in two documents is known by one of them. When it leaves that one, it is known by the other.
+    /// A record that stood in two documents is known by one of them. When it leaves that one, it is
+    /// known by the other.
     async fn find_again(&self, tx: &Tx) -> Result<()> {
         const SHORT: &str = "SELECT path FROM (SELECT path, sum(records) AS records FROM icecore.session WHERE space_id = $1 GROUP BY path) AS told \
             LEFT JOIN (SELECT path, count(*) AS rows FROM icecore.record WHERE space_id = $1 GROUP BY path) AS kept USING (path) \
             WHERE records > coalesce(rows, 0)";
-        const HELD: &str = "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
+        const HELD: &str =
+            "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
         for row in tx.rows(SHORT, &[&self.id]).await? {
             let path: DocPath = row.get::<_, String>(0).parse()?;
             if tx.maybe(HELD, &[&self.id, &path.as_str()]).await?.is_none() {
                 continue;
             }
             let Some((bytes, _)) = self.read(tx, &path).await? else { continue };
-            let rows = told(&bytes).0.into_iter().map(|(key, wording)| (key, (&path, wording))).collect();
+            let rows =
+                told(&bytes).0.into_iter().map(|(key, wording)| (key, (&path, wording))).collect();
             self.write(tx, &Writing { rows, ..Writing::default() }).await?;
         }
         Ok(())
     }
 
-    /// Writes what belongs together, with one statement. Returns how many of the rows of records are there now; the others are known
-    /// by another document.
+    /// Writes what belongs together, with one statement. Returns how many of the rows of records
+    /// are there now; the others are known by another document.
     async fn write(&self, tx: &Tx, writing: &Writing<'_>) -> Result<usize> {
         const SQL: &str = "WITH \
             grown AS (UPDATE icecore.document SET length = grown.length, ended = true, version = icecore.version_after(document.version), changed = clock_timestamp() \
@@ -173,10 +191,16 @@ impl Space {
             return Ok(0);
         }
         let pieces: Vec<(&DocPath, i64, &[u8])> = (texts.iter())
-            .flat_map(|&(path, length, text)| pieces(length - text.len() as u64, text).map(move |(at, piece)| (path, at, piece)))
+            .flat_map(|&(path, length, text)| {
+                pieces(length - text.len() as u64, text).map(move |(at, piece)| (path, at, piece))
+            })
             .collect();
-        let numbers = |number: fn(&SessionStat) -> u64| stats.iter().map(|(_, stat)| signed(number(stat))).collect::<Vec<i64>>();
-        let moments = |moment: fn(&SessionStat) -> Moment| stats.iter().map(|(_, stat)| moment(stat).to_string()).collect::<Vec<_>>();
+        let numbers = |number: fn(&SessionStat) -> u64| {
+            stats.iter().map(|(_, stat)| signed(number(stat))).collect::<Vec<i64>>()
+        };
+        let moments = |moment: fn(&SessionStat) -> Moment| {
+            stats.iter().map(|(_, stat)| moment(stat).to_string()).collect::<Vec<_>>()
+        };
         let sums: Vec<[u8; 16]> = stats.iter().map(|(_, stat)| stat.digest.bytes()).collect();
         let row = tx
             .one(
@@ -190,7 +214,10 @@ impl Space {
                     &pieces.iter().map(|piece| piece.2).collect::<Vec<_>>(),
                     &stats.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(),
                     &stats.iter().map(|(_, stat)| stat.key.day.to_string()).collect::<Vec<_>>(),
-                    &stats.iter().map(|(_, stat)| stat.key.conversation.as_bytes()).collect::<Vec<_>>(),
+                    &stats
+                        .iter()
+                        .map(|(_, stat)| stat.key.conversation.as_bytes())
+                        .collect::<Vec<_>>(),
                     &stats.iter().map(|(_, stat)| session_name(&stat.key)).collect::<Vec<_>>(),
                     &numbers(|stat| stat.digest.records),
                     &numbers(|stat| stat.states),
@@ -210,7 +237,11 @@ impl Space {
     }
 
     /// Keeps records; with a lease, as exchanges that are awaited so long.
-    pub(super) async fn keep_records(&self, records: Vec<Record>, awaited: Option<Duration>) -> Result<Added> {
+    pub(super) async fn keep_records(
+        &self,
+        records: Vec<Record>,
+        awaited: Option<Duration>,
+    ) -> Result<Added> {
         let mut added = Added::default();
         let mut rest = records.as_slice();
         while !rest.is_empty() {
@@ -237,7 +268,8 @@ impl Space {
         Err(Error::Moved { what: "the memory".into() })
     }
 
-    /// Keeps records, holding these documents; `None` if others have to be held as well, or if somebody else was first.
+    /// Keeps records, holding these documents; `None` if others have to be held as well, or if
+    /// somebody else was first.
     async fn try_to_keep(
         &self,
         records: &[Record],
@@ -247,7 +279,8 @@ impl Space {
     ) -> Result<Option<Added>> {
         let tx = self.begin().await?;
         let names: Vec<DocPath> = paths.iter().cloned().collect();
-        let held: BTreeMap<&DocPath, (Look, bool)> = names.iter().zip(self.hold_many(&tx, &names).await?).collect();
+        let held: BTreeMap<&DocPath, (Look, bool)> =
+            names.iter().zip(self.hold_many(&tx, &names).await?).collect();
         let (known, so_far) = self.ask(&tx, records, keys).await?;
         let mut added = Added::default();
         let Arrivals { fresh, revisions } = Arrivals::sort(records, keys, known, &mut added);
@@ -268,19 +301,26 @@ impl Space {
                     let stats = record::sessions(new.iter().copied()).into_iter();
                     stats
                         .map(|stat| {
-                            so_far.get(&(path.clone(), stat.key.clone())).cloned().map_or(stat.clone(), |so_far| so_far.with(&stat))
+                            so_far
+                                .get(&(path.clone(), stat.key.clone()))
+                                .cloned()
+                                .map_or(stat.clone(), |so_far| so_far.with(&stat))
                         })
                         .collect()
                 }
                 Some(others) => {
                     let mut whole = self.read_from(&tx, path, 0).await?;
                     whole.extend_from_slice(text.as_bytes());
-                    let others = arrivals::revised(&record::read_file(&whole).0, others, &mut added);
+                    let others =
+                        arrivals::revised(&record::read_file(&whole).0, others, &mut added);
                     let lines = arrivals::lines(&others);
                     whole.extend_from_slice(lines.as_bytes());
                     text.push_str(&lines);
-                    writing.rows.extend(others.iter().map(|record| (record.key(), (path, record.wording()))));
-                    let touched: HashSet<SessionKey> = new.iter().copied().chain(&others).map(Record::session_key).collect();
+                    writing.rows.extend(
+                        others.iter().map(|record| (record.key(), (path, record.wording()))),
+                    );
+                    let touched: HashSet<SessionKey> =
+                        new.iter().copied().chain(&others).map(Record::session_key).collect();
                     let mut stats = record::sessions(&record::read_file(&whole).0);
                     stats.retain(|stat| touched.contains(&stat.key));
                     stats
@@ -294,17 +334,29 @@ impl Space {
             writing.texts.push((path, before + text.len() as u64, text));
         }
         let grown: HashSet<&DocPath> = texts.iter().map(|(path, _)| *path).collect();
-        let unused: Vec<&str> =
-            held.iter().filter(|(path, (_, made))| *made && !grown.contains(*path)).map(|(path, _)| path.as_str()).collect();
+        let unused: Vec<&str> = held
+            .iter()
+            .filter(|(path, (_, made))| *made && !grown.contains(*path))
+            .map(|(path, _)| path.as_str())
+            .collect();
         if !unused.is_empty() {
-            tx.run("DELETE FROM icecore.document WHERE space_id = $1 AND path = ANY($2)", &[&self.id, &unused]).await?;
+            tx.run(
+                "DELETE FROM icecore.document WHERE space_id = $1 AND path = ANY($2)",
+                &[&self.id, &unused],
+            )
+            .await?;
         }
         if self.write(&tx, &writing).await? < writing.rows.len() {
             return Ok(None);
         }
         self.count(&tx, added.new).await?;
         if let Some(lease) = awaited {
-            self.announce(&tx, &records.iter().map(|record| record.conversation.as_str()).collect(), lease).await?;
+            self.announce(
+                &tx,
+                &records.iter().map(|record| record.conversation.as_str()).collect(),
+                lease,
+            )
+            .await?;
         }
         tx.commit().await?;
         Ok(Some(added))
@@ -329,9 +381,11 @@ impl Space {
              WHERE space_id = $1 AND path = ANY($3) AND conversation = ANY($4) AND session = ANY($5)",
             "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
         );
-        let sessions: HashSet<(DocPath, SessionKey)> = records.iter().map(|record| (record.path(), record.session_key())).collect();
+        let sessions: HashSet<(DocPath, SessionKey)> =
+            records.iter().map(|record| (record.path(), record.session_key())).collect();
         let paths: BTreeSet<&str> = sessions.iter().map(|(path, _)| path.as_str()).collect();
-        let conversations: BTreeSet<&[u8]> = sessions.iter().map(|(_, key)| key.conversation.as_bytes()).collect();
+        let conversations: BTreeSet<&[u8]> =
+            sessions.iter().map(|(_, key)| key.conversation.as_bytes()).collect();
         let names: BTreeSet<&[u8]> = sessions.iter().map(|(_, key)| session_name(key)).collect();
         let rows = tx
             .rows(
@@ -364,7 +418,12 @@ impl Space {
     pub(super) async fn known_records(&self, keys: &[Key]) -> Result<Vec<bool>> {
         let tx = self.begin_reading().await?;
         let names: Vec<&[u8]> = keys.iter().map(Key::as_slice).collect();
-        let rows = tx.rows("SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)", &[&self.id, &names]).await?;
+        let rows = tx
+            .rows(
+                "SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)",
+                &[&self.id, &names],
+            )
+            .await?;
         let known: HashSet<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
         tx.commit().await?;
         Ok(keys.iter().map(|key| known.contains(key.as_slice())).collect())
@@ -372,12 +431,13 @@ impl Space {
 
     /// What these documents say, by day and kind.
     async fn texts(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(DocPath, Vec<u8>)>> {
-        const SQL: &str =
-            "SELECT path, string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = ANY($2) GROUP BY path";
+        const SQL: &str = "SELECT path, string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = ANY($2) GROUP BY path";
         let paths: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         let rows = tx.rows(SQL, &[&self.id, &paths]).await?;
-        let mut found =
-            rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, row.get(1)))).collect::<Result<Vec<(DocPath, Vec<u8>)>>>()?;
+        let mut found = rows
+            .iter()
+            .map(|row| Ok((row.get::<_, String>(0).parse()?, row.get(1))))
+            .collect::<Result<Vec<(DocPath, Vec<u8>)>>>()?;
         found.sort_by(|(a, _), (b, _)| (a.record_day(), a).cmp(&(b.record_day(), b)));
         Ok(found)
     }
@@ -395,7 +455,10 @@ impl Space {
     pub(super) async fn records_of(&self, days: Days) -> Result<Vec<Record>> {
         let tx = self.begin_reading().await?;
         let paths: Vec<DocPath> = match days.len() {
-            0..=NAMED_DAYS => days.iter().flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day))).collect(),
+            0..=NAMED_DAYS => days
+                .iter()
+                .flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day)))
+                .collect(),
             _ => {
                 let mut all = self.record_documents(&tx).await?;
                 all.retain(|path| path.record_day().is_some_and(|day| days.contains(day)));
@@ -404,12 +467,17 @@ impl Space {
         };
         let texts = self.texts(&tx, &paths).await?;
         tx.commit().await?;
-        let mut found: Vec<Record> = texts.iter().flat_map(|(_, text)| record::read_file(text).0).collect();
+        let mut found: Vec<Record> =
+            texts.iter().flat_map(|(_, text)| record::read_file(text).0).collect();
         found.sort_by_key(|record| record.ts.at());
         Ok(found)
     }
 
-    pub(super) async fn last_records_of(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
+    pub(super) async fn last_records_of(
+        &self,
+        conversation: &str,
+        most: usize,
+    ) -> Result<Vec<Record>> {
         let tx = self.begin_reading().await?;
         let sql = "SELECT path, sum(records)::bigint FROM icecore.session WHERE space_id = $1 AND conversation = $2 GROUP BY path";
         let mut days: BTreeMap<Option<Date>, (u64, Vec<DocPath>)> = BTreeMap::new();
@@ -431,7 +499,8 @@ impl Space {
         tx.commit().await?;
         let mut found = Vec::new();
         for day in texts.chunk_by(|(a, _), (b, _)| a.record_day() == b.record_day()) {
-            let mut told: Vec<Record> = day.iter().flat_map(|(_, text)| arrivals::said_in(text, conversation)).collect();
+            let mut told: Vec<Record> =
+                day.iter().flat_map(|(_, text)| arrivals::said_in(text, conversation)).collect();
             told.sort_by_key(|record| record.ts.at());
             found.extend(told);
         }
@@ -442,7 +511,8 @@ impl Space {
         let tx = self.begin_reading().await?;
         let sql = "SELECT records, sum FROM icecore.session WHERE space_id = $1 AND conversation = $2 AND day BETWEEN $3 AND $4";
         let params = (days.first.to_string(), days.last.to_string());
-        let rows = tx.rows(sql, &[&self.id, &conversation.as_bytes(), &params.0, &params.1]).await?;
+        let rows =
+            tx.rows(sql, &[&self.id, &conversation.as_bytes(), &params.0, &params.1]).await?;
         tx.commit().await?;
         let mut digest = Digest::default();
         for row in &rows {
@@ -467,7 +537,8 @@ impl Space {
         self.hold_many(&tx, &paths).await?;
         let mut gone = 0;
         for path in &paths {
-            let (keys, kept) = arrivals::without(&self.read_from(&tx, path, 0).await?, conversation);
+            let (keys, kept) =
+                arrivals::without(&self.read_from(&tx, path, 0).await?, conversation);
             gone += keys.len();
             match kept.is_empty() {
                 true => self.discard(&tx, path).await?,
@@ -483,9 +554,13 @@ impl Space {
     }
 
     pub(super) async fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
-        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| (days.first.to_string(), days.last.to_string()));
+        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| {
+            (days.first.to_string(), days.last.to_string())
+        });
         let tx = self.begin_reading().await?;
-        let sql = format!("SELECT {SESSION} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3");
+        let sql = format!(
+            "SELECT {SESSION} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3"
+        );
         let rows = tx.rows(&sql, &[&self.id, &first, &last]).await?;
         tx.commit().await?;
         let mut found: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
@@ -544,13 +619,21 @@ impl Space {
             };
             say(format!("{path} {wrong}. Restore it from a backup, or put it in place anew"));
         }
-        let rows = tx.rows("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id]).await?;
+        let rows = tx
+            .rows("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id])
+            .await?;
         let mut kept: HashMap<Key, (Key, String)> = HashMap::with_capacity(rows.len());
         for row in &rows {
             kept.insert(key_of(row.get(0))?, (key_of(row.get(1))?, row.get(2)));
         }
         let mut sessions: HashMap<String, Vec<SessionStat>> = HashMap::new();
-        for row in tx.rows(&format!("SELECT {SESSION}, path FROM icecore.session WHERE space_id = $1"), &[&self.id]).await? {
+        for row in tx
+            .rows(
+                &format!("SELECT {SESSION}, path FROM icecore.session WHERE space_id = $1"),
+                &[&self.id],
+            )
+            .await?
+        {
             sessions.entry(row.get(11)).or_default().push(session_stat(&row, 0)?);
         }
         // Found in the document that they are known by.
@@ -561,11 +644,16 @@ impl Space {
             let mut noted = sessions.remove(path.as_str()).unwrap_or_default();
             noted.sort_by(|a, b| a.key.cmp(&b.key));
             if noted != stats {
-                say(format!("the sessions of {path} are not what its records come to. `icecore reindex` mends it"));
+                say(format!(
+                    "the sessions of {path} are not what its records come to. `icecore reindex` mends it"
+                ));
             }
             for (key, wording) in words {
                 all.insert(key);
-                if kept.get(&key).is_some_and(|(noted, place)| *noted == wording && place == path.as_str()) {
+                if kept
+                    .get(&key)
+                    .is_some_and(|(noted, place)| *noted == wording && place == path.as_str())
+                {
                     agreeing.insert(key);
                 }
             }
@@ -596,9 +684,15 @@ impl Space {
         const GONE_TOO: &str = "DELETE FROM icecore.record WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \
             (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = record.path))";
         let tx = self.begin().await?;
-        let bounds = [layout::MESSAGES, layout::SNAPSHOTS].map(|folder| (format!("{folder}/"), format!("{folder}0")));
-        let held = tx.rows(HELD, &[&self.id, &bounds[0].0, &bounds[0].1, &bounds[1].0, &bounds[1].1]).await?;
-        let mut paths = held.iter().map(|row| Ok(row.get::<_, String>(0).parse()?)).collect::<Result<Vec<DocPath>>>()?;
+        let bounds = [layout::MESSAGES, layout::SNAPSHOTS]
+            .map(|folder| (format!("{folder}/"), format!("{folder}0")));
+        let held = tx
+            .rows(HELD, &[&self.id, &bounds[0].0, &bounds[0].1, &bounds[1].0, &bounds[1].1])
+            .await?;
+        let mut paths = held
+            .iter()
+            .map(|row| Ok(row.get::<_, String>(0).parse()?))
+            .collect::<Result<Vec<DocPath>>>()?;
         paths.retain(|path| path.record_day().is_some());
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         for sql in [GONE, GONE_TOO] {

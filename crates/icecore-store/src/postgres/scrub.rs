@@ -1,7 +1,9 @@
-//! Forgetting in a space: what is to be forgotten leaves every document, and whatever was derived from it.
+//! Forgetting in a space: what is to be forgotten leaves every document, and whatever was derived
+//! from it.
 //!
-//! All of it is one transaction: it happens whole or not at all, and who reads meanwhile sees what was there before. What PostgreSQL
-//! keeps of rows that are gone goes when their table is next vacuumed, and from its log when that is next recycled.
+//! All of it is one transaction: it happens whole or not at all, and who reads meanwhile sees what
+//! was there before. What PostgreSQL keeps of rows that are gone goes when their table is next
+//! vacuumed, and from its log when that is next recycled.
 
 use icecore_domain::forget::{self, Fate, Scrub};
 use icecore_domain::layout::{DocPath, PRIVATE};
@@ -12,11 +14,14 @@ use crate::{Became, ContentVersion, Result, Scrubbed};
 /// Documents that are not ours are not looked into if they are longer.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// Tables of what is private and can be done without, each with its column of names and the folder it would be in a vault.
-const PRIVATE_TABLES: [(&str, &str, &str); 2] = [("note", "name", "notes"), ("aside", "place", "quarantine")];
+/// Tables of what is private and can be done without, each with its column of names and the folder
+/// it would be in a vault.
+const PRIVATE_TABLES: [(&str, &str, &str); 2] =
+    [("note", "name", "notes"), ("aside", "place", "quarantine")];
 
 /// For what is private: no one compares it.
-const UNKNOWN_VERSIONS: (ContentVersion, ContentVersion) = (ContentVersion::ABSENT, ContentVersion::ABSENT);
+const UNKNOWN_VERSIONS: (ContentVersion, ContentVersion) =
+    (ContentVersion::ABSENT, ContentVersion::ABSENT);
 
 /// What becomes of a document.
 fn fate(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> Fate {
@@ -27,7 +32,8 @@ fn fate(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> Fate {
 /// Whether a document is somebody's to change, and still says it.
 fn is_left(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> bool {
     let is_ours = path.is_kept() || path.as_str().starts_with("conversations/");
-    let is_theirs = if is_ours { forget::is_setting(path.as_str()) } else { bytes.len() <= MOST_BYTES };
+    let is_theirs =
+        if is_ours { forget::is_setting(path.as_str()) } else { bytes.len() <= MOST_BYTES };
     is_theirs && scrub.is_in_file(path.as_str(), bytes)
 }
 
@@ -72,15 +78,22 @@ impl Space {
     /// Every document, by path; held, unless this is only a look.
     async fn all_documents(&self, tx: &Tx, dry: bool) -> Result<Vec<DocPath>> {
         let held = if dry { "" } else { "FOR UPDATE" };
-        let sql = format!("SELECT path FROM icecore.document WHERE space_id = $1 ORDER BY path {held}");
-        tx.rows(&sql, &[&self.id]).await?.iter().map(|row| Ok(row.get::<_, String>(0).parse()?)).collect()
+        let sql =
+            format!("SELECT path FROM icecore.document WHERE space_id = $1 ORDER BY path {held}");
+        tx.rows(&sql, &[&self.id])
+            .await?
+            .iter()
+            .map(|row| Ok(row.get::<_, String>(0).parse()?))
+            .collect()
     }
 
     async fn scrub_private(&self, tx: &Tx, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
         let mut found = Vec::new();
         let held = if dry { "" } else { "FOR UPDATE" };
         for (table, name, folder) in PRIVATE_TABLES {
-            let sql = format!("SELECT {name}, bytes FROM icecore.{table} WHERE space_id = $1 ORDER BY {name} {held}");
+            let sql = format!(
+                "SELECT {name}, bytes FROM icecore.{table} WHERE space_id = $1 ORDER BY {name} {held}"
+            );
             for row in tx.rows(&sql, &[&self.id]).await? {
                 let called: &str = row.get(0);
                 let path = format!("{PRIVATE}/{folder}/{called}");
@@ -92,11 +105,15 @@ impl Space {
                 match bytes {
                     _ if dry => {}
                     None => {
-                        let sql = format!("DELETE FROM icecore.{table} WHERE space_id = $1 AND {name} = $2");
+                        let sql = format!(
+                            "DELETE FROM icecore.{table} WHERE space_id = $1 AND {name} = $2"
+                        );
                         tx.run(&sql, &[&self.id, &called]).await?;
                     }
                     Some(bytes) => {
-                        let sql = format!("UPDATE icecore.{table} SET bytes = $3 WHERE space_id = $1 AND {name} = $2");
+                        let sql = format!(
+                            "UPDATE icecore.{table} SET bytes = $3 WHERE space_id = $1 AND {name} = $2"
+                        );
                         tx.run(&sql, &[&self.id, &called, &bytes]).await?;
                     }
                 }
@@ -104,7 +121,9 @@ impl Space {
             }
         }
         // What models answered may say it in other words.
-        let sql = format!("SELECT encode(question, 'hex') FROM icecore.answer WHERE space_id = $1 {held}");
+        let sql = format!(
+            "SELECT encode(question, 'hex') FROM icecore.answer WHERE space_id = $1 {held}"
+        );
         for row in tx.rows(&sql, &[&self.id]).await? {
             found.push(Scrubbed {
                 path: format!("{PRIVATE}/answers/{}", row.get::<_, &str>(0)),
@@ -115,7 +134,8 @@ impl Space {
         if !dry {
             // That a document was looked at tells its name.
             for table in ["answer", "seen"] {
-                tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id]).await?;
+                tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id])
+                    .await?;
             }
         }
         Ok(found)

@@ -18,8 +18,8 @@ use jiff::civil::Date;
 
 use super::Space;
 use crate::{
-    Added, Claimed, ContentVersion, Count, Found, Ground, LedgerText, Looked, MARKER_KEY, Position, Progress, Replacement, Result,
-    Scrubbed, Stamp, Store, Weight,
+    Added, Claimed, ContentVersion, Count, Found, Ground, LedgerText, Looked, MARKER_KEY, Position,
+    Progress, Replacement, Result, Scrubbed, Stamp, Store, Weight,
 };
 
 #[async_trait]
@@ -40,7 +40,12 @@ impl Store for Space {
         self.exchange_ledger(text, at).await
     }
 
-    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()> {
+    async fn archive(
+        &self,
+        archives: &[(DocPath, Vec<u8>)],
+        ledger: &[u8],
+        at: Position,
+    ) -> Result<()> {
         self.move_to_archives(archives, ledger, at).await
     }
 
@@ -262,7 +267,11 @@ impl Store for Space {
         self.lines_that_are_no_records().await
     }
 
-    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+    async fn add_summaries(
+        &self,
+        summaries: &[Summary],
+        after: Option<Position>,
+    ) -> Result<Position> {
         self.keep_summaries(summaries, after).await
     }
 
@@ -294,7 +303,13 @@ impl Store for Space {
         self.keep_note(name, bytes).await
     }
 
-    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, _flush: bool) -> Result<()> {
+    async fn add_note(
+        &self,
+        name: &DocPath,
+        line: &str,
+        most_bytes: u64,
+        _flush: bool,
+    ) -> Result<()> {
         self.lengthen_note(name, line, most_bytes).await
     }
 

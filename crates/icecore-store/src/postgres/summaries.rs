@@ -17,7 +17,12 @@ struct Versions(Vec<Arc<Summary>>);
 
 impl Reading for Versions {
     fn read_on(&mut self, bytes: &[u8]) {
-        self.0.extend(bytes.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok()).map(Arc::new));
+        self.0.extend(
+            bytes
+                .split(|&byte| byte == b'\n')
+                .filter_map(|line| Summary::read(line.trim_ascii()).ok())
+                .map(Arc::new),
+        );
     }
 
     fn weight(&self) -> usize {
@@ -27,7 +32,9 @@ impl Reading for Versions {
 
 impl Versions {
     fn chosen(&self, which: &SummaryQuery) -> Vec<&Summary> {
-        which.choose(self.0.iter().map(|summary| &**summary), |summary| (summary.period, summary.recorded))
+        which.choose(self.0.iter().map(|summary| &**summary), |summary| {
+            (summary.period, summary.recorded)
+        })
     }
 }
 
@@ -43,7 +50,11 @@ impl Space {
         Ok((versions, position(look)))
     }
 
-    pub(super) async fn keep_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+    pub(super) async fn keep_summaries(
+        &self,
+        summaries: &[Summary],
+        after: Option<Position>,
+    ) -> Result<Position> {
         let path = Self::summaries_path()?;
         let tx = self.begin().await?;
         let before = self.hold(&tx, &path).await?;

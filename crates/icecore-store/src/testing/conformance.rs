@@ -1,6 +1,7 @@
 //! The exam that every home of memory sits, unchanged.
 //!
-//! Each question is a function of an empty store; the home's own test calls [`sit`] with a way to make one.
+//! Each question is a function of an empty store; the home's own test calls [`sit`] with a way to
+//! make one.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "an exam fails loudly")]
 
 use std::future::Future;
@@ -40,7 +41,9 @@ pub const QUESTIONS: &[(&str, Question)] = &[
     ("a changed document is unseen until it is seen", |store| Box::pin(seeing(store))),
     ("a record is kept once, and its last wording counts", |store| Box::pin(records(store))),
     ("sessions come to the same whatever the order", |store| Box::pin(sessions(store))),
-    ("the newest version of a summary is given, as of any moment", |store| Box::pin(summaries(store))),
+    ("the newest version of a summary is given, as of any moment", |store| {
+        Box::pin(summaries(store))
+    }),
     ("answers are kept, and work is claimed by one", |store| Box::pin(answers(store))),
     ("many documents are replaced, and none that changed", |store| Box::pin(replacing_many(store))),
     ("notes are kept apart, and those that grow stay small", |store| Box::pin(notes(store))),
@@ -121,11 +124,24 @@ async fn positions(store: &dyn Store) {
 async fn furnish(store: &dyn Store) -> Vec<EventId> {
     let mut ids = Vec::new();
     let put = async |draft: Draft| store.append(vec![draft], None).await.unwrap().remove(0);
-    let budget = put(Draft { entity: Some("apollo".into()), ..fact(FRIDAY, "The budget is 500 EUR") }).await;
+    let budget =
+        put(Draft { entity: Some("apollo".into()), ..fact(FRIDAY, "The budget is 500 EUR") }).await;
     ids.push(budget.id);
-    let offer = put(Draft { tags: vec!["sales".into()], ..Draft::new(at(FRIDAY), Kind::Commitment, Priority::P1, "Send the offer") }).await;
+    let offer = put(Draft {
+        tags: vec!["sales".into()],
+        ..Draft::new(at(FRIDAY), Kind::Commitment, Priority::P1, "Send the offer")
+    })
+    .await;
     ids.push(offer.id);
-    ids.push(put(Draft { supersedes: vec![budget.id], entity: Some("apollo".into()), ..fact(SATURDAY, "The budget is 600 EUR") }).await.id);
+    ids.push(
+        put(Draft {
+            supersedes: vec![budget.id],
+            entity: Some("apollo".into()),
+            ..fact(SATURDAY, "The budget is 600 EUR")
+        })
+        .await
+        .id,
+    );
     let closing = put(Draft::upon(&offer, Act::Close, at(SATURDAY), "sent")).await;
     ids.push(closing.id);
     let rule = put(Draft {
@@ -145,7 +161,10 @@ async fn standing(store: &dyn Store) {
     let ids = furnish(store).await;
     let entries = store.events(&EventQuery::these(&ids)).await.unwrap().entries;
     let words: Vec<&str> = entries.iter().map(|entry| entry.standing.word()).collect();
-    assert_eq!(words, ["superseded", "active", "active", "retracted", "active", "active", "active", "active"]);
+    assert_eq!(
+        words,
+        ["superseded", "active", "active", "retracted", "active", "active", "active", "active"]
+    );
     assert_eq!(entries[4].verified, at(SATURDAY));
     let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
     assert_eq!(entries, folded.entries());
@@ -178,7 +197,12 @@ async fn queries(store: &dyn Store) {
         EventQuery { quarantined: Some(true), ..EventQuery::default() },
         EventQuery { quarantined: Some(false), ..EventQuery::default() },
         EventQuery { limit: Some(2), weightiest: true, ..EventQuery::default() },
-        EventQuery { limit: Some(1), weightiest: true, text: Some("deploy".into()), ..EventQuery::default() },
+        EventQuery {
+            limit: Some(1),
+            weightiest: true,
+            text: Some("deploy".into()),
+            ..EventQuery::default()
+        },
         EventQuery { ids: vec![EventId::new(at(FRIDAY).day(), 99)], ..all() },
     ] {
         let found = store.events(&query).await.unwrap().entries;
@@ -193,10 +217,16 @@ async fn counts(store: &dyn Store) {
     let tally = store.tally().await.unwrap();
     let statements = folded.entries().iter().filter(|entry| entry.event.is_statement()).count();
     assert_eq!(tally.iter().map(|count| count.events).sum::<usize>(), statements);
-    let active =
-        tally.iter().filter(|count| count.standing == "active" && count.kind == Kind::Fact).map(|count| count.events).sum::<usize>();
+    let active = tally
+        .iter()
+        .filter(|count| count.standing == "active" && count.kind == Kind::Fact)
+        .map(|count| count.events)
+        .sum::<usize>();
     assert_eq!(active, 2);
-    assert_eq!(conflict::between(&store.contested().await.unwrap()), conflict::among(folded.entries()));
+    assert_eq!(
+        conflict::between(&store.contested().await.unwrap()),
+        conflict::among(folded.entries())
+    );
     assert_eq!(conflict::among(folded.entries()).len(), 1);
 }
 
@@ -223,7 +253,13 @@ async fn foreign(store: &dyn Store) {
         .unwrap();
     assert_eq!(store.faults().await.unwrap().len(), 3);
     assert_eq!(store.events(&EventQuery::everything()).await.unwrap().entries.len(), 2);
-    assert!(!store.set_aside(&path("memory/ledger.jsonl"), 0, b"not an event").await.unwrap().is_empty());
+    assert!(
+        !store
+            .set_aside(&path("memory/ledger.jsonl"), 0, b"not an event")
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 // L15
@@ -231,11 +267,15 @@ async fn archives(store: &dyn Store) {
     let ids = furnish(store).await;
     let days = store.event_days().await.unwrap();
     let text = store.ledger().await.unwrap();
-    let (archive, other) = (path("memory/ledger-archive-2026.jsonl"), path("memory/archive/2026-Q1.jsonl"));
+    let (archive, other) =
+        (path("memory/ledger-archive-2026.jsonl"), path("memory/archive/2026-Q1.jsonl"));
     let lines: Vec<&[u8]> = text.bytes.split_inclusive(|&byte| byte == b'\n').collect();
     // The first is replaced by the second; what closed the third was taken back.
     let kept = [&lines[1..3].concat()[..], &lines[4..6].concat()[..], lines[7]].concat();
-    let (first, closing) = ([b"{\"archived\":\"2026-02-15T03:00:00Z\"}\n", lines[0]].concat(), [lines[3], lines[6]].concat());
+    let (first, closing) = (
+        [b"{\"archived\":\"2026-02-15T03:00:00Z\"}\n", lines[0]].concat(),
+        [lines[3], lines[6]].concat(),
+    );
     let moved = [(archive.clone(), first.clone()), (other.clone(), closing.clone())];
     match store.archive(&moved, &kept, Position(7)).await {
         Err(Error::Moved { .. }) => {}
@@ -246,21 +286,40 @@ async fn archives(store: &dyn Store) {
     assert_eq!(store.ledger().await.unwrap().bytes, kept);
     assert_eq!(store.document(&archive).await.unwrap().unwrap(), first);
     assert_eq!(store.document(&other).await.unwrap().unwrap(), closing);
-    let found = |ids: Vec<icecore_domain::event::Event>| ids.into_iter().map(|event| event.id).collect::<Vec<_>>();
-    assert_eq!(found(store.archived(&EventQuery::everything()).await.unwrap()), [ids[0], ids[3], ids[6]]);
-    assert_eq!(found(store.archived(&EventQuery::these(&[ids[3], ids[1]])).await.unwrap()), [ids[3]]);
+    let found = |ids: Vec<icecore_domain::event::Event>| {
+        ids.into_iter().map(|event| event.id).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found(store.archived(&EventQuery::everything()).await.unwrap()),
+        [ids[0], ids[3], ids[6]]
+    );
+    assert_eq!(
+        found(store.archived(&EventQuery::these(&[ids[3], ids[1]])).await.unwrap()),
+        [ids[3]]
+    );
     for which in [
         EventQuery { entity: Some("apollo".into()), ..EventQuery::everything() },
         EventQuery { saying: Some("the budget is 500 EUR".into()), ..EventQuery::everything() },
-        EventQuery { text: Some("500".into()), source: Some("live".into()), ..EventQuery::everything() },
+        EventQuery {
+            text: Some("500".into()),
+            source: Some("live".into()),
+            ..EventQuery::everything()
+        },
     ] {
         assert_eq!(found(store.archived(&which).await.unwrap()), [ids[0]], "{which:?}");
     }
-    let none = EventQuery { source: Some("memory/2026-02-13.md".into()), ..EventQuery::everything() };
+    let none =
+        EventQuery { source: Some("memory/2026-02-13.md".into()), ..EventQuery::everything() };
     assert!(store.archived(&none).await.unwrap().is_empty());
     assert_eq!(found(store.tied(&[ids[2]], &[]).await.unwrap()), [ids[0], ids[2]]);
-    assert_eq!(found(store.tied(&[ids[6], ids[7]], &[]).await.unwrap()), [ids[1], ids[3], ids[6], ids[7]]);
-    assert_eq!(found(store.tied(&[ids[4]], &["apollo", "nobody"]).await.unwrap()), [ids[0], ids[2], ids[4], ids[5]]);
+    assert_eq!(
+        found(store.tied(&[ids[6], ids[7]], &[]).await.unwrap()),
+        [ids[1], ids[3], ids[6], ids[7]]
+    );
+    assert_eq!(
+        found(store.tied(&[ids[4]], &["apollo", "nobody"]).await.unwrap()),
+        [ids[0], ids[2], ids[4], ids[5]]
+    );
     assert_eq!(store.entities().await.unwrap(), ["apollo"]);
     assert!(store.lost().await.unwrap().is_empty());
     assert_eq!(store.event_days().await.unwrap(), days);
@@ -268,7 +327,10 @@ async fn archives(store: &dyn Store) {
     let next = store.append(vec![fact(SATURDAY, "after")], None).await.unwrap();
     assert_eq!(next[0].id.number(), ids[7].number() + 1);
     store.rebuild(&|_, _| {}).await.unwrap();
-    assert_eq!(found(store.archived(&EventQuery::everything()).await.unwrap()), [ids[0], ids[3], ids[6]]);
+    assert_eq!(
+        found(store.archived(&EventQuery::everything()).await.unwrap()),
+        [ids[0], ids[3], ids[6]]
+    );
     assert!(store.inspect().await.unwrap().iter().all(|finding| !finding.fails));
     assert!(store.lost().await.unwrap().is_empty());
     let entries = store.events(&EventQuery::everything()).await.unwrap().entries;
@@ -291,17 +353,25 @@ async fn documents(store: &dyn Store) {
         assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(bytes));
     }
     store.put(&pack, b"pack").await.unwrap();
-    let many: Vec<(DocPath, Vec<u8>)> = (0..9).map(|n| (path(&format!("many/{}/{n}.md", n % 3)), vec![b'x'; n])).collect();
+    let many: Vec<(DocPath, Vec<u8>)> =
+        (0..9).map(|n| (path(&format!("many/{}/{n}.md", n % 3)), vec![b'x'; n])).collect();
     store.put_many(&many).await.unwrap();
     store.put_many(&many[..2]).await.unwrap();
     for (path, bytes) in &many {
         assert_eq!(store.document(path).await.unwrap().as_ref(), Some(bytes));
     }
     let all = store.documents("").await.unwrap();
-    let ours: Vec<&str> = all.iter().map(DocPath::as_str).filter(|path| path.contains("apollo") || path.contains("pack")).collect();
+    let ours: Vec<&str> = all
+        .iter()
+        .map(DocPath::as_str)
+        .filter(|path| path.contains("apollo") || path.contains("pack"))
+        .collect();
     assert_eq!(ours, [page.as_str(), pack.as_str()]);
     assert_eq!(store.sizes("recall").await.unwrap(), [(pack, 4)]);
-    assert_eq!(store.sizes("many/1").await.unwrap().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [1, 4, 7]);
+    assert_eq!(
+        store.sizes("many/1").await.unwrap().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(),
+        [1, 4, 7]
+    );
     assert_eq!(store.sizes("nowhere").await.unwrap(), []);
     let pack = path("recall/pack.md");
     let looked = store.looks("recall").await.unwrap();
@@ -330,7 +400,10 @@ async fn growth(store: &dyn Store) {
         other => panic!("{other:?}"),
     }
     // As many bytes with other words are not what was read.
-    assert!(matches!(store.grow(&log, b"lost\n", version("eno\n")).await, Err(Error::Moved { .. })));
+    assert!(matches!(
+        store.grow(&log, b"lost\n", version("eno\n")).await,
+        Err(Error::Moved { .. })
+    ));
     store.grow(&log, b"two\n", version("one\n")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
     // A last line without an end gets one.
@@ -356,13 +429,22 @@ async fn seeing(store: &dyn Store) {
 async fn derived(store: &dyn Store) {
     furnish(store).await;
     store.add_records(vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two")]).await.unwrap();
-    store.add_records(vec![said("c", FRIDAY, "three"), said("a", FRIDAY, "one, corrected")]).await.unwrap();
+    store
+        .add_records(vec![said("c", FRIDAY, "three"), said("a", FRIDAY, "one, corrected")])
+        .await
+        .unwrap();
     store.add_summaries(&[summary("2026-02-13", 1, FRIDAY, "one")], None).await.unwrap();
     store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "two")], None).await.unwrap();
     let before = store.events(&EventQuery::everything()).await.unwrap();
-    let derived = async || (store.sessions(None).await.unwrap(), store.heads(&SummaryQuery::default()).await.unwrap().0);
+    let derived = async || {
+        (
+            store.sessions(None).await.unwrap(),
+            store.heads(&SummaryQuery::default()).await.unwrap().0,
+        )
+    };
     let kept = derived().await;
-    let fails = async || store.inspect().await.unwrap().into_iter().filter(|finding| finding.fails).count();
+    let fails =
+        async || store.inspect().await.unwrap().into_iter().filter(|finding| finding.fails).count();
     assert_eq!(fails().await, 0);
     assert_eq!(store.rebuild(&|_, _| {}).await.unwrap(), before.entries.len());
     assert_eq!(fails().await, 0);
@@ -397,13 +479,21 @@ fn days(first: &str, last: &str) -> Days {
 // Y1
 async fn forgetting(store: &dyn Store) {
     let mut scrub = Scrub { needles: Needles::of(&["launch code"]), ..Scrub::default() };
-    let events = store.append(vec![fact(FRIDAY, "The Launch  code is 7"), fact(FRIDAY, "Tea is green")], None).await.unwrap();
+    let events = store
+        .append(vec![fact(FRIDAY, "The Launch  code is 7"), fact(FRIDAY, "Tea is green")], None)
+        .await
+        .unwrap();
     store
-        .add_records(vec![said("a", FRIDAY, "one\nlaunch code\nthree"), said("b", FRIDAY, "two"), said("c", FRIDAY, "three")])
+        .add_records(vec![
+            said("a", FRIDAY, "one\nlaunch code\nthree"),
+            said("b", FRIDAY, "two"),
+            said("c", FRIDAY, "three"),
+        ])
         .await
         .unwrap();
     scrub.records.insert(said("b", FRIDAY, "").key());
-    let (page, other): (DocPath, DocPath) = ("knowledge/x.md".parse().unwrap(), "knowledge/y.md".parse().unwrap());
+    let (page, other): (DocPath, DocPath) =
+        ("knowledge/x.md".parse().unwrap(), "knowledge/y.md".parse().unwrap());
     store.put(&page, b"a\nlaunch code\nb\n").await.unwrap();
     store.put(&other, b"a\nb\n").await.unwrap();
     store.keep_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
@@ -412,15 +502,30 @@ async fn forgetting(store: &dyn Store) {
     let would = store.scrub(&scrub, true).await.unwrap();
     assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\nlaunch code\nb\n"[..]));
     assert_eq!(store.scrub(&scrub, false).await.unwrap(), would);
-    assert!(would.iter().any(|one| one.path == page.as_str() && one.what == Became::Changed(1)), "{would:?}");
+    assert!(
+        would.iter().any(|one| one.path == page.as_str() && one.what == Became::Changed(1)),
+        "{would:?}"
+    );
     assert!(would.iter().all(|one| one.path != other.as_str()), "{would:?}");
     assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\n[forgotten]\nb\n"[..]));
-    let told: Vec<String> =
-        store.events(&EventQuery::everything()).await.unwrap().entries.into_iter().map(|entry| entry.event.draft.content).collect();
+    let told: Vec<String> = store
+        .events(&EventQuery::everything())
+        .await
+        .unwrap()
+        .entries
+        .into_iter()
+        .map(|entry| entry.event.draft.content)
+        .collect();
     assert_eq!(told, ["[forgotten]", "Tea is green"]);
-    assert_eq!((events.len(), store.lost().await.unwrap(), store.faults().await.unwrap()), (2, vec![], vec![]));
+    assert_eq!(
+        (events.len(), store.lost().await.unwrap(), store.faults().await.unwrap()),
+        (2, vec![], vec![])
+    );
     let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
-    assert_eq!(friday.iter().map(|record| record.text.as_str()).collect::<Vec<_>>(), ["one\n[forgotten]\nthree", "[forgotten]", "three"]);
+    assert_eq!(
+        friday.iter().map(|record| record.text.as_str()).collect::<Vec<_>>(),
+        ["one\n[forgotten]\nthree", "[forgotten]", "three"]
+    );
     assert_eq!(store.answer(Hash::of(b"q")).await.unwrap(), None);
     store.take_in(false, &|_, _| {}).await.unwrap();
     assert!(store.terms_with("launch", 10).await.unwrap().is_empty());
@@ -429,13 +534,20 @@ async fn forgetting(store: &dyn Store) {
 }
 
 async fn records(store: &dyn Store) {
-    let state = Record { kind: Captured::State, title: Some("t".into()), conversation: "state".into(), ..said("s", FRIDAY, "saved") };
-    let batch = vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two"), said("a", FRIDAY, "one"), state];
+    let state = Record {
+        kind: Captured::State,
+        title: Some("t".into()),
+        conversation: "state".into(),
+        ..said("s", FRIDAY, "saved")
+    };
+    let batch =
+        vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two"), said("a", FRIDAY, "one"), state];
     let added = store.add_records(batch.clone()).await.unwrap();
     assert_eq!((added.new, added.same, added.revised.len()), (3, 1, 0));
     let again = store.add_records(batch).await.unwrap();
     assert_eq!((again.new, again.same), (0, 4));
-    // Other words for the same key are a revision at the time of the first, whatever day they claim.
+    // Other words for the same key are a revision at the time of the first, whatever day they
+    // claim.
     let added = store.add_records(vec![said("a", SATURDAY, "one, corrected")]).await.unwrap();
     assert_eq!((added.new, added.revised), (0, vec!["a".to_owned()]));
     let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
@@ -445,7 +557,13 @@ async fn records(store: &dyn Store) {
     assert!(store.records(days("2026-02-15", "2026-02-20")).await.unwrap().is_empty());
     assert_eq!(store.record_days().await.unwrap().len(), 2);
     let last = async |conversation: &str, most| -> Vec<String> {
-        store.last_said(conversation, most).await.unwrap().into_iter().map(|record| record.text).collect()
+        store
+            .last_said(conversation, most)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|record| record.text)
+            .collect()
     };
     let own = said("a", FRIDAY, "").conversation;
     assert_eq!(last(&own, 9).await, ["one, corrected", "two"]);
@@ -453,11 +571,24 @@ async fn records(store: &dyn Store) {
     assert_eq!(last("state", 9).await, ["saved"]);
     assert!(last("nobody", 9).await.is_empty() && last(&own, 0).await.is_empty());
     // What they come to changes with every word, and only with theirs.
-    let digest = async |conversation: &str, first, last| store.said_in(conversation, days(first, last)).await.unwrap();
+    let digest = async |conversation: &str, first, last| {
+        store.said_in(conversation, days(first, last)).await.unwrap()
+    };
     let both = digest(&own, "2026-02-13", "2026-02-14").await;
-    assert_eq!(both, digest(&own, "2026-02-13", "2026-02-13").await.with(digest(&own, "2026-02-14", "2026-02-14").await));
+    assert_eq!(
+        both,
+        digest(&own, "2026-02-13", "2026-02-13")
+            .await
+            .with(digest(&own, "2026-02-14", "2026-02-14").await)
+    );
     assert_eq!((both.records, digest("nobody", "2026-02-13", "2026-02-14").await.records), (2, 0));
-    store.add_records(vec![said("b", SATURDAY, "two!"), Record { conversation: "other".into(), ..said("y", FRIDAY, "") }]).await.unwrap();
+    store
+        .add_records(vec![
+            said("b", SATURDAY, "two!"),
+            Record { conversation: "other".into(), ..said("y", FRIDAY, "") },
+        ])
+        .await
+        .unwrap();
     let revised = digest(&own, "2026-02-13", "2026-02-14").await;
     assert!(revised.records == 2 && revised != both);
     store.add_records(vec![said("b", SATURDAY, "two")]).await.unwrap();
@@ -470,18 +601,30 @@ async fn records(store: &dyn Store) {
     assert_eq!(store.forget_records(days("2026-02-10", "2026-02-20"), "other").await.unwrap(), 0);
     assert!(last("other", 9).await.is_empty());
     assert_eq!(last(&own, 9).await.len(), 2);
-    assert!(store.sessions(None).await.unwrap().iter().all(|stat| stat.key.conversation != "other"));
+    assert!(
+        store.sessions(None).await.unwrap().iter().all(|stat| stat.key.conversation != "other")
+    );
     assert!(store.bad_records().await.unwrap().is_empty());
     // The revision of a revision, and the first words again.
     for text in ["one, twice corrected", "one"] {
-        assert_eq!(store.add_records(vec![said("a", FRIDAY, text)]).await.unwrap().revised.len(), 1);
+        assert_eq!(
+            store.add_records(vec![said("a", FRIDAY, text)]).await.unwrap().revised.len(),
+            1
+        );
         assert_eq!(store.records(days("2026-02-13", "2026-02-13")).await.unwrap()[0].text, text);
     }
 }
 
 async fn sessions(store: &dyn Store) {
-    let named = |id: &str, session: &str| Record { session: Some(session.into()), ..said(id, FRIDAY, id) };
-    let mut all = vec![named("a", "x"), named("b", "y"), named("c", "x"), said("d", FRIDAY, "d"), said("e", SATURDAY, "e")];
+    let named =
+        |id: &str, session: &str| Record { session: Some(session.into()), ..said(id, FRIDAY, id) };
+    let mut all = vec![
+        named("a", "x"),
+        named("b", "y"),
+        named("c", "x"),
+        said("d", FRIDAY, "d"),
+        said("e", SATURDAY, "e"),
+    ];
     all[0].extra.push(("turn".into(), "7".into()));
     all[2].extra.push(("turn".into(), "6".into()));
     store.add_records(all[3..].to_vec()).await.unwrap();
@@ -493,7 +636,10 @@ async fn sessions(store: &dyn Store) {
     assert_eq!(friday.len(), 3);
     store.add_records(vec![Record { text: "another d".into(), ..all[3].clone() }]).await.unwrap();
     let changed = store.sessions(None).await.unwrap();
-    assert_eq!(changed.iter().zip(&found).filter(|(now, before)| now.digest != before.digest).count(), 1);
+    assert_eq!(
+        changed.iter().zip(&found).filter(|(now, before)| now.digest != before.digest).count(),
+        1
+    );
 }
 
 fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summary {
@@ -524,9 +670,14 @@ fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summar
 async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
     let corpus = store.corpus().await.unwrap();
     let postings = store.postings(&[term.to_owned()]).await.unwrap().remove(0);
-    let numbers: Vec<u32> = postings.iter().map(|posting| posting.passage).filter(|&number| corpus.row(number).kind.is_some()).collect();
+    let numbers: Vec<u32> = postings
+        .iter()
+        .map(|posting| posting.passage)
+        .filter(|&number| corpus.row(number).kind.is_some())
+        .collect();
     let placed = store.passages(&numbers).await.unwrap();
-    let mut texts: Vec<String> = placed.into_iter().map(|placed| placed.unwrap().passage.text).collect();
+    let mut texts: Vec<String> =
+        placed.into_iter().map(|placed| placed.unwrap().passage.text).collect();
     texts.sort();
     texts
 }
@@ -535,11 +686,26 @@ async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
 async fn passages(store: &dyn Store) {
     let taken = async |anew: bool| store.take_in(anew, &|_, _| {}).await.unwrap();
     assert_eq!(taken(false).await.new, 0);
-    store.add_records(vec![said("a", FRIDAY, "the harbour is frozen"), said("b", SATURDAY, "nothing here")]).await.unwrap();
+    store
+        .add_records(vec![
+            said("a", FRIDAY, "the harbour is frozen"),
+            said("b", SATURDAY, "nothing here"),
+        ])
+        .await
+        .unwrap();
     store.append(vec![fact(FRIDAY, "Harbours freeze in winter")], None).await.unwrap();
-    store.add_summaries(&[summary("2026-02-13", 1, FRIDAY, "a day at the harbour")], None).await.unwrap();
-    store.put(&path("memory/2026-02-13.md"), b"# Friday\n\n- walked to the harbour\n").await.unwrap();
-    store.put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- the harbour has two piers\n").await.unwrap();
+    store
+        .add_summaries(&[summary("2026-02-13", 1, FRIDAY, "a day at the harbour")], None)
+        .await
+        .unwrap();
+    store
+        .put(&path("memory/2026-02-13.md"), b"# Friday\n\n- walked to the harbour\n")
+        .await
+        .unwrap();
+    store
+        .put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- the harbour has two piers\n")
+        .await
+        .unwrap();
     assert_eq!(taken(false).await.new, 6);
     assert_eq!(taken(false).await.new, 0);
     let found = standing_in(store, "harbour").await;
@@ -548,21 +714,35 @@ async fn passages(store: &dyn Store) {
     assert_eq!(store.terms_with("arbou", 5).await.unwrap(), ["harbour"]);
     assert!(standing_in(store, "nowhere").await.is_empty());
 
-    // Only the last wording counts, of a message, of a summary and of a page; what is gone is not found.
+    // Only the last wording counts, of a message, of a summary and of a page; what is gone is not
+    // found.
     store.add_records(vec![said("a", FRIDAY, "the harbour is open again")]).await.unwrap();
     store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "a day at sea")], None).await.unwrap();
-    store.put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- it has three piers\n").await.unwrap();
+    store
+        .put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- it has three piers\n")
+        .await
+        .unwrap();
     store.remove(&path("memory/2026-02-13.md")).await.unwrap();
     taken(false).await;
     let found = standing_in(store, "harbour").await;
-    assert_eq!(found, ["# Harbour\n\n- it has three piers", "Harbours freeze in winter", "the harbour is open again"]);
+    assert_eq!(
+        found,
+        [
+            "# Harbour\n\n- it has three piers",
+            "Harbours freeze in winter",
+            "the harbour is open again"
+        ]
+    );
 
     // Made anew, everything is as it was.
     let corpus = store.corpus().await.unwrap();
     taken(true).await;
     assert_eq!(standing_in(store, "harbour").await, found);
     let anew = store.corpus().await.unwrap();
-    assert_eq!((anew.passages, anew.length, anew.groups), (corpus.passages, corpus.length, corpus.groups));
+    assert_eq!(
+        (anew.passages, anew.length, anew.groups),
+        (corpus.passages, corpus.length, corpus.groups)
+    );
     assert_eq!(store.groups_of("work").await.unwrap().len(), 2);
     assert!(store.groups_of("elsewhere").await.unwrap().is_empty());
     assert_eq!(store.passages(&[9_999]).await.unwrap(), [None]);
@@ -570,10 +750,21 @@ async fn passages(store: &dyn Store) {
 
 // Y9
 async fn vectors(store: &dyn Store) {
-    let named = |id: &str, name: &str, text: &str| Record { name: Some(name.into()), ..said(id, FRIDAY, text) };
-    store.add_records(vec![named("a", "Ann", "one"), named("b", "Bo", "two"), named("c", "Ann", "three")]).await.unwrap();
+    let named = |id: &str, name: &str, text: &str| Record {
+        name: Some(name.into()),
+        ..said(id, FRIDAY, text)
+    };
+    store
+        .add_records(vec![
+            named("a", "Ann", "one"),
+            named("b", "Bo", "two"),
+            named("c", "Ann", "three"),
+        ])
+        .await
+        .unwrap();
     store.take_in(false, &|_, _| {}).await.unwrap();
-    let voices: Vec<String> = store.voices().await.unwrap().into_iter().map(|(_, name)| name).collect();
+    let voices: Vec<String> =
+        store.voices().await.unwrap().into_iter().map(|(_, name)| name).collect();
     assert_eq!(voices, ["Ann", "Bo"]);
     let waiting = store.without_vector(10).await.unwrap();
     assert_eq!(waiting.len(), 3);
@@ -583,7 +774,8 @@ async fn vectors(store: &dyn Store) {
         numbers[at] = -1.0;
         vector::pack(&numbers)
     };
-    let kept: Vec<(u32, Packed)> = waiting.iter().enumerate().map(|(at, &number)| (number, vector(at))).collect();
+    let kept: Vec<(u32, Packed)> =
+        waiting.iter().enumerate().map(|(at, &number)| (number, vector(at))).collect();
     store.keep_vectors(&kept).await.unwrap();
     let found = store.vectors(&waiting).await.unwrap();
     assert_eq!(found, kept.iter().map(|(_, packed)| Some(*packed)).collect::<Vec<_>>());
@@ -605,7 +797,8 @@ async fn summaries(store: &dyn Store) {
     let first = [summary("2026-02-13", 1, FRIDAY, "one"), summary("2026-W07", 1, FRIDAY, "week")];
     let after = store.add_summaries(&first, Some(start)).await.unwrap();
     assert!(matches!(store.add_summaries(&first, Some(start)).await, Err(Error::Moved { .. })));
-    let second = [summary("2026-02-13", 2, SATURDAY, "two"), summary("2026-02-14", 1, SATURDAY, "next")];
+    let second =
+        [summary("2026-02-13", 2, SATURDAY, "two"), summary("2026-02-14", 1, SATURDAY, "next")];
     store.add_summaries(&second, Some(after)).await.unwrap();
     let told = async |which: SummaryQuery| -> Vec<String> {
         let found = store.summaries(&which).await.unwrap();
@@ -616,8 +809,14 @@ async fn summaries(store: &dyn Store) {
     assert_eq!(told(SummaryQuery::tier(Tier::Day)).await, ["two", "next"]);
     assert_eq!(told(SummaryQuery::tier(Tier::Day).as_of(Some(at(FRIDAY).at()))).await, ["one"]);
     assert_eq!(told(SummaryQuery::default()).await.len(), 3);
-    assert_eq!(told(SummaryQuery::within(Tier::Day, days("2026-02-14", "2026-02-20"))).await, ["next"]);
-    assert_eq!(told(SummaryQuery { latest: Some(1), ..SummaryQuery::tier(Tier::Day) }).await, ["next"]);
+    assert_eq!(
+        told(SummaryQuery::within(Tier::Day, days("2026-02-14", "2026-02-20"))).await,
+        ["next"]
+    );
+    assert_eq!(
+        told(SummaryQuery { latest: Some(1), ..SummaryQuery::tier(Tier::Day) }).await,
+        ["next"]
+    );
 }
 
 async fn answers(store: &dyn Store) {
@@ -626,7 +825,10 @@ async fn answers(store: &dyn Store) {
     store.keep_answer(question, b"because").await.unwrap();
     assert_eq!(store.answer(question).await.unwrap().as_deref(), Some(b"because".as_slice()));
     let held = store.claim("pressing").await.unwrap();
-    assert!(held.as_ref().unwrap().is_held().await.unwrap() && store.claim("pressing").await.unwrap().is_none());
+    assert!(
+        held.as_ref().unwrap().is_held().await.unwrap()
+            && store.claim("pressing").await.unwrap().is_none()
+    );
     drop(held);
     assert!(store.claim("pressing").await.unwrap().is_some());
     let runs = path("memory/runs.jsonl");
@@ -653,10 +855,14 @@ async fn replacing_many(store: &dyn Store) {
     let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
     // A few, and more than are handled one by one.
     for many in [2, 12] {
-        let pages: Vec<DocPath> = (0..many).map(|n| path(&format!("knowledge/entities/{many}-{n:02}.md"))).collect();
+        let pages: Vec<DocPath> =
+            (0..many).map(|n| path(&format!("knowledge/entities/{many}-{n:02}.md"))).collect();
         let all = |old: &str, new: &str| -> Vec<Replacement> {
             let from = if old.is_empty() { ContentVersion::ABSENT } else { version(old) };
-            pages.iter().map(|path| Replacement { path: path.clone(), bytes: new.into(), from }).collect()
+            pages
+                .iter()
+                .map(|path| Replacement { path: path.clone(), bytes: new.into(), from })
+                .collect()
         };
         assert_eq!(store.swap_many(&all("", "one")).await.unwrap(), []);
         // One that was saved with as many bytes, one that is gone: both stay as they are.
@@ -666,10 +872,20 @@ async fn replacing_many(store: &dyn Store) {
         changed.sort();
         assert_eq!(changed, pages[..2]);
         for (nth, page) in pages.iter().enumerate() {
-            let wanted: Option<&[u8]> = [Some(b"own".as_slice()), None].get(nth).copied().unwrap_or(Some(b"two"));
+            let wanted: Option<&[u8]> =
+                [Some(b"own".as_slice()), None].get(nth).copied().unwrap_or(Some(b"two"));
             assert_eq!(store.document(page).await.unwrap().as_deref(), wanted);
         }
-        assert_eq!(store.documents("knowledge").await.unwrap().iter().filter(|page| pages.contains(page)).count(), many - 1);
+        assert_eq!(
+            store
+                .documents("knowledge")
+                .await
+                .unwrap()
+                .iter()
+                .filter(|page| pages.contains(page))
+                .count(),
+            many - 1
+        );
     }
 }
 
@@ -683,13 +899,29 @@ async fn notes(store: &dyn Store) {
         store.add_note(&log, &format!("line {n}"), 200, n % 2 == 0).await.unwrap();
     }
     let text = String::from_utf8(store.note(&log).await.unwrap().unwrap()).unwrap();
-    assert!(text.len() <= 200 && text.starts_with("line ") && text.ends_with("line 98\nline 99\n"), "{text}");
-    let names: Vec<DocPath> = store.notes(&path("hooks/sessions")).await.unwrap().into_iter().map(|(name, _)| name).collect();
+    assert!(
+        text.len() <= 200 && text.starts_with("line ") && text.ends_with("line 98\nline 99\n"),
+        "{text}"
+    );
+    let names: Vec<DocPath> = store
+        .notes(&path("hooks/sessions"))
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, std::slice::from_ref(&one));
     store.remove_note(&one).await.unwrap();
     store.remove_note(&one).await.unwrap();
-    assert_eq!((store.note(&one).await.unwrap(), store.notes(&path("hooks/sessions")).await.unwrap().len()), (None, 0));
-    // The key for marks of secrets: the first one stays, unless it is to be replaced; it is no document either.
+    assert_eq!(
+        (
+            store.note(&one).await.unwrap(),
+            store.notes(&path("hooks/sessions")).await.unwrap().len()
+        ),
+        (None, 0)
+    );
+    // The key for marks of secrets: the first one stays, unless it is to be replaced; it is no
+    // document either.
     let (first, second) = (MarkerKey::new([1; 32]), MarkerKey::new([2; 32]));
     assert_eq!(store.marker_key().await.unwrap(), None);
     assert_eq!(store.set_marker_key(&first, false).await.unwrap(), first);
@@ -697,9 +929,25 @@ async fn notes(store: &dyn Store) {
     assert_eq!(store.marker_key().await.unwrap(), Some(first));
     assert_eq!(store.set_marker_key(&second, true).await.unwrap(), second);
     assert_eq!(store.marker_key().await.unwrap(), Some(second));
-    assert!(store.looks("").await.unwrap().iter().all(|look| !look.path.as_str().contains("secret.key")));
+    assert!(
+        store
+            .looks("")
+            .await
+            .unwrap()
+            .iter()
+            .all(|look| !look.path.as_str().contains("secret.key"))
+    );
     // Notes are no documents.
-    assert_eq!(store.documents("").await.unwrap().iter().filter(|path| path.as_str().contains("hooks")).count(), 0);
+    assert_eq!(
+        store
+            .documents("")
+            .await
+            .unwrap()
+            .iter()
+            .filter(|path| path.as_str().contains("hooks"))
+            .count(),
+        0
+    );
     let record = said("m1", FRIDAY, "hello");
     store.add_records(vec![record.clone()]).await.unwrap();
     let keys = [record.key(), record::key("work", "nobody")];

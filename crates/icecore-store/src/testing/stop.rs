@@ -24,12 +24,12 @@ use jiff::civil::Date;
 
 use crate::passages::{Embedded, Passages, Placed, TakenIn};
 use crate::{
-    Added, Claimed, ContentVersion, Count, Error, Found, Ground, LedgerText, Looked, Position, Progress, Replacement, Result, Scrubbed,
-    Stamp, Store, Weight,
+    Added, Claimed, ContentVersion, Count, Error, Found, Ground, LedgerText, Looked, Position,
+    Progress, Replacement, Result, Scrubbed, Stamp, Store, Weight,
 };
 
-/// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of its writes
-/// in turn and run again must come to the same end as one that was never stopped.
+/// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of
+/// its writes in turn and run again must come to the same end as one that was never stopped.
 pub struct StopAfter<S> {
     inner: S,
     left: AtomicUsize,
@@ -50,7 +50,8 @@ impl<S> StopAfter<S> {
     }
 
     fn write(&self) -> Result<()> {
-        let taken = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let taken =
+            self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         taken.map(|_| ()).map_err(|_| Error::Stopped(self.allowed + 1))
     }
 }
@@ -132,7 +133,12 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.replace_ledger(text, at).await
     }
 
-    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()> {
+    async fn archive(
+        &self,
+        archives: &[(DocPath, Vec<u8>)],
+        ledger: &[u8],
+        at: Position,
+    ) -> Result<()> {
         self.write()?;
         self.inner.archive(archives, ledger, at).await
     }
@@ -307,7 +313,11 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.bad_records().await
     }
 
-    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+    async fn add_summaries(
+        &self,
+        summaries: &[Summary],
+        after: Option<Position>,
+    ) -> Result<Position> {
         self.write()?;
         self.inner.add_summaries(summaries, after).await
     }
@@ -346,7 +356,13 @@ impl<S: Store> Store for StopAfter<S> {
         self.inner.put_note(name, bytes).await
     }
 
-    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, flush: bool) -> Result<()> {
+    async fn add_note(
+        &self,
+        name: &DocPath,
+        line: &str,
+        most_bytes: u64,
+        flush: bool,
+    ) -> Result<()> {
         self.write()?;
         self.inner.add_note(name, line, most_bytes, flush).await
     }

@@ -1,12 +1,14 @@
 //! The vault's one door: the only code that changes files.
 //!
-//! Its promise, which everything above relies on: when a call returns `Ok`, the change is on the disk, file
-//! and folder; when it returns an error or the process dies, the file is what it was, or (after a death in
-//! the middle of an append) has one torn last line that the next opening sets aside. A failed flush is never
-//! tried again on the same data: the write is refused and what was appended is cut off.
+//! Its promise, which everything above relies on: when a call returns `Ok`, the change is on the
+//! disk, file and folder; when it returns an error or the process dies, the file is what it was, or
+//! (after a death in the middle of an append) has one torn last line that the next opening sets
+//! aside. A failed flush is never tried again on the same data: the write is refused and what was
+//! appended is cut off.
 //!
-//! Programs that do not know our locks write to the same files. An append never cuts off what they appended, and a
-//! conditional replacement or removal never destroys what they saved since the file was read.
+//! Programs that do not know our locks write to the same files. An append never cuts off what they
+//! appended, and a conditional replacement or removal never destroys what they saved since the file
+//! was read.
 #![expect(clippy::disallowed_methods, reason = "this is the door")]
 
 use std::borrow::Cow;
@@ -29,7 +31,8 @@ use rustix::fs::{AtFlags, FileType, OFlags};
 use super::BYTES_PER_CALL;
 use crate::{ContentVersion, Error, MARKER_KEY, Result, Weight};
 
-/// How long a writer waits for others, as a number of waits of a few milliseconds: about half a minute.
+/// How long a writer waits for others, as a number of waits of a few milliseconds: about half a
+/// minute.
 const LOCK_WAITS: u32 = 3_000;
 /// Likewise for somebody who cannot wait.
 const HURRIED_WAITS: u32 = 100;
@@ -38,7 +41,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(11);
 
 /// Up to so many files are flushed one by one; more are flushed together.
 const FEW: usize = 4;
-/// So often it is looked whether a lock that somebody seems to have is free, and how long it is waited between.
+/// So often it is looked whether a lock that somebody seems to have is free, and how long it is
+/// waited between.
 const LET_GO: u32 = 10;
 const LET_GO_PAUSE: Duration = Duration::from_millis(10);
 /// So many files are open at once.
@@ -77,7 +81,8 @@ pub(super) struct Door {
     waits: u32,
 }
 
-/// Proof that this process alone may write. The lock is the operating system's, so it ends with the process.
+/// Proof that this process alone may write. The lock is the operating system's, so it ends with the
+/// process.
 #[derive(Debug)]
 pub(super) struct Held {
     lock: File,
@@ -85,8 +90,8 @@ pub(super) struct Held {
     _turn: Option<Turn>,
 }
 
-/// Where the threads of this process wait for each other. Only one of them then asks the operating system, which can only be
-/// asked again and again.
+/// Where the threads of this process wait for each other. Only one of them then asks the operating
+/// system, which can only be asked again and again.
 #[derive(Debug, Default)]
 struct Queue {
     is_taken: Mutex<bool>,
@@ -101,8 +106,10 @@ impl Queue {
     /// Waits for its turn, at most so long.
     fn enter(self: &Arc<Self>, most: Duration) -> Option<Turn> {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut is_taken, _) =
-            self.given_back.wait_timeout_while(is_taken, most, |is_taken| *is_taken).unwrap_or_else(PoisonError::into_inner);
+        let (mut is_taken, _) = self
+            .given_back
+            .wait_timeout_while(is_taken, most, |is_taken| *is_taken)
+            .unwrap_or_else(PoisonError::into_inner);
         if *is_taken {
             return None;
         }
@@ -128,9 +135,13 @@ pub(super) struct Look {
 }
 
 impl Held {
-    /// The lock as a program's standard input: while the program lives, the lock is held, whatever becomes of this process.
+    /// The lock as a program's standard input: while the program lives, the lock is held, whatever
+    /// becomes of this process.
     pub fn as_input(&self) -> Result<Stdio> {
-        self.lock.try_clone().map(Stdio::from).map_err(|error| fault("passing on", Path::new("the lock"), error))
+        self.lock
+            .try_clone()
+            .map(Stdio::from)
+            .map_err(|error| fault("passing on", Path::new("the lock"), error))
     }
 
     /// The time by the file system's own clock, which is the one that files are stamped with.
@@ -148,7 +159,8 @@ impl Look {
 
     /// When the file was last written.
     pub fn changed(&self) -> jiff::Timestamp {
-        jiff::Timestamp::new(self.mtime.0, i32::try_from(self.mtime.1).unwrap_or(0)).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+        jiff::Timestamp::new(self.mtime.0, i32::try_from(self.mtime.1).unwrap_or(0))
+            .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
     }
 
     /// The same as a number.
@@ -176,12 +188,26 @@ impl Door {
         self.root.join(PRIVATE).join(name)
     }
 
-    /// Makes sure that nothing private is a link: what is swept, made anew or written there must be the vault's own.
+    /// Makes sure that nothing private is a link: what is swept, made anew or written there must be
+    /// the vault's own.
     pub fn guard_private(&self) -> Result<()> {
-        let names =
-            ["tmp", "quarantine", ANSWERS, NOTES, MARKER_KEY, "lock", "check.lock", "index.db", "index.db-wal", "index.db-shm", "check.db"];
+        let names = [
+            "tmp",
+            "quarantine",
+            ANSWERS,
+            NOTES,
+            MARKER_KEY,
+            "lock",
+            "check.lock",
+            "index.db",
+            "index.db-wal",
+            "index.db-shm",
+            "check.db",
+        ];
         let places = names.map(|name| self.private(name));
-        std::iter::once(&self.root.join(PRIVATE)).chain(&places).try_for_each(|place| refuse_link(place))
+        std::iter::once(&self.root.join(PRIVATE))
+            .chain(&places)
+            .try_for_each(|place| refuse_link(place))
     }
 
     /// Waits until nobody else writes.
@@ -191,14 +217,24 @@ impl Door {
 
     /// Waits until nobody else holds the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
-        let queue = self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
+        let queue = self
+            .queues
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(name.to_owned())
+            .or_default()
+            .clone();
         // Threads of this process wait as long for each other as processes do.
-        let Some(turn) = queue.enter(LOCK_PAUSE * self.waits) else { return Err(Error::Busy { vault: self.root.clone() }) };
+        let Some(turn) = queue.enter(LOCK_PAUSE * self.waits) else {
+            return Err(Error::Busy { vault: self.root.clone() });
+        };
         let (file, path) = self.lock_file(name)?;
         for wait in 0..self.waits {
             match file.try_lock() {
                 Ok(()) => return Ok(Held { lock: file, _turn: Some(turn) }),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1)),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::sleep(Duration::from_millis(u64::from(wait.min(10)) + 1))
+                }
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(error)) => return Err(fault("locking", &path, error)),
             }
@@ -209,7 +245,8 @@ impl Door {
     /// Takes the lock of that name; `None` if somebody has it.
     pub fn try_lock_by(&self, name: &str) -> Result<Option<Held>> {
         let (file, path) = self.lock_file(name)?;
-        // One that was just let go may be held for a moment by a program that is being started: it has what we had until it begins.
+        // One that was just let go may be held for a moment by a program that is being started: it
+        // has what we had until it begins.
         for _ in 0..LET_GO {
             match file.try_lock() {
                 Ok(()) => return Ok(Some(Held { lock: file, _turn: None })),
@@ -224,7 +261,15 @@ impl Door {
         // Opening has looked at everything; this is for what was put there since.
         refuse_link(&self.root.join(PRIVATE))?;
         let path = self.private(name);
-        let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(nonblock()).open(&path);
+        let open = || {
+            OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(0o600)
+                .custom_flags(nonblock())
+                .open(&path)
+        };
         let file = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.make_folder(&self.root.join(PRIVATE))?;
@@ -234,7 +279,9 @@ impl Door {
         };
         let file = file.map_err(|error| match error.raw_os_error() {
             // A pipe or a socket.
-            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => Error::NotAFile(path.clone()),
+            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
+                Error::NotAFile(path.clone())
+            }
             _ => fault("opening", &path, error),
         })?;
         Ok((file, path))
@@ -258,9 +305,16 @@ impl Door {
     fn open(&self, path: &DocPath) -> Result<Option<File>> {
         let place = self.place(path)?;
         match OpenOptions::new().read(true).custom_flags(nonblock()).open(&place) {
-            Ok(file) if file.metadata().is_ok_and(|found| !found.is_file()) => Err(Error::NotAFile(place)),
+            Ok(file) if file.metadata().is_ok_and(|found| !found.is_file()) => {
+                Err(Error::NotAFile(place))
+            }
             Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => Ok(None),
+            Err(error)
+                if error.kind() == ErrorKind::NotFound
+                    || error.kind() == ErrorKind::NotADirectory =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(fault("reading", &place, error)),
         }
     }
@@ -268,8 +322,11 @@ impl Door {
     /// A document's bytes.
     pub fn read(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
         let Some(mut file) = self.open(path)? else { return Ok(None) };
-        let mut bytes = Vec::with_capacity(file.metadata().map_or(0, |found| usize::try_from(found.len()).unwrap_or(0) + 1));
-        file.read_to_end(&mut bytes).map_err(|error| fault("reading", &self.root.join(path.as_str()), error))?;
+        let mut bytes = Vec::with_capacity(
+            file.metadata().map_or(0, |found| usize::try_from(found.len()).unwrap_or(0) + 1),
+        );
+        file.read_to_end(&mut bytes)
+            .map_err(|error| fault("reading", &self.root.join(path.as_str()), error))?;
         Ok(Some(bytes))
     }
 
@@ -287,10 +344,14 @@ impl Door {
             let folder = place.parent().and_then(|folder| File::open(folder).ok());
             for path in beside {
                 looks.push(match &folder {
-                    Some(folder) => look_within(folder, path.name()).map_err(|error| match error {
-                        Some(error) => fault("looking at", &self.root.join(path.as_str()), error),
-                        None => Error::Link(self.root.join(path.as_str())),
-                    })?,
+                    Some(folder) => {
+                        look_within(folder, path.name()).map_err(|error| match error {
+                            Some(error) => {
+                                fault("looking at", &self.root.join(path.as_str()), error)
+                            }
+                            None => Error::Link(self.root.join(path.as_str())),
+                        })?
+                    }
                     None => look_at(self.root.join(path.as_str()))?,
                 });
             }
@@ -310,7 +371,11 @@ impl Door {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| fault("reading", &place, error))?;
-            let Some(path) = entry.file_name().to_str().and_then(|name| format!("{folder}/{name}").parse::<DocPath>().ok()) else {
+            let Some(path) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| format!("{folder}/{name}").parse::<DocPath>().ok())
+            else {
                 continue;
             };
             match entry.metadata() {
@@ -321,10 +386,12 @@ impl Door {
         Ok(found)
     }
 
-    /// A number that is another one whenever a file in these folders is, or is new, or is gone; with `true`, also below them.
+    /// A number that is another one whenever a file in these folders is, or is new, or is gone;
+    /// with `true`, also below them.
     pub fn glance(&self, folders: &[(&str, bool)]) -> Result<u64> {
         let mut seen = DefaultHasher::new();
-        let mut open: Vec<(PathBuf, bool)> = folders.iter().map(|(folder, deep)| (self.root.join(folder), *deep)).collect();
+        let mut open: Vec<(PathBuf, bool)> =
+            folders.iter().map(|(folder, deep)| (self.root.join(folder), *deep)).collect();
         while let Some((place, deep)) = open.pop() {
             let entries = match fs::read_dir(&place) {
                 Ok(entries) => entries,
@@ -355,7 +422,8 @@ impl Door {
             for entry in entries.flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let Ok(found) = entry.metadata() else { continue };
-                // What is in `memory` is told one by one: most of a vault is there. Its logs are one a day, and one part.
+                // What is in `memory` is told one by one: most of a vault is there. Its logs are
+                // one a day, and one part.
                 let part = match part.as_str() {
                     "" if found.is_dir() => name,
                     "" => "settings".to_owned(),
@@ -375,10 +443,13 @@ impl Door {
         Ok(parts.into_iter().map(|(part, (files, bytes))| Weight { part, files, bytes }).collect())
     }
 
-    /// The pieces of a document at these places, in their order. Those that stand close together are read in one go.
+    /// The pieces of a document at these places, in their order. Those that stand close together
+    /// are read in one go.
     pub fn read_pieces(&self, path: &DocPath, pieces: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
         let place = self.root.join(path.as_str());
-        let Some(file) = self.open(path)? else { return Err(fault("reading", &place, ErrorKind::NotFound.into())) };
+        let Some(file) = self.open(path)? else {
+            return Err(fault("reading", &place, ErrorKind::NotFound.into()));
+        };
         let mut order: Vec<usize> = (0..pieces.len()).collect();
         order.sort_by_key(|&at| pieces[at].0);
         let mut found = vec![Vec::new(); pieces.len()];
@@ -388,7 +459,8 @@ impl Door {
             let start = pieces[first].0;
             let (many, end) = close_together(rest.iter().map(|&at| pieces[at]));
             stretch.resize(usize::try_from(end - start).unwrap_or(usize::MAX), 0);
-            file.read_exact_at(&mut stretch, start).map_err(|error| fault("reading", &place, error))?;
+            file.read_exact_at(&mut stretch, start)
+                .map_err(|error| fault("reading", &place, error))?;
             let (near, further) = rest.split_at(many);
             if let [only] = near {
                 found[*only] = std::mem::take(&mut stretch);
@@ -404,7 +476,8 @@ impl Door {
         Ok(found)
     }
 
-    /// The bytes after the last line break, with where they start; the last line must not be longer than a few megabytes.
+    /// The bytes after the last line break, with where they start; the last line must not be longer
+    /// than a few megabytes.
     pub fn unfinished_line(&self, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
         let Some(mut file) = self.open(path)? else { return Ok(None) };
         let place = self.root.join(path.as_str());
@@ -427,8 +500,8 @@ impl Door {
         }
     }
 
-    /// Likewise, once nobody goes on writing it: a program that appends piece by piece, without our lock, gets half a
-    /// second before its line counts as torn.
+    /// Likewise, once nobody goes on writing it: a program that appends piece by piece, without our
+    /// lock, gets half a second before its line counts as torn.
     pub fn settled_line(&self, held: &Held, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
         const WAITS: u32 = 5;
         for _ in 0..WAITS {
@@ -444,9 +517,10 @@ impl Door {
         self.unfinished_line(path)
     }
 
-    /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets one first.
-    /// Returns where `bytes` starts and the file's metadata, or `None` for the metadata if another program, which does not know
-    /// our lock, appended at the same time: the index then reads the file again instead of trusting this write.
+    /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets
+    /// one first. Returns where `bytes` starts and the file's metadata, or `None` for the metadata
+    /// if another program, which does not know our lock, appended at the same time: the index then
+    /// reads the file again instead of trusting this write.
     pub fn append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<PlacedBytes> {
         for _ in 0..ATTEMPTS {
             if let Some(placed) = self.try_append(held, path, bytes)? {
@@ -456,22 +530,42 @@ impl Door {
         Err(Error::Moved { what: path.to_string() })
     }
 
-    /// One attempt at it; `None`, and nothing of it is left, if another program's write came in its way.
-    pub fn try_append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<Option<PlacedBytes>> {
+    /// One attempt at it; `None`, and nothing of it is left, if another program's write came in its
+    /// way.
+    pub fn try_append(
+        &self,
+        held: &Held,
+        path: &DocPath,
+        bytes: &[u8],
+    ) -> Result<Option<PlacedBytes>> {
         Ok(self.append_all(held, &[(path, bytes)], true)?.pop().flatten())
     }
 
-    /// Appends to many documents and flushes them together: all of it is there when this returns, or none of it if it fails. That
-    /// does not hold after a crash in the middle, nor if a text has to be written again because of another program's write and that
-    /// fails: then some of the documents have their text and others do not. Returns the same as [`Self::append`] for each text.
-    pub fn append_many(&self, held: &Held, texts: &[(DocPath, Vec<u8>)]) -> Result<Vec<PlacedBytes>> {
-        let borrowed: Vec<(&DocPath, &[u8])> = texts.iter().map(|(path, text)| (path, text.as_slice())).collect();
+    /// Appends to many documents and flushes them together: all of it is there when this returns,
+    /// or none of it if it fails. That does not hold after a crash in the middle, nor if a text has
+    /// to be written again because of another program's write and that fails: then some of the
+    /// documents have their text and others do not. Returns the same as [`Self::append`] for each
+    /// text.
+    pub fn append_many(
+        &self,
+        held: &Held,
+        texts: &[(DocPath, Vec<u8>)],
+    ) -> Result<Vec<PlacedBytes>> {
+        let borrowed: Vec<(&DocPath, &[u8])> =
+            texts.iter().map(|(path, text)| (path, text.as_slice())).collect();
         let placed = self.append_all(held, &borrowed, texts.len() <= FEW)?;
-        let again = |((path, text), placed): (&(DocPath, Vec<u8>), Option<_>)| placed.map_or_else(|| self.append(held, path, text), Ok);
+        let again = |((path, text), placed): (&(DocPath, Vec<u8>), Option<_>)| {
+            placed.map_or_else(|| self.append(held, path, text), Ok)
+        };
         texts.iter().zip(placed).map(again).collect()
     }
 
-    fn append_all(&self, _held: &Held, texts: &[(&DocPath, &[u8])], one_by_one: bool) -> Result<Vec<Option<PlacedBytes>>> {
+    fn append_all(
+        &self,
+        _held: &Held,
+        texts: &[(&DocPath, &[u8])],
+        one_by_one: bool,
+    ) -> Result<Vec<Option<PlacedBytes>>> {
         let mut appends: Vec<Append<'_>> = Vec::with_capacity(texts.len());
         let mut placed = Vec::with_capacity(texts.len());
         let mut write_all = || -> Result<()> {
@@ -482,19 +576,25 @@ impl Door {
                     let (file, append) = self.open_to_append(path, text, one_by_one)?;
                     appends.push(append);
                     files.push(file);
-                    let (Some(append), Some(file)) = (appends.last_mut(), files.last_mut()) else { continue };
+                    let (Some(append), Some(file)) = (appends.last_mut(), files.last_mut()) else {
+                        continue;
+                    };
                     append.write(file).map_err(|error| fault("writing", &append.place, error))?;
                 }
                 let own = &appends[appends.len() - files.len()..];
                 if one_by_one {
-                    own.iter()
-                        .zip(&files)
-                        .try_for_each(|(append, file)| file.sync_data().map_err(|error| fault("writing", &append.place, error)))?;
+                    own.iter().zip(&files).try_for_each(|(append, file)| {
+                        file.sync_data().map_err(|error| fault("writing", &append.place, error))
+                    })?;
                 } else {
                     self.flush_all(own, &files)?;
                 }
                 for (append, file) in own.iter().zip(&files) {
-                    placed.push(append.locate(file).map_err(|error| fault("writing", &append.place, error))?);
+                    placed.push(
+                        append
+                            .locate(file)
+                            .map_err(|error| fault("writing", &append.place, error))?,
+                    );
                 }
             }
             Ok(())
@@ -509,8 +609,14 @@ impl Door {
         outcome.map(|()| placed)
     }
 
-    /// Opens a document and prepares an append to it. The folders of a new one are flushed first, unless all is flushed together.
-    fn open_to_append<'a>(&self, path: &DocPath, bytes: &'a [u8], with_folders: bool) -> Result<(File, Append<'a>)> {
+    /// Opens a document and prepares an append to it. The folders of a new one are flushed first,
+    /// unless all is flushed together.
+    fn open_to_append<'a>(
+        &self,
+        path: &DocPath,
+        bytes: &'a [u8],
+        with_folders: bool,
+    ) -> Result<(File, Append<'a>)> {
         let place = self.place(path)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).mode(0o600).custom_flags(nonblock());
@@ -531,8 +637,8 @@ impl Door {
         }
         let before = found.len();
         if before == 0 {
-            // New, or made by a process that died before its folders were flushed. Nothing is written into it before
-            // they are, so a file with something in it has them flushed.
+            // New, or made by a process that died before its folders were flushed. Nothing is
+            // written into it before they are, so a file with something in it has them flushed.
             if let Err(error) = if with_folders { self.flush_folders(path) } else { Ok(()) } {
                 if is_new {
                     self.remove_empty_file(&place);
@@ -541,14 +647,27 @@ impl Door {
             }
         }
         let is_unended = before > 0 && last_byte(&file, before).map_err(failed)? != b'\n';
-        let whole = if is_unended { Cow::Owned([b"\n", bytes].concat()) } else { Cow::Borrowed(bytes) };
-        Ok((file, Append { place, is_new, before, is_unended, bytes: whole, written: 0, parts: Vec::new() }))
+        let whole =
+            if is_unended { Cow::Owned([b"\n", bytes].concat()) } else { Cow::Borrowed(bytes) };
+        Ok((
+            file,
+            Append {
+                place,
+                is_new,
+                before,
+                is_unended,
+                bytes: whole,
+                written: 0,
+                parts: Vec::new(),
+            },
+        ))
     }
 
-    /// Takes the bytes of a refused append out of its file again. If this fails, they remain as a torn tail, which the next opening
-    /// moves to the quarantine.
+    /// Takes the bytes of a refused append out of its file again. If this fails, they remain as a
+    /// torn tail, which the next opening moves to the quarantine.
     fn roll_back(&self, append: &Append<'_>) {
-        let opened = OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&append.place);
+        let opened =
+            OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&append.place);
         if let Ok(file) = opened {
             append.erase(&file);
         }
@@ -562,7 +681,8 @@ impl Door {
         let _ = self.remove_place_if(place, &Expected::Content(ContentVersion::of(Some(b""))));
     }
 
-    /// Flushes files and the folders they stand in: with one call for the whole file system, where there is one.
+    /// Flushes files and the folders they stand in: with one call for the whole file system, where
+    /// there is one.
     fn flush_all(&self, appends: &[Append<'_>], files: &[File]) -> Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -590,11 +710,13 @@ impl Door {
         Ok(())
     }
 
-    /// Cuts the last bytes of a document off, if they still are `tail` from `at` on; false if another program wrote meanwhile.
+    /// Cuts the last bytes of a document off, if they still are `tail` from `at` on; false if
+    /// another program wrote meanwhile.
     pub fn cut_tail(&self, _held: &Held, path: &DocPath, at: u64, tail: &[u8]) -> Result<bool> {
         let place = self.place(path)?;
         let cut = || {
-            let file = OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&place)?;
+            let file =
+                OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&place)?;
             if !ends_with(&file, at, tail)? {
                 return Ok(false);
             }
@@ -605,15 +727,22 @@ impl Door {
         cut().map_err(|error| fault("mending", &place, error))
     }
 
-    /// Puts a document in place whole: a temporary file, flushed, renamed, and the folder flushed. Whatever stands there is
-    /// replaced, so this is only for files that no person edits.
+    /// Puts a document in place whole: a temporary file, flushed, renamed, and the folder flushed.
+    /// Whatever stands there is replaced, so this is only for files that no person edits.
     pub fn replace(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<()> {
         let place = self.place_to_replace(path)?;
         self.put_file(held, &place, bytes)
     }
 
-    /// Likewise, if what stands there is what is expected; otherwise it stays and the call fails with [`Error::Moved`].
-    pub fn replace_if(&self, held: &Held, path: &DocPath, bytes: &[u8], expected: &Expected) -> Result<()> {
+    /// Likewise, if what stands there is what is expected; otherwise it stays and the call fails
+    /// with [`Error::Moved`].
+    pub fn replace_if(
+        &self,
+        held: &Held,
+        path: &DocPath,
+        bytes: &[u8],
+        expected: &Expected,
+    ) -> Result<()> {
         let place = self.place_to_replace(path)?;
         self.put_file_if(held, &place, bytes, expected)
     }
@@ -628,22 +757,29 @@ impl Door {
         Ok(place)
     }
 
-    /// Puts many documents in place, flushed together: when this returns all of them are there; after a crash each is what
-    /// it was or what it is to be.
+    /// Puts many documents in place, flushed together: when this returns all of them are there;
+    /// after a crash each is what it was or what it is to be.
     pub fn replace_many(&self, held: &Held, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
         if documents.len() <= FEW {
             return documents.iter().try_for_each(|(path, bytes)| self.replace(held, path, bytes));
         }
-        let documents: Vec<(&DocPath, &[u8])> = documents.iter().map(|(path, bytes)| (path, bytes.as_slice())).collect();
+        let documents: Vec<(&DocPath, &[u8])> =
+            documents.iter().map(|(path, bytes)| (path, bytes.as_slice())).collect();
         self.place_many(&documents, |temporary, place, _| {
-            fs::rename(temporary, place).map(|()| Placed::New).map_err(|error| fault("writing", place, error))
+            fs::rename(temporary, place)
+                .map(|()| Placed::New)
+                .map_err(|error| fault("writing", place, error))
         })
         .map(|_| ())
     }
 
-    /// Likewise, each only if what stands there is what is expected. Returns which of them, by their order, stay as they are
-    /// because they are not.
-    pub fn replace_many_if(&self, held: &Held, documents: &[(&DocPath, &[u8], Expected)]) -> Result<Vec<usize>> {
+    /// Likewise, each only if what stands there is what is expected. Returns which of them, by
+    /// their order, stay as they are because they are not.
+    pub fn replace_many_if(
+        &self,
+        held: &Held,
+        documents: &[(&DocPath, &[u8], Expected)],
+    ) -> Result<Vec<usize>> {
         if documents.len() <= FEW {
             let mut changed = Vec::new();
             for (at, (path, bytes, expected)) in documents.iter().enumerate() {
@@ -654,12 +790,20 @@ impl Door {
             }
             return Ok(changed);
         }
-        let texts: Vec<(&DocPath, &[u8])> = documents.iter().map(|(path, bytes, _)| (*path, *bytes)).collect();
-        self.place_many(&texts, |temporary, place, at| self.place_if(temporary, place, &documents[at].2))
+        let texts: Vec<(&DocPath, &[u8])> =
+            documents.iter().map(|(path, bytes, _)| (*path, *bytes)).collect();
+        self.place_many(&texts, |temporary, place, at| {
+            self.place_if(temporary, place, &documents[at].2)
+        })
     }
 
-    /// Writes temporary files, flushes them together, has each put in place by `place_one`, and flushes that.
-    fn place_many(&self, documents: &[(&DocPath, &[u8])], place_one: impl Fn(&Path, &Path, usize) -> Result<Placed>) -> Result<Vec<usize>> {
+    /// Writes temporary files, flushes them together, has each put in place by `place_one`, and
+    /// flushes that.
+    fn place_many(
+        &self,
+        documents: &[(&DocPath, &[u8])],
+        place_one: impl Fn(&Path, &Path, usize) -> Result<Placed>,
+    ) -> Result<Vec<usize>> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
         let stem = temporary_name();
@@ -680,7 +824,10 @@ impl Door {
                     file.sync_all()?;
                 }
                 if file.metadata()?.len() != bytes.len() as u64 {
-                    return Err(io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file"));
+                    return Err(io::Error::new(
+                        ErrorKind::WriteZero,
+                        "not all of it arrived in the file",
+                    ));
                 }
                 Ok(())
             })();
@@ -693,14 +840,17 @@ impl Door {
             })
         });
         if outcome.is_err() {
-            made.iter().skip(placed.len()).for_each(|(temporary, _)| drop(fs::remove_file(temporary)));
+            made.iter()
+                .skip(placed.len())
+                .for_each(|(temporary, _)| drop(fs::remove_file(temporary)));
         }
         let outcome = outcome.and_then(|()| {
             self.flush_file_system()?;
             if cfg!(target_os = "linux") {
                 return Ok(());
             }
-            let folders: HashSet<&Path> = made.iter().filter_map(|(_, place)| place.parent()).collect();
+            let folders: HashSet<&Path> =
+                made.iter().filter_map(|(_, place)| place.parent()).collect();
             folders.into_iter().try_for_each(flushed)
         });
         let mut changed = Vec::new();
@@ -712,8 +862,8 @@ impl Door {
         outcome.map(|()| changed)
     }
 
-    /// A new temporary file with these bytes, flushed. It is locked as long as it is open, which is how others know that its writer
-    /// lives.
+    /// A new temporary file with these bytes, flushed. It is locked as long as it is open, which is
+    /// how others know that its writer lives.
     fn write_temporary(&self, place: &Path, bytes: &[u8]) -> Result<(PathBuf, File)> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
@@ -730,12 +880,16 @@ impl Door {
             if file.metadata().map_err(failed)?.nlink() == 0 {
                 continue;
             }
-            let written = write_whole(&mut file, bytes).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
+            let written = write_whole(&mut file, bytes)
+                .and_then(|()| file.sync_all())
+                .and_then(|()| file.metadata());
             match written {
                 Ok(found) if found.len() == bytes.len() as u64 => return Ok((temporary, file)),
                 other => {
                     let _ = fs::remove_file(&temporary);
-                    let short = || io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file");
+                    let short = || {
+                        io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file")
+                    };
                     return Err(failed(other.err().unwrap_or_else(short)));
                 }
             }
@@ -743,8 +897,9 @@ impl Door {
         Err(failed(ErrorKind::AlreadyExists.into()))
     }
 
-    /// Puts a flushed temporary file in place, if what stands there is what is expected. The two change places at once, and what
-    /// came out is looked at: what another program saved in the last moment goes back.
+    /// Puts a flushed temporary file in place, if what stands there is what is expected. The two
+    /// change places at once, and what came out is looked at: what another program saved in the
+    /// last moment goes back.
     fn place_if(&self, temporary: &Path, place: &Path, expected: &Expected) -> Result<Placed> {
         let failed = |error| fault("writing", place, error);
         let known = match expected.check(place)? {
@@ -761,8 +916,11 @@ impl Door {
             }
             Found::Present(_, look) => look,
         };
-        let Some(own) = look_at(temporary.to_owned())? else { return Err(failed(ErrorKind::NotFound.into())) };
-        // Under this name the next opening knows, if this process dies now, which of the two files may go.
+        let Some(own) = look_at(temporary.to_owned())? else {
+            return Err(failed(ErrorKind::NotFound.into()));
+        };
+        // Under this name the next opening knows, if this process dies now, which of the two files
+        // may go.
         let aside = exchange_name(temporary, known, own);
         fs::rename(temporary, &aside).map_err(failed)?;
         match exchange(&aside, place) {
@@ -784,8 +942,9 @@ impl Door {
         }
     }
 
-    /// Ends a replacement after its folder was flushed: what was replaced goes, unless a program that had it open wrote to it until
-    /// now; then it goes back. False if the file stays, or is again, what another program wrote.
+    /// Ends a replacement after its folder was flushed: what was replaced goes, unless a program
+    /// that had it open wrote to it until now; then it goes back. False if the file stays, or is
+    /// again, what another program wrote.
     fn settle(&self, placed: Placed, place: &Path) -> Result<bool> {
         match placed {
             Placed::New => Ok(true),
@@ -809,7 +968,8 @@ impl Door {
                 let _ = fs::remove_file(aside);
             }
             Ok(()) => {
-                // Saved once more meanwhile: the newest stays, and the one before it is not thrown away.
+                // Saved once more meanwhile: the newest stays, and the one before it is not thrown
+                // away.
                 exchange(aside, place).map_err(failed)?;
                 self.quarantine(aside, place)?;
             }
@@ -836,16 +996,27 @@ impl Door {
 
     /// Flushes every folder from the vault down to the document's own. Those above it need it once.
     fn flush_folders(&self, path: &DocPath) -> Result<()> {
-        let places: Vec<PathBuf> = std::iter::once(self.root.clone()).chain(path.folders().map(|folder| self.root.join(folder))).collect();
+        let places: Vec<PathBuf> = std::iter::once(self.root.clone())
+            .chain(path.folders().map(|folder| self.root.join(folder)))
+            .collect();
         let own = places.len() - 1;
         for (at, place) in places.iter().enumerate() {
-            // That a folder is in the one above it is known once the one above was flushed with it there.
-            let below_is_safe = at < own && self.safe.lock().unwrap_or_else(PoisonError::into_inner).contains(&places[at + 1]);
+            // That a folder is in the one above it is known once the one above was flushed with it
+            // there.
+            let below_is_safe = at < own
+                && self
+                    .safe
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .contains(&places[at + 1]);
             if !below_is_safe {
                 flushed(place)?;
             }
             if at < own {
-                self.safe.lock().unwrap_or_else(PoisonError::into_inner).insert(places[at + 1].clone());
+                self.safe
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(places[at + 1].clone());
             }
         }
         Ok(())
@@ -860,13 +1031,23 @@ impl Door {
         flushed(place.parent().unwrap_or(&self.root))
     }
 
-    fn put_file_if(&self, _held: &Held, place: &Path, bytes: &[u8], expected: &Expected) -> Result<()> {
-        let moved = || Error::Moved { what: place.strip_prefix(&self.root).unwrap_or(place).display().to_string() };
+    fn put_file_if(
+        &self,
+        _held: &Held,
+        place: &Path,
+        bytes: &[u8],
+        expected: &Expected,
+    ) -> Result<()> {
+        let moved = || Error::Moved {
+            what: place.strip_prefix(&self.root).unwrap_or(place).display().to_string(),
+        };
         if let Found::Other = expected.check(place)? {
             return Err(moved());
         }
         let (temporary, _locked) = self.write_temporary(place, bytes)?;
-        let placed = self.place_if(&temporary, place, expected).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+        let placed = self
+            .place_if(&temporary, place, expected)
+            .inspect_err(|_| drop(fs::remove_file(&temporary)))?;
         if !matches!(placed, Placed::Refused) {
             flushed(place.parent().unwrap_or(&self.root))?;
         }
@@ -943,18 +1124,24 @@ impl Door {
                 file.read_to_end(&mut bytes).map_err(|error| fault("reading", &place, error))?;
                 Ok(Some(bytes))
             }
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(fault("reading", &place, error)),
         }
     }
 
-    /// Puts a note in place. Who reads it meanwhile sees the old one or the new one; it is not flushed.
+    /// Puts a note in place. Who reads it meanwhile sees the old one or the new one; it is not
+    /// flushed.
     pub fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
         let place = self.note_place(name)?;
         let folder = place.parent().unwrap_or(&self.root).to_owned();
         let temporary = folder.join(format!("{UNFINISHED}{}", temporary_name()));
         let write = || {
-            let mut file = self.note_options().write(true).create(true).truncate(true).open(&temporary)?;
+            let mut file =
+                self.note_options().write(true).create(true).truncate(true).open(&temporary)?;
             write_whole(&mut file, bytes)
         };
         let written = match write() {
@@ -970,8 +1157,9 @@ impl Door {
         })
     }
 
-    /// Appends a line to a note in one write, without any lock, and flushes it if that is wanted. A note that has grown past `most`
-    /// bytes loses the older half of its lines, and none that is added meanwhile.
+    /// Appends a line to a note in one write, without any lock, and flushes it if that is wanted. A
+    /// note that has grown past `most` bytes loses the older half of its lines, and none that is
+    /// added meanwhile.
     pub fn add_note(&self, name: &DocPath, line: &[u8], most: u64, flush: bool) -> Result<()> {
         let length = self.append_to_note(name, &[line, b"\n"].concat(), flush)?;
         if length > most
@@ -999,7 +1187,8 @@ impl Door {
             if !file.metadata().is_ok_and(|found| found.is_file()) {
                 return Err(Error::NotAFile(place));
             }
-            // Nobody puts a shorter note in its place meanwhile. Where files cannot be locked, that is seen afterwards.
+            // Nobody puts a shorter note in its place meanwhile. Where files cannot be locked, that
+            // is seen afterwards.
             let is_locked = lock_soon(|| file.try_lock_shared()) == Some(true);
             if is_locked && file.metadata().map_err(failed)?.nlink() == 0 {
                 continue;
@@ -1034,7 +1223,8 @@ impl Door {
         let from = text.len().saturating_sub(bytes);
         let from = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |at| from + at + 1);
         self.put_note(name, &text[from..])?;
-        // What was added without a lock until the file was replaced; later writers see that it is gone.
+        // What was added without a lock until the file was replaced; later writers see that it is
+        // gone.
         let mut late = Vec::new();
         file.read_to_end(&mut late).map_err(failed)?;
         if !late.is_empty() {
@@ -1043,8 +1233,8 @@ impl Door {
         Ok(())
     }
 
-    /// The notes in a folder, with when each was last written, in seconds since 1970. What writers that died an hour ago left is
-    /// taken away.
+    /// The notes in a folder, with when each was last written, in seconds since 1970. What writers
+    /// that died an hour ago left is taken away.
     pub fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
         let place = self.note_place(folder)?;
         let entries = match fs::read_dir(&place) {
@@ -1076,7 +1266,9 @@ impl Door {
     pub fn remove_note(&self, name: &DocPath) -> Result<()> {
         let place = self.note_place(name)?;
         match fs::remove_file(&place) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", &place, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(fault("removing", &place, error))
+            }
             _ => Ok(()),
         }
     }
@@ -1095,8 +1287,8 @@ impl Door {
         }
     }
 
-    /// Sets the key for the marks of hidden secrets; without `replace` the first one that was set stays. The file is readable
-    /// by its owner alone.
+    /// Sets the key for the marks of hidden secrets; without `replace` the first one that was set
+    /// stays. The file is readable by its owner alone.
     pub fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
         // A lock of its own: whoever opens the vault must not wait for somebody who writes into it.
         let held = self.lock_by("key.lock")?;
@@ -1119,12 +1311,18 @@ impl Door {
                 self.remove_empty_folders(path);
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => Ok(()),
+            Err(error)
+                if error.kind() == ErrorKind::NotFound
+                    || error.kind() == ErrorKind::NotADirectory =>
+            {
+                Ok(())
+            }
             Err(error) => Err(fault("removing", &place, error)),
         }
     }
 
-    /// Likewise, if it is what is expected; otherwise it stays and the call fails with [`Error::Moved`].
+    /// Likewise, if it is what is expected; otherwise it stays and the call fails with
+    /// [`Error::Moved`].
     pub fn remove_if(&self, _held: &Held, path: &DocPath, expected: &Expected) -> Result<()> {
         let place = self.place(path)?;
         if !self.remove_place_if(&place, expected)? {
@@ -1146,7 +1344,8 @@ impl Door {
         }
     }
 
-    /// Removes a file, if it is what is expected: it is moved away, looked at, and put back if it is not.
+    /// Removes a file, if it is what is expected: it is moved away, looked at, and put back if it
+    /// is not.
     fn remove_place_if(&self, place: &Path, expected: &Expected) -> Result<bool> {
         let known = match expected.check(place)? {
             Found::Other => return Ok(false),
@@ -1185,13 +1384,20 @@ impl Door {
         refuse_link(&place)?;
         match fs::remove_dir(&place) {
             Ok(()) => flushed(place.parent().unwrap_or(&self.root)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(fault("removing", &place, error)),
         }
     }
 
-    /// Removes temporary files of writers that died, and returns where files were moved that another program had saved in the moment
-    /// in which their writer died.
+    /// Removes temporary files of writers that died, and returns where files were moved that
+    /// another program had saved in the moment in which their writer died.
     pub fn sweep(&self, _held: &Held) -> Vec<PathBuf> {
         let mut rescued = Vec::new();
         for file in self.temporary_files() {
@@ -1199,7 +1405,9 @@ impl Door {
             let Some(_locked) = lock_stale(&file) else { continue };
             let marks = file.extension().and_then(|marks| marks.to_str()?.split_once('-'));
             let is_known = match (marks, look_at(file.clone())) {
-                (Some((known, own)), Ok(Some(look))) => [known, own].contains(&format!("{:016x}", look.mark()).as_str()),
+                (Some((known, own)), Ok(Some(look))) => {
+                    [known, own].contains(&format!("{:016x}", look.mark()).as_str())
+                }
                 _ => true,
             };
             if is_known {
@@ -1211,13 +1419,15 @@ impl Door {
         rescued
     }
 
-    /// Whether there are temporary files that no living process is writing. Those of several files at once, and those that change
-    /// places with a file, belong to a process that has the vault's lock; only who has it may count them as stale.
+    /// Whether there are temporary files that no living process is writing. Those of several files
+    /// at once, and those that change places with a file, belong to a process that has the vault's
+    /// lock; only who has it may count them as stale.
     pub fn has_stale_files(&self) -> bool {
         self.temporary_files().iter().any(|file| lock_stale(file).is_some())
     }
 
-    /// Temporary files that are there now: plain files of the names that are given here, and nothing else.
+    /// Temporary files that are there now: plain files of the names that are given here, and
+    /// nothing else.
     fn temporary_files(&self) -> Vec<PathBuf> {
         let Ok(found) = fs::read_dir(self.private("tmp")) else { return Vec::new() };
         let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -1229,13 +1439,16 @@ impl Door {
         };
         found
             .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()) && entry.file_name().to_str().is_some_and(ours))
+            .filter(|entry| {
+                entry.file_type().is_ok_and(|kind| kind.is_file())
+                    && entry.file_name().to_str().is_some_and(ours)
+            })
             .map(|entry| entry.path())
             .collect()
     }
 
-    /// Removes the index and its companions, which can be made again. The companions first: what opens the index in
-    /// between finds an older state of it, never a new index with an old log.
+    /// Removes the index and its companions, which can be made again. The companions first: what
+    /// opens the index in between finds an older state of it, never a new index with an old log.
     pub fn remove_index(&self, path: &Path) {
         for suffix in ["-wal", "-shm", "-journal", ""] {
             let mut name = path.as_os_str().to_owned();
@@ -1259,7 +1472,11 @@ impl Door {
         refuse_link(place)?;
         let temporary = folder.join(temporary_name());
         let written = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).custom_flags(nofollow()).open(&temporary)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .custom_flags(nofollow())
+                .open(&temporary)?;
             write_whole(&mut file, bytes)?;
             file.sync_all()?;
             fs::rename(&temporary, place)
@@ -1274,12 +1491,15 @@ impl Door {
     /// Removes a file of the repository, if it is there.
     pub fn remove_git_file(&self, place: &Path) -> Result<()> {
         match fs::remove_file(place) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", place, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(fault("removing", place, error))
+            }
             _ => Ok(()),
         }
     }
 
-    /// The private file of that name that says how far a change of several files is; `None` if there is none.
+    /// The private file of that name that says how far a change of several files is; `None` if
+    /// there is none.
     pub fn read_journal(&self, name: &str) -> Result<Option<String>> {
         let place = self.private(name);
         refuse_link(&place)?;
@@ -1313,7 +1533,8 @@ impl Door {
         Ok(place)
     }
 
-    /// Removes a folder of our own making. A program that is just ending may still write into it, so it is tried again.
+    /// Removes a folder of our own making. A program that is just ending may still write into it,
+    /// so it is tried again.
     pub fn discard(&self, folder: &Path) -> Result<()> {
         const TRIES: u32 = 20;
         refuse_link(folder)?;
@@ -1321,21 +1542,30 @@ impl Door {
             match fs::remove_dir_all(folder) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => std::thread::sleep(LET_GO_PAUSE * 5),
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                    std::thread::sleep(LET_GO_PAUSE * 5)
+                }
                 Err(error) => return Err(fault("removing", folder, error)),
             }
         }
         Err(fault("removing", folder, ErrorKind::DirectoryNotEmpty.into()))
     }
 
-    /// Makes an empty file that is the owner's alone, if there is none; SQLite would let everybody read it.
+    /// Makes an empty file that is the owner's alone, if there is none; SQLite would let everybody
+    /// read it.
     pub fn make_private_file(&self, path: &Path) {
-        let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nofollow()).open(path);
+        let _ = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(nofollow())
+            .open(path);
     }
 
-    /// Removes lock files that a git left when it died. No git of ours is at work: each holds the vault's lock as long as it lives,
-    /// and that lock is ours now. A person's own git is waited for. Where one could be at work that is not seen, only a repair
-    /// removes its lock, once it is old.
+    /// Removes lock files that a git left when it died. No git of ours is at work: each holds the
+    /// vault's lock as long as it lives, and that lock is ours now. A person's own git is waited
+    /// for. Where one could be at work that is not seen, only a repair removes its lock, once it is
+    /// old.
     pub fn remove_stale_git_locks(&self, held: &Held, is_repair: bool) -> Result<Vec<PathBuf>> {
         const WAITS: u32 = 40;
         let mut removed = Vec::new();
@@ -1343,7 +1573,8 @@ impl Door {
             let mut waits = 0;
             while let Some(found) = look_at(lock.clone())? {
                 let age = held.time().map(|now| now.0 - found.mtime.0).filter(|age| *age >= 0);
-                if age.is_some_and(|age| is_lock_stale(age, is_git_at_work(&self.root), is_repair)) {
+                if age.is_some_and(|age| is_lock_stale(age, is_git_at_work(&self.root), is_repair))
+                {
                     self.remove_git_file(&lock)?;
                     removed.push(lock);
                     break;
@@ -1367,8 +1598,12 @@ impl Door {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 match entry.file_type() {
-                    Ok(kind) if kind.is_dir() && (folder != git || name == "refs") => folders.push(entry.path()),
-                    Ok(kind) if kind.is_file() && name.ends_with(".lock") => found.push(entry.path()),
+                    Ok(kind) if kind.is_dir() && (folder != git || name == "refs") => {
+                        folders.push(entry.path())
+                    }
+                    Ok(kind) if kind.is_file() && name.ends_with(".lock") => {
+                        found.push(entry.path())
+                    }
                     _ => {}
                 }
             }
@@ -1376,7 +1611,8 @@ impl Door {
         found
     }
 
-    /// Every document below a folder, sorted. Hidden files and folders, and names no path can have, are passed over.
+    /// Every document below a folder, sorted. Hidden files and folders, and names no path can have,
+    /// are passed over.
     pub fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         if let Ok(folder) = under.trim_end_matches('/').parse::<DocPath>() {
@@ -1406,8 +1642,8 @@ impl Door {
         Ok(found)
     }
 
-    /// Every file of the vault, hidden and private ones included, with its bytes' place; sorted. Links are not followed, and
-    /// another vault or repository within is not ours.
+    /// Every file of the vault, hidden and private ones included, with its bytes' place; sorted.
+    /// Links are not followed, and another vault or repository within is not ours.
     pub fn everything(&self) -> Result<Vec<(String, PathBuf)>> {
         let mut found = Vec::new();
         let mut folders = vec![(String::new(), self.root.clone())];
@@ -1422,7 +1658,11 @@ impl Door {
                 let file = entry.file_name().to_string_lossy().into_owned();
                 let path = if name.is_empty() { file.clone() } else { format!("{name}/{file}") };
                 match entry.file_type() {
-                    Ok(kind) if kind.is_dir() && file != ".git" && !entry.path().join(CONFIG).exists() => {
+                    Ok(kind)
+                        if kind.is_dir()
+                            && file != ".git"
+                            && !entry.path().join(CONFIG).exists() =>
+                    {
                         folders.push((path, entry.path()))
                     }
                     Ok(kind) if kind.is_file() => found.push((path, entry.path())),
@@ -1443,7 +1683,13 @@ impl Door {
     }
 
     /// Puts other bytes in its place, whole, if it still holds these.
-    pub fn replace_place(&self, held: &Held, place: &Path, bytes: &[u8], known: &[u8]) -> Result<()> {
+    pub fn replace_place(
+        &self,
+        held: &Held,
+        place: &Path,
+        bytes: &[u8],
+        known: &[u8],
+    ) -> Result<()> {
         refuse_link(place)?;
         self.put_file_if(held, place, bytes, &Expected::Content(ContentVersion::of(Some(known))))
     }
@@ -1451,7 +1697,9 @@ impl Door {
     /// Takes it away, if it still holds these bytes.
     pub fn remove_place_with(&self, _held: &Held, place: &Path, known: &[u8]) -> Result<()> {
         if !self.remove_place_if(place, &Expected::Content(ContentVersion::of(Some(known))))? {
-            return Err(Error::Moved { what: place.strip_prefix(&self.root).unwrap_or(place).display().to_string() });
+            return Err(Error::Moved {
+                what: place.strip_prefix(&self.root).unwrap_or(place).display().to_string(),
+            });
         }
         self.remove_empty_folders_above(place)
     }
@@ -1459,16 +1707,17 @@ impl Door {
     /// Takes it away, with its folder if nothing is left there; folders at the top stay.
     pub fn remove_place(&self, _held: &Held, place: &Path) -> Result<()> {
         match fs::remove_file(place) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault("removing", place, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(fault("removing", place, error))
+            }
             _ => self.remove_empty_folders_above(place),
         }
     }
 
     fn remove_empty_folders_above(&self, place: &Path) -> Result<()> {
-        let above = place
-            .ancestors()
-            .skip(1)
-            .take_while(|folder| folder.parent().is_some_and(|parent| parent != self.root && *folder != self.root));
+        let above = place.ancestors().skip(1).take_while(|folder| {
+            folder.parent().is_some_and(|parent| parent != self.root && *folder != self.root)
+        });
         let mut last = place.parent().unwrap_or(&self.root);
         for folder in above {
             self.safe.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
@@ -1480,8 +1729,9 @@ impl Door {
         flushed(last)
     }
 
-    /// Puts a repository that was made apart in place of the one that is there, at once where the system can; the old one is
-    /// then where the new one was. What a person put beside it is copied first, so that the old one is whole until then.
+    /// Puts a repository that was made apart in place of the one that is there, at once where the
+    /// system can; the old one is then where the new one was. What a person put beside it is copied
+    /// first, so that the old one is whole until then.
     pub fn exchange_repository(&self, made: &Path) -> Result<()> {
         let place = self.root.join(".git");
         for name in ["config", "description", "hooks", "info"] {
@@ -1490,7 +1740,9 @@ impl Door {
         flushed(made)?;
         if exchange(made, &place).is_err() {
             let aside = made.with_extension(REPLACED);
-            fs::rename(&place, &aside).and_then(|()| fs::rename(made, &place)).map_err(|error| fault("making", &place, error))?;
+            fs::rename(&place, &aside)
+                .and_then(|()| fs::rename(made, &place))
+                .map_err(|error| fault("making", &place, error))?;
         }
         flushed(&self.root)
     }
@@ -1506,7 +1758,8 @@ impl Door {
             return Ok(());
         }
         let place = self.root.join(".git");
-        fs::rename(made.with_extension(REPLACED), &place).map_err(|error| fault("making", &place, error))?;
+        fs::rename(made.with_extension(REPLACED), &place)
+            .map_err(|error| fault("making", &place, error))?;
         flushed(&self.root)
     }
 
@@ -1519,18 +1772,26 @@ impl Door {
         path.folders().try_for_each(|folder| self.make_folder(&self.root.join(folder)))
     }
 
-    /// Makes a folder and every missing one above it, and flushes the one each new folder stands in.
+    /// Makes a folder and every missing one above it, and flushes the one each new folder stands
+    /// in.
     pub fn make_folder(&self, folder: &Path) -> Result<()> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => flushed(folder.parent().unwrap_or(folder)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 // The vault itself may be reached by a link; nothing inside it is.
-                let link = folder != self.root && fs::symlink_metadata(folder).is_ok_and(|found| found.file_type().is_symlink());
+                let link = folder != self.root
+                    && fs::symlink_metadata(folder)
+                        .is_ok_and(|found| found.file_type().is_symlink());
                 if link { Err(Error::Link(folder.to_owned())) } else { Ok(()) }
             }
             Err(error) => match folder.parent() {
-                // A folder above it is missing too; if they are all there, the system has another reason.
-                Some(above) if error.kind() == ErrorKind::NotFound && !above.as_os_str().is_empty() && !above.exists() => {
+                // A folder above it is missing too; if they are all there, the system has another
+                // reason.
+                Some(above)
+                    if error.kind() == ErrorKind::NotFound
+                        && !above.as_os_str().is_empty()
+                        && !above.exists() =>
+                {
                     self.make_folder(above)?;
                     self.make_folder(folder)
                 }
@@ -1540,7 +1801,8 @@ impl Door {
     }
 }
 
-/// Copies a file, a link, or a folder with everything in it, and flushes it; what stands there before goes.
+/// Copies a file, a link, or a folder with everything in it, and flushes it; what stands there
+/// before goes.
 fn copy_over(from: &Path, to: &Path) -> Result<()> {
     let failed = |error| fault("copying", from, error);
     let found = match fs::symlink_metadata(from) {
@@ -1561,17 +1823,21 @@ fn copy_over(from: &Path, to: &Path) -> Result<()> {
         _ => {}
     }
     if found.file_type().is_symlink() {
-        return fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, to)).map_err(failed);
+        return fs::read_link(from)
+            .and_then(|target| std::os::unix::fs::symlink(target, to))
+            .map_err(failed);
     }
     fs::copy(from, to).and_then(|_| File::open(to)?.sync_all()).map_err(failed)
 }
 
-/// Whether the git that made a lock is dead. `is_at_work` is `None` if not every process can be seen.
+/// Whether the git that made a lock is dead. `is_at_work` is `None` if not every process can be
+/// seen.
 fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bool {
     /// A git whose lock is younger may not have been seen yet.
     const SEEN_SECS: i64 = 2;
     const UNSEEN_REPAIR_SECS: i64 = 60;
-    /// In a container, say: no git of a person's waits that long in an editor without being noticed.
+    /// In a container, say: no git of a person's waits that long in an editor without being
+    /// noticed.
     const UNSEEN_SECS: i64 = 3_600;
     match is_at_work {
         Some(is_at_work) => !is_at_work && age_secs >= SEEN_SECS,
@@ -1579,15 +1845,17 @@ fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bo
     }
 }
 
-/// Whether a git is running in this folder or below it, whoever started it; `None` if that cannot be known, because processes of
-/// another user, or those outside of a container, cannot be looked at.
+/// Whether a git is running in this folder or below it, whoever started it; `None` if that cannot
+/// be known, because processes of another user, or those outside of a container, cannot be looked
+/// at.
 fn is_git_at_work(root: &Path) -> Option<bool> {
     /// The name of the namespace that has every process in it.
     const ALL_PROCESSES: &str = "pid:[4026531836]";
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
-    let mut sees_all =
-        fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(ALL_PROCESSES)) && Path::new("/proc/1").exists();
+    let mut sees_all = fs::read_link("/proc/self/ns/pid")
+        .is_ok_and(|name| name == Path::new(ALL_PROCESSES))
+        && Path::new("/proc/1").exists();
     for process in fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path()) {
         match fs::read_to_string(process.join("comm")) {
             Ok(name) if name.starts_with("git") => match fs::read_link(process.join("cwd")) {
@@ -1625,7 +1893,9 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
             Ok(()) => return Ok(true),
             Err(rustix::io::Errno::EXIST) => return Ok(false),
             // Not every file system can do that.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {}
+            Err(
+                rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP,
+            ) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -1640,12 +1910,14 @@ fn temporary_name() -> String {
     format!("{}-{:08x}", std::process::id(), TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The name of a temporary file that changes places with another: either of the two looks, as numbers, is of a file that may go.
+/// The name of a temporary file that changes places with another: either of the two looks, as
+/// numbers, is of a file that may go.
 fn exchange_name(temporary: &Path, known: Look, own: Look) -> PathBuf {
     temporary.with_extension(format!("{:016x}-{:016x}", known.mark(), own.mark()))
 }
 
-/// Locks a file that others have for a moment at most; whether that succeeds. `None` if files cannot be locked here.
+/// Locks a file that others have for a moment at most; whether that succeeds. `None` if files
+/// cannot be locked here.
 fn lock_soon(lock: impl Fn() -> std::result::Result<(), TryLockError>) -> Option<bool> {
     for _ in 0..LET_GO {
         match lock() {
@@ -1692,14 +1964,17 @@ fn nonblock() -> i32 {
     nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0)
 }
 
-/// How many of these pieces, which are in order, are read in one go, and where the last of them ends.
+/// How many of these pieces, which are in order, are read in one go, and where the last of them
+/// ends.
 fn close_together(pieces: impl Iterator<Item = (u64, usize)>) -> (usize, u64) {
     let (mut many, mut start, mut end) = (0, 0_u64, 0_u64);
     for (offset, len) in pieces {
         let last = offset.saturating_add(len as u64);
         if many == 0 {
             start = offset;
-        } else if offset > end.saturating_add(BYTES_PER_CALL) || last.saturating_sub(start) > STRETCH_BYTES {
+        } else if offset > end.saturating_add(BYTES_PER_CALL)
+            || last.saturating_sub(start) > STRETCH_BYTES
+        {
             break;
         }
         (many, end) = (many + 1, last.max(end));
@@ -1792,8 +2067,11 @@ impl Expected {
         let failed = |error| fault("reading", place, error);
         let mut file = match OpenOptions::new().read(true).custom_flags(nonblock()).open(place) {
             Ok(file) => file,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                let is_expected = matches!(self, Self::Content(version) if *version == ContentVersion::ABSENT);
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                let is_expected =
+                    matches!(self, Self::Content(version) if *version == ContentVersion::ABSENT);
                 return Ok(if is_expected { Found::Absent } else { Found::Other });
             }
             Err(error) => return Err(failed(error)),
@@ -1832,7 +2110,8 @@ struct Append<'a> {
 }
 
 impl Append<'_> {
-    /// One write, unless the system takes only a part of it: then the rest follows. Only an interruption is tried again.
+    /// One write, unless the system takes only a part of it: then the rest follows. Only an
+    /// interruption is tried again.
     fn write(&mut self, file: &mut File) -> io::Result<()> {
         while self.written < self.bytes.len() {
             match file.write(&self.bytes[self.written..]) {
@@ -1840,7 +2119,8 @@ impl Append<'_> {
                 Ok(written) => {
                     let written = written.min(self.bytes.len() - self.written);
                     self.written += written;
-                    // An appending write leaves the position right behind what it wrote, whatever others append.
+                    // An appending write leaves the position right behind what it wrote, whatever
+                    // others append.
                     let end = file.stream_position()?;
                     self.parts.push((end.saturating_sub(written as u64), written));
                 }
@@ -1851,10 +2131,11 @@ impl Append<'_> {
         Ok(())
     }
 
-    /// Where the text starts, and the file's metadata if nothing else was written meanwhile. A file that is longer than
-    /// expected is not a failed write: another program appended too, before or behind our bytes. `None` if the write has to be
-    /// taken back and tried again: another program's line got into the middle of it or has no end before it, or the file was
-    /// replaced since it was opened.
+    /// Where the text starts, and the file's metadata if nothing else was written meanwhile. A file
+    /// that is longer than expected is not a failed write: another program appended too, before or
+    /// behind our bytes. `None` if the write has to be taken back and tried again: another
+    /// program's line got into the middle of it or has no end before it, or the file was replaced
+    /// since it was opened.
     fn locate(&self, file: &File) -> io::Result<Option<PlacedBytes>> {
         let after = file.metadata()?;
         if after.nlink() == 0 {
@@ -1867,28 +2148,35 @@ impl Append<'_> {
         let Some(&(start, _)) = self.parts.first() else { return Ok(Some((after.len(), None))) };
         let mut at = 0;
         for &(part, length) in &self.parts {
-            if self.is_before(file, part, length)? || !holds(file, part, &self.bytes[at..at + length])? {
-                return Err(io::Error::new(ErrorKind::WriteZero, "not all of the line arrived in the file"));
+            if self.is_before(file, part, length)?
+                || !holds(file, part, &self.bytes[at..at + length])?
+            {
+                return Err(io::Error::new(
+                    ErrorKind::WriteZero,
+                    "not all of the line arrived in the file",
+                ));
             }
             if part != start + at as u64 {
                 return Ok(None);
             }
             at += length;
         }
-        let is_glued = start > 0 && !self.bytes.starts_with(b"\n") && last_byte(file, start)? != b'\n';
+        let is_glued =
+            start > 0 && !self.bytes.starts_with(b"\n") && last_byte(file, start)? != b'\n';
         Ok((!is_glued).then_some((text(start), None)))
     }
 
-    /// Whether what stands there stood there before the write, from a system that accepted bytes and wrote none. It did not if the
-    /// file was cut short since: it is shorter, or ends with what was written.
+    /// Whether what stands there stood there before the write, from a system that accepted bytes
+    /// and wrote none. It did not if the file was cut short since: it is shorter, or ends with what
+    /// was written.
     fn is_before(&self, file: &File, start: u64, length: usize) -> io::Result<bool> {
         let len = file.metadata()?.len();
         let is_cut_short = len < self.before || len > self.before && start + length as u64 == len;
         Ok(start < self.before && !is_cut_short)
     }
 
-    /// Takes the bytes out of the file again. They are cut off where they are its end, and blanked where another program's lines
-    /// follow them.
+    /// Takes the bytes out of the file again. They are cut off where they are its end, and blanked
+    /// where another program's lines follow them.
     fn erase(&self, file: &File) {
         let mut at = self.written;
         for &(start, length) in self.parts.iter().rev() {
@@ -1916,7 +2204,9 @@ pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { path },
         // What the system says when it was told not to follow a link.
-        _ if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Error::Link(path),
+        _ if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            Error::Link(path)
+        }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Error::Denied { what, path },
         ErrorKind::IsADirectory => Error::NotAFile(path),
         _ => Error::Io { what, path, reason: source },
@@ -1966,12 +2256,18 @@ mod tests {
     }
 
     fn foreign(folder: &Path, text: &str) {
-        OpenOptions::new().append(true).open(folder.join("file")).unwrap().write_all(text.as_bytes()).unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(folder.join("file"))
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     #[test]
     fn a_refused_append_is_erased_and_nothing_else() {
-        // What another program appends before, in the middle of and behind our bytes, and what is left when these are erased.
+        // What another program appends before, in the middle of and behind our bytes, and what is
+        // left when these are erased.
         for (before, middle, behind, left) in [
             ("", "", "", "old\n"),
             ("before\n", "", "", "old\nbefore\n"),
@@ -1986,33 +2282,54 @@ mod tests {
             foreign(folder.path(), middle);
             write_part(&mut append, &mut file, 4);
             foreign(folder.path(), behind);
-            let file = OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap();
+            let file =
+                OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap();
             append.erase(&file);
-            assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), left, "{before:?} {middle:?} {behind:?}");
+            assert_eq!(
+                fs::read_to_string(folder.path().join("file")).unwrap(),
+                left,
+                "{before:?} {middle:?} {behind:?}"
+            );
         }
-        // An editor cut the file short between the look at it and the write: the bytes are there and count, or are erased.
+        // An editor cut the file short between the look at it and the write: the bytes are there
+        // and count, or are erased.
         for (left, after) in [("", ""), ("ol", "ol"), ("old\nxxxx", "old\nxxxx")] {
             let folder = tempfile::TempDir::new().unwrap();
-            let (mut file, mut append) = prepare(folder.path(), &format!("old\n{}", "x".repeat(9)), b"own-own\n");
+            let (mut file, mut append) =
+                prepare(folder.path(), &format!("old\n{}", "x".repeat(9)), b"own-own\n");
             fs::write(folder.path().join("file"), left).unwrap();
             append.write(&mut file).unwrap();
             let located = append.locate(&file);
-            assert_eq!(located.unwrap().map(|(start, _)| start), left.is_empty().then_some(0), "{left}");
-            append.erase(&OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap());
+            assert_eq!(
+                located.unwrap().map(|(start, _)| start),
+                left.is_empty().then_some(0),
+                "{left}"
+            );
+            append.erase(
+                &OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .open(folder.path().join("file"))
+                    .unwrap(),
+            );
             assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), after);
         }
-        // A system that accepts bytes and writes none: what stands at the beginning of the file looks like ours.
+        // A system that accepts bytes and writes none: what stands at the beginning of the file
+        // looks like ours.
         let folder = tempfile::TempDir::new().unwrap();
         let (file, mut append) = prepare(folder.path(), "own-old\n", b"own-own\n");
         (append.written, append.parts) = (4, vec![(0, 4)]);
         assert!(append.locate(&file).is_err());
-        append.erase(&OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap());
+        append.erase(
+            &OpenOptions::new().read(true).write(true).open(folder.path().join("file")).unwrap(),
+        );
         assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "own-old\n");
     }
 
     #[test]
     fn an_append_finds_its_own_bytes() {
-        // What another program appends before, in the middle of and behind our bytes, and where these are then.
+        // What another program appends before, in the middle of and behind our bytes, and where
+        // these are then.
         for (before, middle, behind, start) in [
             ("", "", "", Some(4)),
             ("before\n", "", "", Some(11)),
@@ -2051,11 +2368,16 @@ mod tests {
             (59, None, true, false),
             (60, None, true, true),
         ] {
-            assert_eq!(is_lock_stale(age, is_at_work, is_repair), is_stale, "{age} {is_at_work:?} {is_repair}");
+            assert_eq!(
+                is_lock_stale(age, is_at_work, is_repair),
+                is_stale,
+                "{age} {is_at_work:?} {is_repair}"
+            );
         }
     }
 
-    // A write to several files that is refused leaves nothing of it in any of them, and no empty file, few or many
+    // A write to several files that is refused leaves nothing of it in any of them, and no empty
+    // file, few or many
     #[test]
     fn a_refused_write_to_many_files_leaves_none_of_it() {
         for many in [3, 15, MOST_OPEN + 5] {
@@ -2063,14 +2385,21 @@ mod tests {
             let door = Door::new(folder.path().join("vault"));
             door.make_root().unwrap();
             let held = door.lock().unwrap();
-            let texts: Vec<(DocPath, Vec<u8>)> =
-                (0..many).map(|n| (format!("memory/messages/{n:04}.jsonl").parse().unwrap(), b"line\n".to_vec())).collect();
+            let texts: Vec<(DocPath, Vec<u8>)> = (0..many)
+                .map(|n| {
+                    (format!("memory/messages/{n:04}.jsonl").parse().unwrap(), b"line\n".to_vec())
+                })
+                .collect();
             door.append(&held, &texts[0].0, b"known\n").unwrap();
             // The last of them cannot be written.
             fs::create_dir(door.root().join(texts[many - 1].0.as_str())).unwrap();
             assert!(matches!(door.append_many(&held, &texts), Err(Error::NotAFile(_))));
             let files = door.looks("memory/messages").unwrap();
-            assert_eq!(files.iter().map(|(path, _)| path).collect::<Vec<_>>(), [&texts[0].0], "{many}");
+            assert_eq!(
+                files.iter().map(|(path, _)| path).collect::<Vec<_>>(),
+                [&texts[0].0],
+                "{many}"
+            );
             assert_eq!(door.read(&texts[0].0).unwrap().unwrap(), b"known\n");
         }
     }

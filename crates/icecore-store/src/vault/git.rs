@@ -1,9 +1,10 @@
 //! The safety net: the vault as a git repository, worked with the `git` program.
 //!
-//! A vault may come from a stranger, and git runs programs that a repository's configuration names. So the
-//! configuration is read first, as a plain file, and anything but a short list of harmless settings is
-//! refused; then git runs with hooks, pagers, filters and every other way to start a program switched off.
-//! A commit is a point to go back to, not a durability point: the files themselves are flushed already.
+//! A vault may come from a stranger, and git runs programs that a repository's configuration names.
+//! So the configuration is read first, as a plain file, and anything but a short list of harmless
+//! settings is refused; then git runs with hooks, pagers, filters and every other way to start a
+//! program switched off. A commit is a point to go back to, not a durability point: the files
+//! themselves are flushed already.
 
 mod join;
 mod past;
@@ -48,7 +49,8 @@ const HARMLESS: &[&str] = &[
     "merge.icecore.driver",
 ];
 /// Likewise, for any remote and branch; nothing is ever fetched or pushed.
-const HARMLESS_OF: &[(&str, &[&str])] = &[("remote.", &["url", "pushurl", "fetch"]), ("branch.", &["remote", "merge", "rebase"])];
+const HARMLESS_OF: &[(&str, &[&str])] =
+    &[("remote.", &["url", "pushurl", "fetch"]), ("branch.", &["remote", "merge", "rebase"])];
 /// Marks a repository that `icecore init` made; no other is ever committed into.
 const MADE_BY_US: &str = "icecore.vault";
 
@@ -66,8 +68,9 @@ const NEUTRAL: &[&str] = &[
     "core.sshCommand=false",
     "core.autocrlf=false",
     "core.fsync=all",
-    // One flush for all objects of a snapshot, and none of them compressed: a growing ledger is kept every night. Once a week they are
-    // packed, and then of a file that has only grown nothing but the difference is left.
+    // One flush for all objects of a snapshot, and none of them compressed: a growing ledger is
+    // kept every night. Once a week they are packed, and then of a file that has only grown nothing
+    // but the difference is left.
     "core.fsyncMethod=batch",
     "core.looseCompression=0",
     "core.untrackedCache=false",
@@ -87,7 +90,9 @@ const NEUTRAL: &[&str] = &[
 
 fn command(root: &Path) -> Command {
     let mut git = Command::new("git");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GIT_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GIT_"))
+    {
         git.env_remove(name);
     }
     git.current_dir(root)
@@ -146,11 +151,16 @@ fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec
 /// What to say of a git that failed.
 fn failure(arguments: &[&str], output: &Output) -> Error {
     let told = String::from_utf8_lossy(&output.stderr);
-    let why = if told.trim().is_empty() { output.status.to_string() } else { plain::one_line(told.trim()) };
+    let why = if told.trim().is_empty() {
+        output.status.to_string()
+    } else {
+        plain::one_line(told.trim())
+    };
     Error::Git { what: arguments[0].into(), why }
 }
 
-/// Runs a git that changes the repository. It holds the vault's lock as long as it lives, even if this process dies before it.
+/// Runs a git that changes the repository. It holds the vault's lock as long as it lives, even if
+/// this process dies before it.
 fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec<u8>> {
     let mut git = neutral(root, &root.join(".git"));
     dated(&mut git, at).stdin(held.as_input()?);
@@ -158,13 +168,15 @@ fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -
     if output.status.success() { Ok(output.stdout) } else { Err(failure(arguments, &output)) }
 }
 
-/// `git add` of folders that an editor may be saving into: a file that is gone by the time git looks at it ends git, and
-/// the next try does not see it.
+/// `git add` of folders that an editor may be saving into: a file that is gone by the time git
+/// looks at it ends git, and the next try does not see it.
 fn add_all(root: &Path, held: &Held, arguments: &[&str]) -> Result<()> {
     const ATTEMPTS: usize = 20;
     for _ in 1..ATTEMPTS {
         match change(root, held, arguments, None) {
-            Err(Error::Git { why, .. }) if why.contains("unable to stat") || why.contains("short read") => {
+            Err(Error::Git { why, .. })
+                if why.contains("unable to stat") || why.contains("short read") =>
+            {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
             done => return done.map(drop),
@@ -173,12 +185,14 @@ fn add_all(root: &Path, held: &Held, arguments: &[&str]) -> Result<()> {
     change(root, held, arguments, None).map(drop)
 }
 
-/// Makes the vault a repository of ours, unless one is there already. It is made apart and put into place whole, so that
-/// one that is there is either somebody else's or ready.
+/// Makes the vault a repository of ours, unless one is there already. It is made apart and put into
+/// place whole, so that one that is there is either somebody else's or ready.
 pub(super) fn make_repository(door: &Door) -> Result<()> {
     let root = door.root();
     if root.join(".git").symlink_metadata().is_ok() {
-        return Err(Error::NotOurs("the folder is a git repository already; icecore leaves committing there to you".into()));
+        return Err(Error::NotOurs(
+            "the folder is a git repository already; icecore leaves committing there to you".into(),
+        ));
     }
     let apart = door.private(APART);
     let made = new_repository(door, &apart).and_then(|git| door.install_repository(&git));
@@ -211,7 +225,10 @@ fn new_repository(door: &Door, apart: &Path) -> Result<PathBuf> {
     ] {
         let output = output(command(apart).args(arguments), arguments)?;
         if !output.status.success() {
-            return Err(Error::Git { what: arguments[0].into(), why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()) });
+            return Err(Error::Git {
+                what: arguments[0].into(),
+                why: plain::one_line(String::from_utf8_lossy(&output.stderr).trim()),
+            });
         }
     }
     let made = apart.join(".git");
@@ -252,7 +269,8 @@ fn vet_listed(root: &Path) -> Result<String> {
     Err(Error::NotOurs(join::not_set_up(root).unwrap_or_else(foreign)))
 }
 
-/// Makes sure that the repository cannot run anything; whether it is ours, and what git keeps, as it lists it.
+/// Makes sure that the repository cannot run anything; whether it is ours, and what git keeps, as
+/// it lists it.
 fn vet_settings(root: &Path) -> Result<(bool, String)> {
     is_there(root)?;
     let folder = root.join(".git");
@@ -264,10 +282,14 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     // Read as a plain file: no includes, and nothing of it takes effect.
     let config = folder.join("config");
     let path = config.to_string_lossy();
-    let arguments = ["config", "--file", path.as_ref(), "--no-includes", "--list", "--name-only", "-z"];
+    let arguments =
+        ["config", "--file", path.as_ref(), "--no-includes", "--list", "--name-only", "-z"];
     let listed = output(command(root).env("GIT_DIR", "/dev/null").args(arguments), &arguments)?;
     if !listed.status.success() {
-        return Err(Error::Git { what: "config".into(), why: String::from_utf8_lossy(&listed.stderr).trim().to_owned() });
+        return Err(Error::Git {
+            what: "config".into(),
+            why: String::from_utf8_lossy(&listed.stderr).trim().to_owned(),
+        });
     }
     let names = String::from_utf8_lossy(&listed.stdout).into_owned();
     for key in names.split('\0').filter(|key| !key.is_empty()) {
@@ -275,9 +297,12 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
             return Err(Error::HostileGit { key: plain::one_line(key) });
         }
     }
-    let listed = String::from_utf8_lossy(&succeed(root, &["ls-files", "--stage", "-z"], None)?).into_owned();
+    let listed =
+        String::from_utf8_lossy(&succeed(root, &["ls-files", "--stage", "-z"], None)?).into_owned();
     // A repository within has a configuration of its own, which git reads when it looks into it.
-    let inner = inner_repository(root, root, 0).map(|place| place.display().to_string()).or_else(|| submodule(&listed));
+    let inner = inner_repository(root, root, 0)
+        .map(|place| place.display().to_string())
+        .or_else(|| submodule(&listed));
     if let Some(place) = inner {
         return Err(Error::NotOurs(format!(
             "there is a git repository inside the vault, at {}; icecore makes no snapshots with it there. Move it out",
@@ -287,7 +312,8 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     Ok((names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)), listed))
 }
 
-/// The first `.git` below the vault's own, if there is one. The one that is being made, or that a run that died has left, is ours.
+/// The first `.git` below the vault's own, if there is one. The one that is being made, or that a
+/// run that died has left, is ours.
 fn inner_repository(root: &Path, folder: &Path, depth: usize) -> Option<PathBuf> {
     const MAX_DEPTH: usize = 64;
     if depth > MAX_DEPTH {
@@ -297,7 +323,9 @@ fn inner_repository(root: &Path, folder: &Path, depth: usize) -> Option<PathBuf>
         let is_git = entry.file_name() == ".git";
         match (is_git, entry.file_type()) {
             (true, _) if depth > 0 => Some(entry.path()),
-            (false, Ok(kind)) if kind.is_dir() && entry.path() != root.join(layout::PRIVATE).join(APART) => {
+            (false, Ok(kind))
+                if kind.is_dir() && entry.path() != root.join(layout::PRIVATE).join(APART) =>
+            {
                 inner_repository(root, &entry.path(), depth + 1)
             }
             _ => None,
@@ -307,18 +335,22 @@ fn inner_repository(root: &Path, folder: &Path, depth: usize) -> Option<PathBuf>
 
 /// The first submodule among what git keeps.
 fn submodule(listed: &str) -> Option<String> {
-    let (_, path) = listed.split('\0').find(|entry| entry.starts_with("160000 "))?.split_once('\t')?;
+    let (_, path) =
+        listed.split('\0').find(|entry| entry.starts_with("160000 "))?.split_once('\t')?;
     Some(path.to_owned())
 }
 
 fn is_harmless(key: &str) -> bool {
     HARMLESS.iter().any(|known| known.eq_ignore_ascii_case(key))
         || HARMLESS_OF.iter().any(|(section, names)| {
-            key.strip_prefix(section).and_then(|rest| rest.rsplit_once('.')).is_some_and(|(_, name)| names.contains(&name))
+            key.strip_prefix(section)
+                .and_then(|rest| rest.rsplit_once('.'))
+                .is_some_and(|(_, name)| names.contains(&name))
         })
 }
 
-/// The commit that HEAD names; `None` if the branch has no commit yet. git says 1 for that, and for a commit that is missing.
+/// The commit that HEAD names; `None` if the branch has no commit yet. git says 1 for that, and for
+/// a commit that is missing.
 fn head(root: &Path) -> Result<Option<String>> {
     let arguments = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
     let output = run(root, &arguments, None)?;
@@ -326,20 +358,24 @@ fn head(root: &Path) -> Result<Option<String>> {
         return Ok(Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()));
     }
     let is_unborn = output.status.code() == Some(1) && {
-        let branch = String::from_utf8_lossy(&succeed(root, &["symbolic-ref", "HEAD"], None)?).trim().to_owned();
+        let branch = String::from_utf8_lossy(&succeed(root, &["symbolic-ref", "HEAD"], None)?)
+            .trim()
+            .to_owned();
         let known = run(root, &["rev-parse", "--verify", "--quiet", "HEAD"], None)?;
         known.status.code() == Some(1) && root.join(".git").join(branch).symlink_metadata().is_err()
     };
     if is_unborn { Ok(None) } else { Err(failure(&arguments, &output)) }
 }
 
-/// Commits what was added, unless that is what was committed last. `git commit` would look at every file once more and read
-/// again what was written in the last second; nobody writes meanwhile. A merge that waits for its commit gets it.
+/// Commits what was added, unless that is what was committed last. `git commit` would look at every
+/// file once more and read again what was written in the last second; nobody writes meanwhile. A
+/// merge that waits for its commit gets it.
 fn commit_added(door: &Door, held: &Held, note: &str, at: Timestamp) -> Result<Option<String>> {
     let root = door.root();
     let name = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
     let last = run(root, &["rev-parse", "HEAD^{commit}", "HEAD^{tree}"], None)?;
-    let last = String::from_utf8_lossy(if last.status.success() { &last.stdout } else { b"" }).into_owned();
+    let last = String::from_utf8_lossy(if last.status.success() { &last.stdout } else { b"" })
+        .into_owned();
     let last = last.trim().split_once('\n');
     let others = join::merge_heads(root)?;
     let tree = name(change(root, held, &["write-tree"], None)?);
@@ -353,31 +389,67 @@ fn commit_added(door: &Door, held: &Held, note: &str, at: Timestamp) -> Result<O
     let id = name(change(root, held, &arguments, Some(at))?);
     let (what, parent) = last.map_or(("commit (initial)", ""), |(parent, _)| ("commit", parent));
     let what = if others.is_empty() { what } else { "commit (merge)" };
-    change(root, held, &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent], Some(at))?;
+    change(
+        root,
+        held,
+        &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent],
+        Some(at),
+    )?;
     join::end_merge(door)?;
     Ok(Some(id))
 }
 
 /// Commits what was added, as the end of something else than a merge that git itself has begun.
 fn commit_begun(root: &Path, held: &Held, note: &str, at: Timestamp) -> Result<Option<String>> {
-    let same =
-        run(root, &["diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"], None)?.status.success();
+    let same = run(
+        root,
+        &[
+            "diff",
+            "--cached",
+            "--quiet",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--ignore-submodules=all",
+        ],
+        None,
+    )?
+    .status
+    .success();
     if same && head(root)?.is_some() {
         return Ok(None);
     }
-    let arguments = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--allow-empty", "--cleanup=verbatim", "--message", note];
+    let arguments = [
+        "commit",
+        "--quiet",
+        "--no-verify",
+        "--no-gpg-sign",
+        "--allow-empty",
+        "--cleanup=verbatim",
+        "--message",
+        note,
+    ];
     change(root, held, &arguments, Some(at))?;
     head(root)
 }
 
 /// The whole name of a snapshot that somebody named.
 fn commit(root: &Path, id: &str) -> Result<String> {
-    let unknown = || Error::NoHistory(format!("there is no snapshot `{}`; `icecore snapshot --list` shows them", plain::one_line(id)));
+    let unknown = || {
+        Error::NoHistory(format!(
+            "there is no snapshot `{}`; `icecore snapshot --list` shows them",
+            plain::one_line(id)
+        ))
+    };
     if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(unknown());
     }
-    let commit = run(root, &["rev-parse", "--verify", "--quiet", &format!("{id}^{{commit}}")], None)?;
-    if commit.status.success() { Ok(String::from_utf8_lossy(&commit.stdout).trim().to_owned()) } else { Err(unknown()) }
+    let commit =
+        run(root, &["rev-parse", "--verify", "--quiet", &format!("{id}^{{commit}}")], None)?;
+    if commit.status.success() {
+        Ok(String::from_utf8_lossy(&commit.stdout).trim().to_owned())
+    } else {
+        Err(unknown())
+    }
 }
 
 /// Snapshots, as git lists them.
@@ -385,7 +457,11 @@ fn snapshots(listed: &[u8]) -> Vec<Snapshot> {
     let read = |line: &str| {
         let mut parts = line.splitn(3, ' ');
         let (id, seconds, note) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
-        Some(Snapshot { id: id.to_owned(), at: Timestamp::from_second(seconds.parse().ok()?).ok()?, note: note.to_owned() })
+        Some(Snapshot {
+            id: id.to_owned(),
+            at: Timestamp::from_second(seconds.parse().ok()?).ok()?,
+            note: note.to_owned(),
+        })
     };
     String::from_utf8_lossy(listed).split('\0').filter_map(read).collect()
 }
@@ -404,18 +480,33 @@ impl History for Vault {
         self.door.remove_stale_git_locks(&held, false)?;
         let tracked = vet_listed(root)?;
         join::refuse_unsettled(&self.door)?;
-        // Only what belongs to a vault: the folder may hold other things, and they are not ours to commit.
-        let here: Vec<&str> = layout::KEPT.iter().copied().filter(|name| root.join(name).symlink_metadata().is_ok()).collect();
+        // Only what belongs to a vault: the folder may hold other things, and they are not ours to
+        // commit.
+        let here: Vec<&str> = layout::KEPT
+            .iter()
+            .copied()
+            .filter(|name| root.join(name).symlink_metadata().is_ok())
+            .collect();
         let gone = |name: &&&str| {
-            let paths = tracked.split('\0').filter_map(|entry| entry.split_once('\t')).map(|(_, path)| path);
-            paths.into_iter().any(|path| path.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+            let paths = tracked
+                .split('\0')
+                .filter_map(|entry| entry.split_once('\t'))
+                .map(|(_, path)| path);
+            paths.into_iter().any(|path| {
+                path.strip_prefix(**name)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
         };
         let names = layout::KEPT.iter().filter(|name| here.contains(name) || gone(name)).copied();
         let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
         add_all(root, &held, &arguments)?;
         let note: String = plain::one_line(note).chars().take(200).collect();
         let begun = join::is_begun(root);
-        let id = if begun { commit_begun(root, &held, &note, at)? } else { commit_added(&self.door, &held, &note, at)? };
+        let id = if begun {
+            commit_begun(root, &held, &note, at)?
+        } else {
+            commit_added(&self.door, &held, &note, at)?
+        };
         Ok(id.map(|id| Snapshot { id, at, note }))
     }
 
@@ -426,7 +517,11 @@ impl History for Vault {
             return Ok(Vec::new());
         }
         let most = format!("--max-count={most}");
-        let listed = succeed(root, &["log", "-z", &most, "--no-show-signature", "--format=%H %ct %s"], None)?;
+        let listed = succeed(
+            root,
+            &["log", "-z", &most, "--no-show-signature", "--format=%H %ct %s"],
+            None,
+        )?;
         Ok(snapshots(&listed))
     }
 
@@ -434,8 +529,17 @@ impl History for Vault {
         let root = self.root();
         vet(root)?;
         let commit = commit(root, id)?;
-        let arguments =
-            ["diff", "-z", "--name-status", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", &commit, "--"];
+        let arguments = [
+            "diff",
+            "-z",
+            "--name-status",
+            "--no-renames",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--ignore-submodules=all",
+            &commit,
+            "--",
+        ];
         let listed = String::from_utf8_lossy(&succeed(root, &arguments, None)?).into_owned();
         let mut words = listed.split('\0').filter(|word| !word.is_empty());
         let mut found = Vec::new();
@@ -457,8 +561,17 @@ impl History for Vault {
             return Ok(Vec::new());
         }
         let most = format!("--max-count={most}");
-        let arguments =
-            ["log", "-z", &most, "--no-show-signature", "--no-ext-diff", "--no-textconv", "--format=%H %ct %s", "--", path.as_str()];
+        let arguments = [
+            "log",
+            "-z",
+            &most,
+            "--no-show-signature",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--format=%H %ct %s",
+            "--",
+            path.as_str(),
+        ];
         Ok(snapshots(&succeed(root, &arguments, None)?))
     }
 
@@ -466,8 +579,13 @@ impl History for Vault {
         let root = self.root();
         vet(root)?;
         let commit = commit(root, id)?;
-        let is_there = !succeed(root, &["ls-tree", "-z", &commit, "--", path.as_str()], None)?.is_empty();
-        if is_there { Ok(Some(succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?)) } else { Ok(None) }
+        let is_there =
+            !succeed(root, &["ls-tree", "-z", &commit, "--", path.as_str()], None)?.is_empty();
+        if is_there {
+            Ok(Some(succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?))
+        } else {
+            Ok(None)
+        }
     }
 
     async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)> {
@@ -486,10 +604,15 @@ impl History for Vault {
     async fn pack(&self) -> Result<()> {
         let root = self.root();
         vet(root)?;
-        // Packs that have become as large as a later one are put together with it: the work of a week is that of a week, on average.
+        // Packs that have become as large as a later one are put together with it: the work of a
+        // week is that of a week, on average.
         let packed = run(root, &["repack", "-d", "-q", "--geometric=2"], None)?;
         // Before git 2.33 there was no such way.
-        if packed.status.success() { Ok(()) } else { succeed(root, &["repack", "-d", "-q"], None).map(|_| ()) }
+        if packed.status.success() {
+            Ok(())
+        } else {
+            succeed(root, &["repack", "-d", "-q"], None).map(|_| ())
+        }
     }
 
     async fn repair(&self) -> Result<Vec<String>> {
@@ -502,7 +625,9 @@ impl History for Vault {
             return Ok(vec!["made a git repository for snapshots".into()]);
         }
         let removed = self.door.remove_stale_git_locks(&held, true)?;
-        done.extend(removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())));
+        done.extend(
+            removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())),
+        );
         let apart = self.door.private(APART);
         if apart.symlink_metadata().is_ok() {
             self.door.discard(&apart)?;
@@ -548,8 +673,8 @@ impl History for Vault {
 }
 
 impl Vault {
-    /// Opens a clone of a vault for the first time: its repository is from now on one that icecore keeps snapshots in and merges.
-    /// `None` if that was so already, or there is no repository.
+    /// Opens a clone of a vault for the first time: its repository is from now on one that icecore
+    /// keeps snapshots in and merges. `None` if that was so already, or there is no repository.
     pub fn adopt(root: &Path) -> Result<Option<Self>> {
         let vault = Self::open(root)?;
         if is_there(vault.root()).is_err() || !join::adopt(&vault.door)? {

@@ -1,7 +1,7 @@
 //! Records and summaries in a vault: files that only grow, a line each.
 //!
-//! A line is in its file before anything else knows of it. The index says which records are known, so that none is kept
-//! twice; without an index the files say it, only slower.
+//! A line is in its file before anything else knows of it. The index says which records are known,
+//! so that none is kept twice; without an index the files say it, only slower.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -26,8 +26,8 @@ use crate::{Added, ContentVersion, Error, Position, Result};
 /// How many records are looked up and written at once; a longer list is taken in such steps.
 const STEP: usize = 250_000;
 
-/// Files that this process is appending to: they have grown, and the index is about to be told. Whoever looks meanwhile goes by
-/// what was there before, rather than read all of a file anew.
+/// Files that this process is appending to: they have grown, and the index is about to be told.
+/// Whoever looks meanwhile goes by what was there before, rather than read all of a file anew.
 struct Appending<'a> {
     all: &'a Mutex<BTreeSet<DocPath>>,
     own: Vec<DocPath>,
@@ -55,8 +55,9 @@ impl Vault {
     fn refresh(&self, files: &[DocPath]) -> Result<bool> {
         let Some(mut stale) = self.stale(files)? else { return Ok(false) };
         if !stale.is_empty() {
-            // What this process appended a moment ago is in the index by now. Appending begins and ends with this lock, so what is
-            // not being appended to stays as it is while it is compared. Nobody takes it who has the index.
+            // What this process appended a moment ago is in the index by now. Appending begins and
+            // ends with this lock, so what is not being appended to stays as it is while it is
+            // compared. Nobody takes it who has the index.
             let appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
             stale.retain(|path| !appending.contains(path));
             let Some(still) = self.stale(&stale)? else { return Ok(false) };
@@ -82,9 +83,13 @@ impl Vault {
         Ok(true)
     }
 
-    /// Those of the files that are not in the index as they look now; `None` if there is no index to be used.
+    /// Those of the files that are not in the index as they look now; `None` if there is no index
+    /// to be used.
     fn stale(&self, files: &[DocPath]) -> Result<Option<Vec<DocPath>>> {
-        let looks = files.iter().map(|path| Ok((path.clone(), self.door.look(path)?))).collect::<Result<Vec<_>>>()?;
+        let looks = files
+            .iter()
+            .map(|path| Ok((path.clone(), self.door.look(path)?)))
+            .collect::<Result<Vec<_>>>()?;
         self.ask(|index| index.stale(&looks))
     }
 
@@ -97,7 +102,9 @@ impl Vault {
     pub(super) fn record_files(&self) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
-            found.extend(self.door.documents(folder)?.into_iter().filter(|path| path.record_day().is_some()));
+            found.extend(
+                self.door.documents(folder)?.into_iter().filter(|path| path.record_day().is_some()),
+            );
         }
         Ok(found)
     }
@@ -105,10 +112,14 @@ impl Vault {
     /// Brings the index up to date with every record file; false if there is none to be used.
     fn refresh_records(&self) -> Result<bool> {
         let Some(mut known) = self.ask(|index| index.taken())? else { return Ok(false) };
-        known.retain(|path, _| path.parse::<DocPath>().is_ok_and(|path| path.record_day().is_some()));
+        known.retain(|path, _| {
+            path.parse::<DocPath>().is_ok_and(|path| path.record_day().is_some())
+        });
         let mut stale = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
-            for (path, look) in self.door.looks(folder)?.into_iter().filter(|(path, _)| path.record_day().is_some()) {
+            for (path, look) in
+                self.door.looks(folder)?.into_iter().filter(|(path, _)| path.record_day().is_some())
+            {
                 if known.remove(path.as_str()) != Some(look.stamp()) {
                     stale.push(path);
                 }
@@ -139,10 +150,12 @@ impl Vault {
             .collect()
     }
 
-    /// Brings the index up to date with every archive, those that are gone included; false if there is none to be used.
+    /// Brings the index up to date with every archive, those that are gone included; false if there
+    /// is none to be used.
     fn refresh_archives(&self) -> Result<bool> {
         let Some(known) = self.ask(|index| index.taken())? else { return Ok(false) };
-        let mut paths: Vec<DocPath> = known.keys().filter_map(|path| path.parse().ok()).filter(DocPath::is_archive).collect();
+        let mut paths: Vec<DocPath> =
+            known.keys().filter_map(|path| path.parse().ok()).filter(DocPath::is_archive).collect();
         paths.extend(self.archive_files()?.into_iter().map(|(path, _)| path));
         paths.sort();
         paths.dedup();
@@ -157,7 +170,8 @@ impl Vault {
     }
 
     pub(super) fn archived_events(&self, which: &EventQuery) -> Result<Vec<Event>> {
-        let places = if self.refresh_archives()? { self.ask(|index| index.archived(which))? } else { None };
+        let places =
+            if self.refresh_archives()? { self.ask(|index| index.archived(which))? } else { None };
         let entries = match places {
             Some(places) => self.archived_at(&places)?,
             None => None,
@@ -170,12 +184,16 @@ impl Vault {
         Ok(folded::archived(entries.iter(), which))
     }
 
-    /// The events on lines of archives at these places, given file by file; `None` if they are not where they were.
+    /// The events on lines of archives at these places, given file by file; `None` if they are not
+    /// where they were.
     fn archived_at(&self, places: &[(String, u64, usize)]) -> Result<Option<Vec<Entry>>> {
         let mut entries = Vec::with_capacity(places.len());
         for file in places.chunk_by(|a, b| a.0 == b.0) {
-            let pieces: Vec<(u64, usize)> = file.iter().map(|&(_, offset, length)| (offset, length)).collect();
-            let Ok(pieces) = self.door.read_pieces(&file[0].0.parse()?, &pieces) else { return Ok(None) };
+            let pieces: Vec<(u64, usize)> =
+                file.iter().map(|&(_, offset, length)| (offset, length)).collect();
+            let Ok(pieces) = self.door.read_pieces(&file[0].0.parse()?, &pieces) else {
+                return Ok(None);
+            };
             entries.extend(pieces.iter().flat_map(|piece| folded::archive(piece)));
         }
         Ok(Some(entries))
@@ -183,28 +201,50 @@ impl Vault {
 
     /// Everything that hangs together with these events, wherever it stands, by id.
     pub(super) fn tied_events(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
-        let tied = if self.refresh_archives()? { self.ask(|index| index.tied(ids, about))? } else { None };
+        let tied =
+            if self.refresh_archives()? { self.ask(|index| index.tied(ids, about))? } else { None };
         let (here, gone) = match tied {
             Some(Tied { ids, .. }) if ids.is_empty() => (Vec::new(), Vec::new()),
-            Some(Tied { ids, here, gone }) => match (self.events_at(&here, &ids)?, self.archived_at(&gone)?) {
-                (Some(here), Some(gone)) => {
-                    let events = gone.into_iter().map(|entry| entry.event);
-                    (here, events.filter(|event| ids.binary_search(&event.id).is_ok()).collect())
+            Some(Tied { ids, here, gone }) => {
+                match (self.events_at(&here, &ids)?, self.archived_at(&gone)?) {
+                    (Some(here), Some(gone)) => {
+                        let events = gone.into_iter().map(|entry| entry.event);
+                        (
+                            here,
+                            events.filter(|event| ids.binary_search(&event.id).is_ok()).collect(),
+                        )
+                    }
+                    // The files are not what they were a moment ago; they know.
+                    _ => {
+                        let these = EventQuery::these(&ids);
+                        let here = these
+                            .choose(self.whole_ledger()?.0.entries())
+                            .into_iter()
+                            .map(|entry| entry.event.clone())
+                            .collect();
+                        (here, self.archived_events(&these)?)
+                    }
                 }
-                // The files are not what they were a moment ago; they know.
-                _ => {
-                    let these = EventQuery::these(&ids);
-                    let here = these.choose(self.whole_ledger()?.0.entries()).into_iter().map(|entry| entry.event.clone()).collect();
-                    (here, self.archived_events(&these)?)
-                }
-            },
-            None => return Ok(folded::tied(&self.whole_ledger()?.0, self.events_in_archives()?.iter(), ids, about)),
+            }
+            None => {
+                return Ok(folded::tied(
+                    &self.whole_ledger()?.0,
+                    self.events_in_archives()?.iter(),
+                    ids,
+                    about,
+                ));
+            }
         };
         Ok(folded::in_order(here, gone))
     }
 
     /// Lines leave the ledger for archives: they are in their archive before they are gone.
-    pub(super) fn move_out(&self, archives: &[(DocPath, Vec<u8>)], text: &[u8], at: Position) -> Result<()> {
+    pub(super) fn move_out(
+        &self,
+        archives: &[(DocPath, Vec<u8>)],
+        text: &[u8],
+        at: Position,
+    ) -> Result<()> {
         let held = self.locked()?;
         if self.ledger_position()? != at {
             return Err(Error::Moved { what: layout::LEDGER.into() });
@@ -215,10 +255,15 @@ impl Vault {
         }
         // A person or another program may have appended a line, without the lock.
         self.replace_ledger_at(&held, text, at)?;
-        // What was seen of documents stays seen: nobody else's hand was in this. If the index cannot take it in now, the next
-        // look at the ledger does, the archives first, so that nothing in them counts as lost.
-        let current =
-            Current { text: text.to_vec(), look: self.door.look(&self.ledger)?, spent: self.spent()?, archives: self.archives_now()? };
+        // What was seen of documents stays seen: nobody else's hand was in this. If the index
+        // cannot take it in now, the next look at the ledger does, the archives first, so that
+        // nothing in them counts as lost.
+        let current = Current {
+            text: text.to_vec(),
+            look: self.door.look(&self.ledger)?,
+            spent: self.spent()?,
+            archives: self.archives_now()?,
+        };
         if let Handle::Open(index) = &mut *self.handle() {
             let _ = index.rebuild(&current, &|_, _| {});
         }
@@ -230,7 +275,8 @@ impl Vault {
     }
 
     fn files_of(days: Days) -> impl Iterator<Item = DocPath> {
-        days.iter().flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day)))
+        days.iter()
+            .flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day)))
     }
 
     pub(super) fn keep_records(&self, records: Vec<Record>) -> Result<Added> {
@@ -246,28 +292,40 @@ impl Vault {
 
     fn keep_some(&self, records: Vec<Record>, added: &mut Added) -> Result<()> {
         let held = self.locked()?;
-        let paths: Vec<DocPath> = records.iter().map(Record::path).collect::<BTreeSet<_>>().into_iter().collect();
+        let paths: Vec<DocPath> =
+            records.iter().map(Record::path).collect::<BTreeSet<_>>().into_iter().collect();
         for path in &paths {
             self.mend_file(&held, path)?;
         }
-        // Only the files that are written to are looked at: a lagging index of another day's file costs at most a second
-        // line of the same words there, which readers take for one.
+        // Only the files that are written to are looked at: a lagging index of another day's file
+        // costs at most a second line of the same words there, which readers take for one.
         let indexed = self.refresh(&paths)?;
         let keys: Vec<Key> = records.iter().map(Record::key).collect();
         let known = match self.ask(|index| index.known(&keys))? {
             Some(known) if indexed => known,
             _ => self.known_by_files(&keys)?,
         };
-        let known = known.into_iter().map(|known| known.map(|(path, wording)| Ok((path.parse()?, wording))).transpose());
-        let Arrivals { fresh, revisions } = Arrivals::sort(&records, &keys, known.collect::<Result<_>>()?, added);
-        let texts: Vec<(DocPath, Vec<u8>)> =
-            fresh.iter().map(|(path, records)| (path.clone(), arrivals::lines(records.iter().copied()).into_bytes())).collect();
+        let known = known
+            .into_iter()
+            .map(|known| known.map(|(path, wording)| Ok((path.parse()?, wording))).transpose());
+        let Arrivals { fresh, revisions } =
+            Arrivals::sort(&records, &keys, known.collect::<Result<_>>()?, added);
+        let texts: Vec<(DocPath, Vec<u8>)> = fresh
+            .iter()
+            .map(|(path, records)| {
+                (path.clone(), arrivals::lines(records.iter().copied()).into_bytes())
+            })
+            .collect();
         let appending = Appending::of(&self.appending, fresh.keys().cloned());
         let places = self.door.append_many(&held, &texts)?;
-        // The lines are safe; if the index cannot take them now, it does when it is next asked about the files.
+        // The lines are safe; if the index cannot take them now, it does when it is next asked
+        // about the files.
         if let Handle::Open(index) = &mut *self.handle() {
-            let own: Vec<_> =
-                fresh.into_iter().zip(places).filter_map(|((path, records), (start, look))| Some((path, records, start, look?))).collect();
+            let own: Vec<_> = fresh
+                .into_iter()
+                .zip(places)
+                .filter_map(|((path, records), (start, look))| Some((path, records, start, look?)))
+                .collect();
             let _ = index.take_own_records(&own);
         }
         drop(appending);
@@ -277,8 +335,15 @@ impl Vault {
         Ok(())
     }
 
-    /// Appends other words for records of a file, at the time of the first ones: the file decides which day it is.
-    fn revise(&self, held: &Held, path: &DocPath, records: &[&Record], added: &mut Added) -> Result<()> {
+    /// Appends other words for records of a file, at the time of the first ones: the file decides
+    /// which day it is.
+    fn revise(
+        &self,
+        held: &Held,
+        path: &DocPath,
+        records: &[&Record],
+        added: &mut Added,
+    ) -> Result<()> {
         let others = arrivals::revised(&self.read_records(path)?.0, records, added);
         if others.is_empty() {
             return Ok(());
@@ -320,14 +385,21 @@ impl Vault {
     fn records_in(&self, days: Days, conversation: &str) -> Result<Vec<Record>> {
         let mut found = Vec::new();
         for path in Self::files_of(days) {
-            found.extend(arrivals::said_in(&self.door.read(&path)?.unwrap_or_default(), conversation));
+            found.extend(arrivals::said_in(
+                &self.door.read(&path)?.unwrap_or_default(),
+                conversation,
+            ));
         }
         found.sort_by_key(|record| record.ts.at());
         Ok(found)
     }
 
     pub(super) fn last_records_of(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
-        let days = if self.refresh_records()? { self.ask(|index| index.days_of(conversation))? } else { None };
+        let days = if self.refresh_records()? {
+            self.ask(|index| index.days_of(conversation))?
+        } else {
+            None
+        };
         let days = match days {
             Some(days) => days,
             None => self.days_with_records()?,
@@ -345,13 +417,14 @@ impl Vault {
     }
 
     pub(super) fn digest_of(&self, conversation: &str, days: Days) -> Result<Digest> {
-        // Whoever writes tells the index. To compare it with the files here would mean reading a day anew whenever somebody is
-        // between the two; who writes next does that under the lock.
+        // Whoever writes tells the index. To compare it with the files here would mean reading a
+        // day anew whenever somebody is between the two; who writes next does that under the lock.
         if let Some(digest) = self.ask(|index| index.digest_of(conversation, days))? {
             return Ok(digest);
         }
         let mut digest = Digest::default();
-        let theirs = self.records_of(days)?.into_iter().filter(|record| record.conversation == conversation);
+        let theirs =
+            self.records_of(days)?.into_iter().filter(|record| record.conversation == conversation);
         theirs.for_each(|record| digest.add(record.content()));
         Ok(digest)
     }
@@ -393,7 +466,12 @@ impl Vault {
         }
         let records = match days {
             Some(days) => self.records_of(days)?,
-            None => self.record_files()?.iter().map(|path| Ok(self.read_records(path)?.0)).collect::<Result<Vec<_>>>()?.concat(),
+            None => self
+                .record_files()?
+                .iter()
+                .map(|path| Ok(self.read_records(path)?.0))
+                .collect::<Result<Vec<_>>>()?
+                .concat(),
         };
         Ok(record::sessions(&records))
     }
@@ -424,7 +502,11 @@ impl Vault {
         Ok(Position(self.door.look(&Self::summaries_path()?)?.map_or(0, |look| look.mark())))
     }
 
-    pub(super) fn keep_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+    pub(super) fn keep_summaries(
+        &self,
+        summaries: &[Summary],
+        after: Option<Position>,
+    ) -> Result<Position> {
         let held = self.locked()?;
         let path = Self::summaries_path()?;
         if let Some(after) = after
@@ -443,12 +525,15 @@ impl Vault {
 
     fn all_summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
         let text = self.door.read(&Self::summaries_path()?)?.unwrap_or_default();
-        let all = text.split(|&byte| byte == b'\n').filter_map(|line| Summary::read(line.trim_ascii()).ok());
+        let all = text
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| Summary::read(line.trim_ascii()).ok());
         Ok(which.choose(all, |summary| (summary.period, summary.recorded)))
     }
 
     pub(super) fn heads_of(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)> {
-        // The position is taken first: what arrives meanwhile makes a write against it fail, never pass.
+        // The position is taken first: what arrives meanwhile makes a write against it fail, never
+        // pass.
         let position = self.summaries_position()?;
         if self.refresh(&[Self::summaries_path()?])?
             && let Some(places) = self.ask(|index| index.places(which))?
@@ -463,10 +548,16 @@ impl Vault {
         if self.refresh(std::slice::from_ref(&path))?
             && let Some(places) = self.ask(|index| index.places(which))?
         {
-            let pieces: Vec<(u64, usize)> = places.iter().map(|place| (place.offset, place.length)).collect();
+            let pieces: Vec<(u64, usize)> =
+                places.iter().map(|place| (place.offset, place.length)).collect();
             let read: Option<Vec<Summary>> = match pieces.is_empty() {
                 true => Some(Vec::new()),
-                false => self.door.read_pieces(&path, &pieces)?.iter().map(|line| Summary::read(line).ok()).collect(),
+                false => self
+                    .door
+                    .read_pieces(&path, &pieces)?
+                    .iter()
+                    .map(|line| Summary::read(line).ok())
+                    .collect(),
             };
             // If a line is not where it was, somebody has changed the file since; the file knows.
             if let Some(found) = read
@@ -478,9 +569,13 @@ impl Vault {
         self.all_summaries(which)
     }
 
-    /// Fills an index that is to be compared from the files that the vault's own was filled from; false if one of them
-    /// has changed since.
-    pub(super) fn fill_like(&self, taken: &HashMap<String, String>, fresh: &mut super::index::Index) -> Result<Outcome<bool>> {
+    /// Fills an index that is to be compared from the files that the vault's own was filled from;
+    /// false if one of them has changed since.
+    pub(super) fn fill_like(
+        &self,
+        taken: &HashMap<String, String>,
+        fresh: &mut super::index::Index,
+    ) -> Result<Outcome<bool>> {
         let mut paths: Vec<DocPath> = taken.keys().filter_map(|path| path.parse().ok()).collect();
         paths.sort();
         for path in paths {

@@ -1,7 +1,7 @@
 //! The vault: memory as a folder of Markdown and JSONL that people, agents and git can read.
 //!
-//! The files are the truth. The index beside them is derived: every question can be answered without it,
-//! only slower, so a broken or missing index never stops a read or a write.
+//! The files are the truth. The index beside them is derived: every question can be answered
+//! without it, only slower, so a broken or missing index never stops a read or a write.
 
 pub(crate) mod door;
 mod git;
@@ -36,8 +36,8 @@ use self::door::{Door, Expected, Held};
 use self::index::{Current, Index, Outcome, Row};
 use crate::folded;
 use crate::{
-    Added, Claimed, ContentVersion, Count, Error, Found, Ground, Hold, LedgerText, Looked, Position, Progress, Replacement, Result,
-    Scrubbed, Stamp, Store, Weight,
+    Added, Claimed, ContentVersion, Count, Error, Found, Ground, Hold, LedgerText, Looked,
+    Position, Progress, Replacement, Result, Scrubbed, Stamp, Store, Weight,
 };
 
 /// How many rows a page has when only the newest are wanted.
@@ -69,8 +69,8 @@ enum Handle {
 }
 
 impl Vault {
-    /// Makes a vault in `root`, which may exist but must not be one, with `config` as its `icecore.toml`, and
-    /// makes it a git repository if git is there.
+    /// Makes a vault in `root`, which may exist but must not be one, with `config` as its
+    /// `icecore.toml`, and makes it a git repository if git is there.
     pub fn create(root: &Path, config: &str) -> Result<Self> {
         let vault = Self::at(root)?;
         vault.door.make_root()?;
@@ -92,7 +92,8 @@ impl Vault {
         if vault.door.look(&vault.ledger)?.is_none() {
             vault.door.replace(&held, &vault.ledger, b"")?;
         }
-        // Last, because its presence makes the folder a vault: a crash before it leaves nothing half made.
+        // Last, because its presence makes the folder a vault: a crash before it leaves nothing
+        // half made.
         vault.door.replace(&held, &config_path, config.as_bytes())?;
         drop(held);
         if let Err(error) = git::make_repository(&vault.door) {
@@ -106,7 +107,8 @@ impl Vault {
         Self::at(root)?.opened(root)
     }
 
-    /// Likewise for somebody who cannot wait for others: what takes longer than about a second fails as busy.
+    /// Likewise for somebody who cannot wait for others: what takes longer than about a second
+    /// fails as busy.
     pub fn open_hurried(root: &Path) -> Result<Self> {
         let mut vault = Self::at(root)?;
         vault.door = vault.door.hurried();
@@ -125,7 +127,8 @@ impl Vault {
 
     fn at(root: &Path) -> Result<Self> {
         index::check_sqlite()?;
-        let root = std::path::absolute(root).map_err(|error| door::fault("finding", root, error))?;
+        let root =
+            std::path::absolute(root).map_err(|error| door::fault("finding", root, error))?;
         Ok(Self {
             door: Door::new(root),
             ledger: layout::LEDGER.parse()?,
@@ -145,9 +148,10 @@ impl Vault {
         self.mended.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that another process
-    /// writes to, or that cannot be written to, is left as it is: readers read around the torn line, and every
-    /// writer mends it once it has the lock. So opening a vault never waits for its lock.
+    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that
+    /// another process writes to, or that cannot be written to, is left as it is: readers read
+    /// around the torn line, and every writer mends it once it has the lock. So opening a vault
+    /// never waits for its lock.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
         let lost = git::is_lost(&self.door);
@@ -157,7 +161,10 @@ impl Vault {
         let mended = match self.door.try_lock_by("lock") {
             Ok(Some(held)) => {
                 for place in self.door.sweep(&held) {
-                    self.tell(format!("a file that was saved in the moment in which icecore was stopped is in {}", place.display()));
+                    self.tell(format!(
+                        "a file that was saved in the moment in which icecore was stopped is in {}",
+                        place.display()
+                    ));
                 }
                 git::bring_back(&self.door, &held).and_then(|()| self.mend_under(&held))
             }
@@ -165,7 +172,9 @@ impl Vault {
             Err(error) => Err(error),
         };
         match mended {
-            Err(Error::Io { .. } | Error::Full { .. } | Error::Denied { .. } | Error::NotAFile(_)) => Ok(()),
+            Err(
+                Error::Io { .. } | Error::Full { .. } | Error::Denied { .. } | Error::NotAFile(_),
+            ) => Ok(()),
             other => other,
         }
     }
@@ -191,7 +200,11 @@ impl Vault {
             // Another program goes on writing it.
             return Ok(());
         }
-        self.tell(format!("a torn last line of {path} ({} bytes) was set aside in {}", tail.len(), place.display()));
+        self.tell(format!(
+            "a torn last line of {path} ({} bytes) was set aside in {}",
+            tail.len(),
+            place.display()
+        ));
         Ok(())
     }
 
@@ -203,14 +216,17 @@ impl Vault {
         self.door.private("index.db")
     }
 
-    /// Asks the index, after it has caught up with the ledger; `None` if it cannot be used. One that turns out
-    /// to be damaged is made anew and asked again.
+    /// Asks the index, after it has caught up with the ledger; `None` if it cannot be used. One
+    /// that turns out to be damaged is made anew and asked again.
     fn ask<T>(&self, question: impl Fn(&mut Index) -> Outcome<T>) -> Result<Option<T>> {
         let mut handle = self.handle();
         for _ in 0..2 {
             if let Handle::Unopened = *handle {
-                let opened =
-                    self.door.make_folder(&self.root().join(layout::PRIVATE)).ok().map(|()| Index::open(&self.door, &self.index_path()));
+                let opened = self
+                    .door
+                    .make_folder(&self.root().join(layout::PRIVATE))
+                    .ok()
+                    .map(|()| Index::open(&self.door, &self.index_path()));
                 *handle = match opened {
                     Some(Ok(index)) => Handle::Open(Box::new(index)),
                     Some(Err(error)) => Handle::Unusable(error.to_string()),
@@ -281,13 +297,14 @@ impl Vault {
         unread.map_or(Ok(compared), Err)
     }
 
-    /// Where the ledger stands: changes with every append, and with every edit by somebody else's hand.
+    /// Where the ledger stands: changes with every append, and with every edit by somebody else's
+    /// hand.
     fn ledger_position(&self) -> Result<Position> {
         Ok(Position(self.door.look(&self.ledger)?.map_or(0, |look| look.mark())))
     }
 
-    /// The ledger's text and where it stood. The position is taken first: what arrives while the text is read makes
-    /// a write against that position fail, never pass.
+    /// The ledger's text and where it stood. The position is taken first: what arrives while the
+    /// text is read makes a write against that position fail, never pass.
     fn ledger_text(&self) -> Result<LedgerText> {
         let position = self.ledger_position()?;
         Ok(LedgerText { bytes: self.door.read(&self.ledger)?.unwrap_or_default(), position })
@@ -301,7 +318,9 @@ impl Vault {
     /// Ids for drafts: the next numbers of their days. Under the lock, so nobody else takes them.
     fn number(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
         let days = folded::days_of(&drafts);
-        let known = self.ask(|index| days.iter().map(|&day| index.highest(day)).collect::<Outcome<Vec<u32>>>())?;
+        let known = self.ask(|index| {
+            days.iter().map(|&day| index.highest(day)).collect::<Outcome<Vec<u32>>>()
+        })?;
         let highest = match known {
             Some(highest) => highest,
             None => {
@@ -329,8 +348,9 @@ impl Vault {
         Ok(())
     }
 
-    /// The lock for a document. Conversations have locks of their own, so that one need not wait for another, nor for the ledger;
-    /// nothing that is written under the vault's lock touches them.
+    /// The lock for a document. Conversations have locks of their own, so that one need not wait
+    /// for another, nor for the ledger; nothing that is written under the vault's lock touches
+    /// them.
     fn locked_for(&self, path: &DocPath) -> Result<Held> {
         let mut parts = path.as_str().split('/');
         match (parts.next(), parts.next()) {
@@ -342,14 +362,20 @@ impl Vault {
         }
     }
 
-    /// The vault's lock and that of the document: a file that changes places with another must not be swept meanwhile.
+    /// The vault's lock and that of the document: a file that changes places with another must not
+    /// be swept meanwhile.
     fn locked_to_swap(&self, path: &DocPath) -> Result<(Held, Option<Held>)> {
         let held = self.locked()?;
-        let conversation = if path.as_str().starts_with("conversations/") { Some(self.locked_for(path)?) } else { None };
+        let conversation = if path.as_str().starts_with("conversations/") {
+            Some(self.locked_for(path)?)
+        } else {
+            None
+        };
         Ok((held, conversation))
     }
 
-    /// Replaces the ledger, if it still stands at `at`; a line that another program appends in the last moment is not lost.
+    /// Replaces the ledger, if it still stands at `at`; a line that another program appends in the
+    /// last moment is not lost.
     fn replace_ledger_at(&self, held: &Held, text: &[u8], at: Position) -> Result<()> {
         let look = self.door.look(&self.ledger)?;
         if Position(look.map_or(0, |look| look.mark())) != at {
@@ -373,14 +399,18 @@ impl Vault {
         let mut page = which.limit.filter(|_| !which.weightiest).map(|_| (i64::MAX, size));
         let mut looked_at = 0;
         loop {
-            let Some(rows) = self.ask(|index| index.candidates(which, page))? else { return Ok(None) };
+            let Some(rows) = self.ask(|index| index.candidates(which, page))? else {
+                return Ok(None);
+            };
             looked_at += rows.len();
             let mut rest = rows.as_slice();
-            // The rows are in the order in which they are wanted, so that what comes after enough of them need not be read.
+            // The rows are in the order in which they are wanted, so that what comes after enough
+            // of them need not be read.
             while !rest.is_empty() && which.limit.is_none_or(|limit| found.len() < limit) {
                 let wanted = which.limit.map_or(rest.len(), |limit| limit - found.len());
                 let (first, later) = rest.split_at(wanted.min(rest.len()));
-                let places: Vec<(u64, usize)> = first.iter().map(|row| (row.offset, row.length)).collect();
+                let places: Vec<(u64, usize)> =
+                    first.iter().map(|row| (row.offset, row.length)).collect();
                 let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
                 for (row, line) in first.iter().zip(lines) {
                     // A line that is another one now moved under our feet; the files know.
@@ -393,7 +423,9 @@ impl Vault {
             }
             let enough = which.limit.is_none_or(|limit| found.len() >= limit);
             match rows.last() {
-                Some(last) if !enough && page.is_some_and(|(_, many)| rows.len() == many) => page = Some((last.seq, PIECES)),
+                Some(last) if !enough && page.is_some_and(|(_, many)| rows.len() == many) => {
+                    page = Some((last.seq, PIECES))
+                }
                 _ => break,
             }
         }
@@ -401,7 +433,9 @@ impl Vault {
             found.sort_by_key(|entry| entry.line);
             let chosen: Vec<Entry> = which.choose(&found).into_iter().cloned().collect();
             // The domain may have passed over more than was looked at; then the files know.
-            let short = which.limit.is_some_and(|limit| chosen.len() < limit && looked_at >= limit.saturating_mul(2));
+            let short = which
+                .limit
+                .is_some_and(|limit| chosen.len() < limit && looked_at >= limit.saturating_mul(2));
             return Ok((!short).then_some(chosen));
         }
         found.truncate(which.limit.unwrap_or(usize::MAX));
@@ -409,7 +443,8 @@ impl Vault {
         Ok(Some(found))
     }
 
-    /// Those of these events, given by id, whose lines stand at these places of the ledger; `None` if only the files know.
+    /// Those of these events, given by id, whose lines stand at these places of the ledger; `None`
+    /// if only the files know.
     fn events_at(&self, places: &[(u64, usize)], ids: &[EventId]) -> Result<Option<Vec<Event>>> {
         let Some(lines) = self.lines_at(places)? else { return Ok(None) };
         let mut wanted: HashSet<EventId> = ids.iter().copied().collect();
@@ -482,7 +517,12 @@ impl Store for Vault {
         Ok(())
     }
 
-    async fn archive(&self, archives: &[(DocPath, Vec<u8>)], ledger: &[u8], at: Position) -> Result<()> {
+    async fn archive(
+        &self,
+        archives: &[(DocPath, Vec<u8>)],
+        ledger: &[u8],
+        at: Position,
+    ) -> Result<()> {
         self.move_out(archives, ledger, at)
     }
 
@@ -507,7 +547,10 @@ impl Store for Vault {
             return Ok(Found { entries, position });
         }
         let (ledger, position) = self.whole_ledger()?;
-        Ok(Found { entries: which.choose(ledger.entries()).into_iter().cloned().collect(), position })
+        Ok(Found {
+            entries: which.choose(ledger.entries()).into_iter().cloned().collect(),
+            position,
+        })
     }
 
     async fn position(&self) -> Result<Position> {
@@ -573,7 +616,10 @@ impl Store for Vault {
     async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
         let held = self.locked()?;
         let expected = |one: &Replacement| Expected::Content(one.from);
-        let documents: Vec<_> = replacements.iter().map(|one| (&one.path, one.bytes.as_slice(), expected(one))).collect();
+        let documents: Vec<_> = replacements
+            .iter()
+            .map(|one| (&one.path, one.bytes.as_slice(), expected(one)))
+            .collect();
         let changed = self.door.replace_many_if(&held, &documents)?;
         Ok(changed.into_iter().map(|at| replacements[at].path.clone()).collect())
     }
@@ -622,7 +668,12 @@ impl Store for Vault {
         let mut found = Vec::new();
         for path in self.door.documents(under)? {
             if let Some(look) = self.door.look(&path)? {
-                found.push(Looked { bytes: look.len, changed: look.changed(), stamp: Stamp(look.stamp()), path });
+                found.push(Looked {
+                    bytes: look.len,
+                    changed: look.changed(),
+                    stamp: Stamp(look.stamp()),
+                    path,
+                });
             }
         }
         Ok(found)
@@ -687,7 +738,11 @@ impl Store for Vault {
         self.lines_that_are_no_records()
     }
 
-    async fn add_summaries(&self, summaries: &[Summary], after: Option<Position>) -> Result<Position> {
+    async fn add_summaries(
+        &self,
+        summaries: &[Summary],
+        after: Option<Position>,
+    ) -> Result<Position> {
         self.keep_summaries(summaries, after)
     }
 
@@ -723,7 +778,13 @@ impl Store for Vault {
         self.door.put_note(name, bytes)
     }
 
-    async fn add_note(&self, name: &DocPath, line: &str, most_bytes: u64, flush: bool) -> Result<()> {
+    async fn add_note(
+        &self,
+        name: &DocPath,
+        line: &str,
+        most_bytes: u64,
+        flush: bool,
+    ) -> Result<()> {
         self.door.add_note(name, line.as_bytes(), most_bytes, flush)
     }
 
@@ -770,7 +831,10 @@ impl Store for Vault {
 
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>> {
         let looks = self.door.look_at_all(paths)?;
-        let there = paths.iter().zip(looks).filter_map(|(path, look)| Some((path.clone(), Stamp(look?.stamp()))));
+        let there = paths
+            .iter()
+            .zip(looks)
+            .filter_map(|(path, look)| Some((path.clone(), Stamp(look?.stamp()))));
         let mut found: Vec<(DocPath, Stamp)> = there.collect();
         if found.is_empty() {
             return Ok(found);
@@ -787,8 +851,10 @@ impl Store for Vault {
     async fn gone(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut gone = Vec::new();
         let looked_at = self.ask(|index| index.looked_at(under))?.unwrap_or_default();
-        // Listing a folder takes less than looking at each of its files; only what is not in the list is looked for.
-        let listed: HashSet<String> = self.door.documents(under)?.into_iter().map(|path| path.to_string()).collect();
+        // Listing a folder takes less than looking at each of its files; only what is not in the
+        // list is looked for.
+        let listed: HashSet<String> =
+            self.door.documents(under)?.into_iter().map(|path| path.to_string()).collect();
         for path in looked_at.iter().filter(|path| !listed.contains(*path)) {
             let path: DocPath = path.parse()?;
             if self.door.look(&path)?.is_none() {
@@ -813,22 +879,31 @@ impl Store for Vault {
         let existed = path.exists();
         let current = self.ask(|index| index.self_check())?;
         match current {
-            _ if !existed => found.push(Finding::oddity(Check::Index, "there was no index; it was made from the files")),
+            _ if !existed => found.push(Finding::oddity(
+                Check::Index,
+                "there was no index; it was made from the files",
+            )),
             None => {
                 let why = match &*self.handle() {
                     Handle::Unusable(why) => why.clone(),
                     _ => "it stays damaged".into(),
                 };
-                found.push(say(format!("the index cannot be used: {why}. Memory works without it, only slower")));
+                found.push(say(format!(
+                    "the index cannot be used: {why}. Memory works without it, only slower"
+                )));
             }
-            Some(Some(wrong)) => found.push(say(format!("the index is damaged: {wrong}. `icecore reindex` makes it anew"))),
+            Some(Some(wrong)) => found.push(say(format!(
+                "the index is damaged: {wrong}. `icecore reindex` makes it anew"
+            ))),
             Some(None) => {}
         }
         if let Some(wrong) = self.inspect_search()? {
-            found.push(say(format!("the search index is damaged: {wrong}. `icecore reindex` makes it anew")));
+            found.push(say(format!(
+                "the search index is damaged: {wrong}. `icecore reindex` makes it anew"
+            )));
         }
-        // Made from the files into a temporary file, and compared row by row. One comparison at a time, so that what a
-        // dead one left can be written over; writers go on meanwhile.
+        // Made from the files into a temporary file, and compared row by row. One comparison at a
+        // time, so that what a dead one left can be written over; writers go on meanwhile.
         let _alone = self.door.lock_by("check.lock")?;
         let temporary = self.door.private("check.db");
         let compared = match &*self.handle() {
@@ -853,10 +928,12 @@ impl Store for Vault {
         *handle = Handle::Unopened;
         self.door.make_folder(&self.door.private(""))?;
         let unusable = |error: rusqlite::Error| Error::Index(error.to_string());
-        // A sound file is filled anew in one transaction, so that other processes never see half of it; only a
-        // broken one is thrown away.
+        // A sound file is filled anew in one transaction, so that other processes never see half of
+        // it; only a broken one is thrown away.
         let path = self.index_path();
-        let sound = Index::open(&self.door, &path).ok().filter(|index| index.self_check().is_ok_and(|wrong| wrong.is_none()));
+        let sound = Index::open(&self.door, &path)
+            .ok()
+            .filter(|index| index.self_check().is_ok_and(|wrong| wrong.is_none()));
         let mut index = match sound {
             Some(index) => index,
             None => Index::anew(&self.door, &path).map_err(unusable)?,
@@ -879,7 +956,8 @@ impl Store for Vault {
         if let Some(error) = unread.into_inner() {
             return Err(error);
         }
-        // If somebody else made the index anew meanwhile, what is missing is taken in when it is asked about.
+        // If somebody else made the index anew meanwhile, what is missing is taken in when it is
+        // asked about.
         if taken.is_err() && !index::is_overtaken(&taken) {
             return taken.map(|()| 0).map_err(unusable);
         }
@@ -897,5 +975,11 @@ impl Store for Vault {
 fn entry_of(row: &Row, line: &[u8]) -> Option<Entry> {
     let event = line::parse(line).events.into_iter().find(|event| event.id == row.id)?;
     let verified = Moment::read(&row.verified)?.moment;
-    Some(Entry { event, line: row.line, standing: row.standing, verified, confirmed: row.confirmed })
+    Some(Entry {
+        event,
+        line: row.line,
+        standing: row.standing,
+        verified,
+        confirmed: row.confirmed,
+    })
 }

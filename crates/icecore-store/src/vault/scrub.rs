@@ -1,7 +1,7 @@
 //! Forgetting in the vault's files: each is looked at, and put in place anew without what is to go.
 //!
-//! The databases are not edited: a page of SQLite keeps what was deleted from it. They are thrown away and made again from the
-//! files when somebody next asks.
+//! The databases are not edited: a page of SQLite keeps what was deleted from it. They are thrown
+//! away and made again from the files when somebody next asks.
 
 use std::path::Path;
 
@@ -32,13 +32,17 @@ enum Whose {
 fn whose(path: &str) -> Whose {
     if let Some(private) = path.strip_prefix(PRIVATE).and_then(|rest| rest.strip_prefix('/')) {
         let name = private.rsplit('/').next().unwrap_or(private);
-        let is_database = [".db", ".db-wal", ".db-shm", ".db-journal"].iter().any(|ending| name.ends_with(ending));
+        let is_database = [".db", ".db-wal", ".db-shm", ".db-journal"]
+            .iter()
+            .any(|ending| name.ends_with(ending));
         return match private.split('/').next() {
             Some("tmp" | "new-repository") => Whose::Derived,
             Some("answers") => Whose::Answer,
             _ if is_database => Whose::Derived,
             // A journal names two commits, and whoever goes on with it needs them as they are.
-            _ if private == "lock" || private == "merge-journal" || name.ends_with(".lock") => Whose::Lock,
+            _ if private == "lock" || private == "merge-journal" || name.ends_with(".lock") => {
+                Whose::Lock
+            }
             _ => Whose::Ours,
         };
     }
@@ -72,11 +76,21 @@ impl Vault {
         Ok(found)
     }
 
-    /// Takes what is to be forgotten out of one file; without the lock, only says what that would change. `None` if nothing of it
-    /// is there.
-    fn scrub_file(&self, path: &str, place: &Path, scrub: &Scrub, held: Option<&Held>) -> Result<Option<Scrubbed>> {
+    /// Takes what is to be forgotten out of one file; without the lock, only says what that would
+    /// change. `None` if nothing of it is there.
+    fn scrub_file(
+        &self,
+        path: &str,
+        place: &Path,
+        scrub: &Scrub,
+        held: Option<&Held>,
+    ) -> Result<Option<Scrubbed>> {
         let told = |what, before: Option<&[u8]>, after: Option<&[u8]>| {
-            Ok(Some(Scrubbed { path: path.to_owned(), what, versions: (ContentVersion::of(before), ContentVersion::of(after)) }))
+            Ok(Some(Scrubbed {
+                path: path.to_owned(),
+                what,
+                versions: (ContentVersion::of(before), ContentVersion::of(after)),
+            }))
         };
         match whose(path) {
             Whose::Lock => Ok(None),
@@ -94,7 +108,11 @@ impl Vault {
             }
             Whose::Foreign => {
                 let short = place.symlink_metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
-                if !short || !self.door.read_place(place).is_ok_and(|bytes| bytes.is_some_and(|bytes| scrub.is_in_file(path, &bytes))) {
+                if !short
+                    || !self.door.read_place(place).is_ok_and(|bytes| {
+                        bytes.is_some_and(|bytes| scrub.is_in_file(path, &bytes))
+                    })
+                {
                     return Ok(None);
                 }
                 told(Became::Left, None, None)
@@ -103,7 +121,9 @@ impl Vault {
                 // Hooks add and remove their notes without the lock.
                 let Some(bytes) = self.door.read_place(place)? else { return Ok(None) };
                 match scrub.fate(path, &bytes) {
-                    Fate::Same if forget::is_setting(path) && scrub.is_in_file(path, &bytes) => told(Became::Left, None, None),
+                    Fate::Same if forget::is_setting(path) && scrub.is_in_file(path, &bytes) => {
+                        told(Became::Left, None, None)
+                    }
                     Fate::Same => Ok(None),
                     Fate::Gone => {
                         if let Some(held) = held {
@@ -122,7 +142,8 @@ impl Vault {
         }
     }
 
-    /// Throws the databases away. The index remembered which lines it had seen; that they are gone was decided here.
+    /// Throws the databases away. The index remembered which lines it had seen; that they are gone
+    /// was decided here.
     fn drop_derived(&self) {
         let mut handle = self.handle();
         *handle = Handle::Unopened;
@@ -147,6 +168,9 @@ mod tests {
         let vault = Vault::create(&folder.path().join("vault"), "").unwrap();
         let scrub = Scrub { needles: Needles::of(&["purple walrus"]), ..Scrub::default() };
         let path = ".icecore/notes/hooks/sessions/1.json";
-        assert_eq!(vault.scrub_file(path, &folder.path().join("vault").join(path), &scrub, None).unwrap(), None);
+        assert_eq!(
+            vault.scrub_file(path, &folder.path().join("vault").join(path), &scrub, None).unwrap(),
+            None
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! The search index: a SQLite file beside the other, with every passage's terms, numbers and vectors.
+//! The search index: a SQLite file beside the other, with every passage's terms, numbers and
+//! vectors.
 //!
-//! It is apart from the index of the ledger so that capturing never waits for it: it catches up when somebody searches.
-//! A file that grew by lines is taken in from where it was; any other change takes the whole file in again. Postings of
-//! passages that are gone stay until everything is made anew, and are passed over by whoever reads them.
+//! It is apart from the index of the ledger so that capturing never waits for it: it catches up
+//! when somebody searches. A file that grew by lines is taken in from where it was; any other
+//! change takes the whole file in again. Postings of passages that are gone stay until everything
+//! is made anew, and are passed over by whoever reads them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -24,7 +26,8 @@ use super::index::{self, Outcome};
 use crate::passages::{FOLDERS, MANY_GONE, Passages, Placed, TakenIn};
 use crate::{Error, Progress, Result};
 
-/// Raised whenever the tables or what is put into them change; another version's index is made anew.
+/// Raised whenever the tables or what is put into them change; another version's index is made
+/// anew.
 const VERSION: i64 = 1;
 /// So many passages are taken in at once; then others get their turn.
 const BATCH: usize = 20_000;
@@ -39,8 +42,9 @@ pub(super) struct Search {
     reader: Reader,
     corpus: Option<(i64, Arc<Corpus>)>,
     signs: Option<(i64, Arc<Vec<Signs>>)>,
-    /// What the files and the index looked like when there was nothing to take in. While they look the same there is nothing, and
-    /// the hundreds of files of a long history need not be compared with the index one by one.
+    /// What the files and the index looked like when there was nothing to take in. While they look
+    /// the same there is nothing, and the hundreds of files of a long history need not be compared
+    /// with the index one by one.
     settled: Option<(u64, i64)>,
 }
 
@@ -99,8 +103,11 @@ impl Search {
         match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
             VERSION => {}
             0 => {
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
+                let transaction =
+                    connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?
+                    == 0
+                {
                     transaction.execute_batch(include_str!("search.sql"))?;
                     transaction.pragma_update(None, "user_version", VERSION)?;
                 }
@@ -109,17 +116,28 @@ impl Search {
             _ => return Ok(None),
         }
         connection.execute_batch("PRAGMA cache_size = -65536")?;
-        Ok(Some(Self { connection, path: path.map(Path::to_owned), reader: Reader::default(), corpus: None, signs: None, settled: None }))
+        Ok(Some(Self {
+            connection,
+            path: path.map(Path::to_owned),
+            reader: Reader::default(),
+            corpus: None,
+            signs: None,
+            settled: None,
+        }))
     }
 
     /// The files that are known, with what they looked like.
     fn known(&self) -> Outcome<HashMap<String, String>> {
-        self.connection.prepare_cached("SELECT path, stamp FROM file")?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        self.connection
+            .prepare_cached("SELECT path, stamp FROM file")?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
     }
 
     /// Forgets everything but the vectors.
     fn clear(&mut self) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for table in ["file", "passage", "piece", "grouping", "voice", "term", "posting", "sign"] {
             transaction.execute(&format!("DELETE FROM {table}"), [])?;
         }
@@ -135,7 +153,8 @@ impl Search {
     /// Takes in these files, as many as make a batch; how many files and passages that were.
     fn take(&mut self, files: &[DocPath], read: &Read<'_>) -> Result<Outcome<(usize, usize)>> {
         let Self { connection, reader, .. } = self;
-        let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+        let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate)
+        {
             Ok(transaction) => transaction,
             Err(error) => return Ok(Err(error)),
         };
@@ -144,7 +163,9 @@ impl Search {
         for path in files {
             let (look, text) = match read(path) {
                 // A file that cannot be read is passed over until it can; `doctor` tells of it.
-                Err(Error::Denied { .. } | Error::Io { .. } | Error::NotAFile(_)) => (None, Vec::new()),
+                Err(Error::Denied { .. } | Error::Io { .. } | Error::NotAFile(_)) => {
+                    (None, Vec::new())
+                }
                 other => other?,
             };
             if let Err(error) = take_file(&transaction, reader, &mut batch, path, look, &text) {
@@ -162,7 +183,8 @@ impl Search {
 
     /// What is wrong with it, if anything.
     fn self_check(&self) -> Outcome<Option<String>> {
-        let found: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        let found: String =
+            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if found != "ok" {
             return Ok(Some(found));
         }
@@ -172,7 +194,9 @@ impl Search {
     }
 
     fn generation(&self) -> Outcome<i64> {
-        self.connection.prepare_cached("SELECT generation FROM state")?.query_row([], |row| row.get(0))
+        self.connection
+            .prepare_cached("SELECT generation FROM state")?
+            .query_row([], |row| row.get(0))
     }
 
     fn corpus(&mut self) -> Outcome<Arc<Corpus>> {
@@ -186,7 +210,9 @@ impl Search {
         let mut query = self.connection.prepare_cached("SELECT rows FROM piece ORDER BY piece")?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
-            bytes.extend_from_slice(row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?);
+            bytes.extend_from_slice(
+                row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?,
+            );
         }
         let corpus = Arc::new(Corpus::of(&bytes));
         self.corpus = Some((generation, corpus.clone()));
@@ -201,13 +227,20 @@ impl Search {
             return Ok(signs.clone());
         }
         let mut found = Vec::new();
-        let mut query = self.connection.prepare_cached("SELECT piece, signs FROM sign ORDER BY piece")?;
+        let mut query =
+            self.connection.prepare_cached("SELECT piece, signs FROM sign ORDER BY piece")?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let piece: usize = row.get(0)?;
             found.resize(piece * PIECE as usize, Signs([0; SIGN_BYTES / 8]));
             let bytes = row.get_ref(1)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?;
-            found.extend(bytes.as_chunks::<SIGN_BYTES>().0.iter().filter_map(|bytes| Signs::from_bytes(bytes)));
+            found.extend(
+                bytes
+                    .as_chunks::<SIGN_BYTES>()
+                    .0
+                    .iter()
+                    .filter_map(|bytes| Signs::from_bytes(bytes)),
+            );
         }
         let signs = Arc::new(found);
         self.signs = Some((generation, signs.clone()));
@@ -221,16 +254,23 @@ impl Search {
 
     fn postings(&self, terms: &[String]) -> Outcome<Vec<Vec<Posting>>> {
         let _reading = self.reading()?;
-        let mut number = self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
-        let mut blocks = self.connection.prepare_cached("SELECT block FROM posting WHERE place BETWEEN ?1 AND ?2 ORDER BY place")?;
+        let mut number =
+            self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
+        let mut blocks = self.connection.prepare_cached(
+            "SELECT block FROM posting WHERE place BETWEEN ?1 AND ?2 ORDER BY place",
+        )?;
         terms
             .iter()
             .map(|term| {
                 let mut found = Vec::new();
-                if let Some(number) = number.query_row([term], |row| row.get::<_, i64>(0)).optional()? {
+                if let Some(number) =
+                    number.query_row([term], |row| row.get::<_, i64>(0)).optional()?
+                {
                     let mut rows = blocks.query([number << 32, number << 32 | 0xffff_ffff])?;
                     while let Some(row) = rows.next()? {
-                        found.extend(Block::read(row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?));
+                        found.extend(Block::read(
+                            row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?,
+                        ));
                     }
                 }
                 Ok(found)
@@ -244,19 +284,28 @@ impl Search {
         let mut query = self
             .connection
             .prepare_cached("SELECT path, start, length, nth FROM passage JOIN file USING (file) WHERE passage.number = ?1")?;
-        let place = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        let place =
+            |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
         numbers.iter().map(|number| query.query_row([number], place).optional()).collect()
     }
 
     fn vectors(&self, numbers: &[u32]) -> Outcome<Vec<Option<Packed>>> {
         let _reading = self.reading()?;
-        let mut query = self.connection.prepare_cached("SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1")?;
-        let packed = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_blob().ok().and_then(Packed::from_bytes));
-        numbers.iter().map(|number| Ok(query.query_row([number], packed).optional()?.flatten())).collect()
+        let mut query = self.connection.prepare_cached(
+            "SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1",
+        )?;
+        let packed = |row: &rusqlite::Row<'_>| {
+            Ok(row.get_ref(0)?.as_blob().ok().and_then(Packed::from_bytes))
+        };
+        numbers
+            .iter()
+            .map(|number| Ok(query.query_row([number], packed).optional()?.flatten()))
+            .collect()
     }
 
     fn keep_vectors(&mut self, vectors: &[(u32, Packed)]) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut signs: BTreeMap<u32, Signs> = BTreeMap::new();
         {
             let mut put =
@@ -294,12 +343,20 @@ fn take_file(
     }
     let by_lines = passage::grows_by_lines(path);
     // A last line without an end is still being written.
-    let whole = if by_lines { text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1) } else { text.len() };
+    let whole = if by_lines {
+        text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)
+    } else {
+        text.len()
+    };
     let text = &text[..whole];
     let mut from = 0;
     if let Some((file, bytes, running, _)) = &known {
         let covered = usize::try_from(*bytes).unwrap_or(usize::MAX);
-        if by_lines && text.get(..covered).is_some_and(|covered| Hash::of(covered).bytes().as_slice() == running.as_slice()) {
+        if by_lines
+            && text
+                .get(..covered)
+                .is_some_and(|covered| Hash::of(covered).bytes().as_slice() == running.as_slice())
+        {
             from = covered;
         } else {
             remove_file(transaction, batch, *file)?;
@@ -332,34 +389,46 @@ fn remove_file(transaction: &Transaction<'_>, batch: &mut Batch, file: i64) -> O
 }
 
 impl Batch {
-    fn add(&mut self, transaction: &Transaction<'_>, reader: &Reader, passage: &Passage, place: (i64, usize, usize, u8)) -> Outcome<()> {
+    fn add(
+        &mut self,
+        transaction: &Transaction<'_>,
+        reader: &Reader,
+        passage: &Passage,
+        place: (i64, usize, usize, u8),
+    ) -> Outcome<()> {
         let key = number(passage.key());
-        let before: Option<u32> =
-            transaction.prepare_cached("SELECT number FROM passage WHERE key = ?1")?.query_row([key], |row| row.get(0)).optional()?;
+        let before: Option<u32> = transaction
+            .prepare_cached("SELECT number FROM passage WHERE key = ?1")?
+            .query_row([key], |row| row.get(0))
+            .optional()?;
         if let Some(before) = before {
             self.rows.insert(before, Row::GONE);
-            transaction.prepare_cached("DELETE FROM passage WHERE number = ?1")?.execute([before])?;
+            transaction
+                .prepare_cached("DELETE FROM passage WHERE number = ?1")?
+                .execute([before])?;
         }
-        let number: u32 =
-            transaction.prepare_cached("UPDATE state SET next = next + 1 RETURNING next - 1")?.query_row([], |row| row.get(0))?;
+        let number: u32 = transaction
+            .prepare_cached("UPDATE state SET next = next + 1 RETURNING next - 1")?
+            .query_row([], |row| row.get(0))?;
         let (file, start, length, nth) = place;
-        transaction.prepare_cached("INSERT INTO passage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?.execute(params![
-            number,
-            key,
-            file,
-            start,
-            length,
-            nth,
-            passage.wording()
-        ])?;
+        transaction
+            .prepare_cached("INSERT INTO passage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+            .execute(params![number, key, file, start, length, nth, passage.wording()])?;
         let group = match passage.group() {
             None => ALONE,
             Some(name) => {
                 let find = "SELECT number FROM grouping WHERE name = ?1";
-                let put = "INSERT INTO grouping (name, conversation) VALUES (?1, ?2) RETURNING number";
-                match transaction.prepare_cached(find)?.query_row([&name], |row| row.get(0)).optional()? {
+                let put =
+                    "INSERT INTO grouping (name, conversation) VALUES (?1, ?2) RETURNING number";
+                match transaction
+                    .prepare_cached(find)?
+                    .query_row([&name], |row| row.get(0))
+                    .optional()?
+                {
                     Some(number) => number,
-                    None => transaction.prepare_cached(put)?.query_row(params![name, passage.conversation], |row| row.get(0))?,
+                    None => transaction
+                        .prepare_cached(put)?
+                        .query_row(params![name, passage.conversation], |row| row.get(0))?,
                 }
             }
         };
@@ -368,7 +437,10 @@ impl Batch {
             Some(name) => {
                 let find = "SELECT number FROM voice WHERE name = ?1";
                 let put = "INSERT INTO voice (name) VALUES (?1) RETURNING number";
-                let known = transaction.prepare_cached(find)?.query_row([name], |row| row.get::<_, i64>(0)).optional()?;
+                let known = transaction
+                    .prepare_cached(find)?
+                    .query_row([name], |row| row.get::<_, i64>(0))
+                    .optional()?;
                 let number = match known {
                     Some(number) => number,
                     None => transaction.prepare_cached(put)?.query_row([name], |row| row.get(0))?,
@@ -391,14 +463,26 @@ impl Batch {
             return Ok(());
         }
         write_rows(transaction, &self.rows)?;
-        let fresh: Vec<u32> = self.rows.iter().filter(|(_, row)| row.kind.is_some()).map(|(&number, _)| number).collect();
-        let mut signs: BTreeMap<u32, Signs> =
-            self.rows.iter().filter(|(_, row)| row.kind.is_none()).map(|(&number, _)| (number, Signs([0; SIGN_BYTES / 8]))).collect();
+        let fresh: Vec<u32> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.kind.is_some())
+            .map(|(&number, _)| number)
+            .collect();
+        let mut signs: BTreeMap<u32, Signs> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.kind.is_none())
+            .map(|(&number, _)| (number, Signs([0; SIGN_BYTES / 8])))
+            .collect();
         {
             // Words that were there before have their vector already.
-            let mut known = transaction.prepare_cached("SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1")?;
+            let mut known = transaction.prepare_cached(
+                "SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1",
+            )?;
             for number in fresh {
-                let packed = known.query_row([number], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+                let packed =
+                    known.query_row([number], |row| row.get::<_, Vec<u8>>(0)).optional()?;
                 if let Some(packed) = packed.as_deref().and_then(Packed::from_bytes) {
                     signs.insert(number, packed.signs());
                 }
@@ -426,7 +510,8 @@ impl Batch {
         terms.sort_unstable_by_key(|(number, _)| *number);
         let mut last = transaction
             .prepare_cached("SELECT place, last, block FROM posting WHERE place BETWEEN ?1 AND ?2 ORDER BY place DESC LIMIT 1")?;
-        let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO posting VALUES (?1, ?2, ?3)")?;
+        let mut put =
+            transaction.prepare_cached("INSERT OR REPLACE INTO posting VALUES (?1, ?2, ?3)")?;
         for (term, postings) in terms {
             let open = last
                 .query_row([term << 32, term << 32 | 0xffff_ffff], |row| {
@@ -466,7 +551,10 @@ fn write_many<const SIZE: usize>(
             if let Some((at, bytes)) = open.take() {
                 put.execute(params![at, bytes])?;
             }
-            open = Some((piece, read.query_row([piece], |row| row.get(0)).optional()?.unwrap_or_default()));
+            open = Some((
+                piece,
+                read.query_row([piece], |row| row.get(0)).optional()?.unwrap_or_default(),
+            ));
         }
         if let Some((_, all)) = &mut open {
             let at = (number % PIECE) as usize * SIZE;
@@ -484,12 +572,20 @@ fn write_many<const SIZE: usize>(
 
 fn write_rows(transaction: &Transaction<'_>, rows: &BTreeMap<u32, Row>) -> Outcome<()> {
     let rows = rows.iter().map(|(&number, row)| (number, row.bytes()));
-    write_many::<ROW_BYTES>(transaction, ("SELECT rows FROM piece WHERE piece = ?1", "INSERT OR REPLACE INTO piece VALUES (?1, ?2)"), rows)
+    write_many::<ROW_BYTES>(
+        transaction,
+        ("SELECT rows FROM piece WHERE piece = ?1", "INSERT OR REPLACE INTO piece VALUES (?1, ?2)"),
+        rows,
+    )
 }
 
 fn write_signs(transaction: &Transaction<'_>, signs: &BTreeMap<u32, Signs>) -> Outcome<()> {
     let signs = signs.iter().map(|(&number, signs)| (number, signs.to_bytes()));
-    write_many::<SIGN_BYTES>(transaction, ("SELECT signs FROM sign WHERE piece = ?1", "INSERT OR REPLACE INTO sign VALUES (?1, ?2)"), signs)
+    write_many::<SIGN_BYTES>(
+        transaction,
+        ("SELECT signs FROM sign WHERE piece = ?1", "INSERT OR REPLACE INTO sign VALUES (?1, ?2)"),
+        signs,
+    )
 }
 
 impl Vault {
@@ -504,8 +600,8 @@ impl Vault {
         self.door.remove_index(&self.door.private("search.db"));
     }
 
-    /// Asks the search index. One that turns out to be damaged is made anew and asked again; where none can be written, one in
-    /// memory stands in.
+    /// Asks the search index. One that turns out to be damaged is made anew and asked again; where
+    /// none can be written, one in memory stands in.
     fn look_up<T>(&self, question: impl Fn(&mut Search) -> Outcome<T>) -> Result<T> {
         let path = self.door.private("search.db");
         let mut shelf = self.shelf();
@@ -513,8 +609,11 @@ impl Vault {
             let search = match &mut *shelf {
                 Some(search) => search,
                 None => {
-                    let made =
-                        self.door.make_folder(&self.root().join(layout::PRIVATE)).ok().and_then(|()| Search::open(&self.door, &path).ok());
+                    let made = self
+                        .door
+                        .make_folder(&self.root().join(layout::PRIVATE))
+                        .ok()
+                        .and_then(|()| Search::open(&self.door, &path).ok());
                     let search = match made {
                         Some(search) if attempt < 2 => search,
                         _ => Search::in_memory().map_err(|error| search_error(&error))?,
@@ -527,7 +626,8 @@ impl Vault {
                 Err(error) if index::is_damage(&error) && attempt == 0 => {
                     *shelf = Search::anew(&self.door, &path).ok().map(Box::new);
                     if let Some(search) = &mut *shelf {
-                        self.catch_up_search(search, &|_, _| {})?.map_err(|error| search_error(&error))?;
+                        self.catch_up_search(search, &|_, _| {})?
+                            .map_err(|error| search_error(&error))?;
                     }
                 }
                 Err(_) if attempt < 2 => *shelf = None,
@@ -561,13 +661,21 @@ impl Vault {
         }
         found.retain(|(path, _)| passage::is_source(path));
         // What stands in two files counts as in the ledger, so that comes last.
-        found.sort_by(|a, b| (a.0.as_str() == layout::LEDGER).cmp(&(b.0.as_str() == layout::LEDGER)).then_with(|| a.0.cmp(&b.0)));
+        found.sort_by(|a, b| {
+            (a.0.as_str() == layout::LEDGER)
+                .cmp(&(b.0.as_str() == layout::LEDGER))
+                .then_with(|| a.0.cmp(&b.0))
+        });
         found.dedup_by(|a, b| a.0 == b.0);
         Ok(found)
     }
 
     /// Brings the search index up to date with the files.
-    fn catch_up_search(&self, search: &mut Search, progress: Progress<'_>) -> Result<Outcome<TakenIn>> {
+    fn catch_up_search(
+        &self,
+        search: &mut Search,
+        progress: Progress<'_>,
+    ) -> Result<Outcome<TakenIn>> {
         // Before anything is read: what changes from here on is seen the next time.
         let glance = self.door.glance(&FOLDERS)?;
         let generation = match search.generation() {
@@ -584,11 +692,14 @@ impl Vault {
         };
         let mut stale: Vec<(DocPath, u64)> = sources
             .into_iter()
-            .filter(|(path, look)| known.remove(path.as_str()).is_none_or(|stamp| stamp != look.stamp()))
+            .filter(|(path, look)| {
+                known.remove(path.as_str()).is_none_or(|stamp| stamp != look.stamp())
+            })
             .map(|(path, look)| (path, look.len))
             .collect();
         // Files that are gone go first: what moved to another file is taken in from there.
-        let gone: Vec<(DocPath, u64)> = known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
+        let gone: Vec<(DocPath, u64)> =
+            known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
         stale.splice(0..0, gone);
         // Not after taking something in: what could not be read is tried again.
         search.settled = stale.is_empty().then_some((glance, generation));
@@ -656,13 +767,20 @@ impl Vault {
         let mut found: Vec<Option<Placed>> = vec![None; numbers.len()];
         for (path, which) in by_file {
             let path: DocPath = path.parse()?;
-            let pieces: Vec<(u64, usize, u8)> =
-                which.iter().filter_map(|&at| places[at].as_ref().map(|&(_, start, length, nth)| (start, length, nth))).collect();
-            let ranges: Vec<(u64, usize)> = pieces.iter().map(|&(start, length, _)| (start, length)).collect();
-            // A file that changed since it was taken in gives nothing; the next taking in sees to it.
+            let pieces: Vec<(u64, usize, u8)> = which
+                .iter()
+                .filter_map(|&at| {
+                    places[at].as_ref().map(|&(_, start, length, nth)| (start, length, nth))
+                })
+                .collect();
+            let ranges: Vec<(u64, usize)> =
+                pieces.iter().map(|&(start, length, _)| (start, length)).collect();
+            // A file that changed since it was taken in gives nothing; the next taking in sees to
+            // it.
             let Ok(read) = self.door.read_pieces(&path, &ranges) else { continue };
             for ((at, bytes), (_, _, nth)) in which.iter().zip(read).zip(pieces) {
-                found[*at] = passage::again(&path, &bytes, nth).map(|passage| Placed { passage, source: path.clone() });
+                found[*at] = passage::again(&path, &bytes, nth)
+                    .map(|passage| Placed { passage, source: path.clone() });
             }
         }
         Ok(found)
@@ -697,21 +815,26 @@ impl Passages for Vault {
 
     async fn passage(&self, key: u64) -> Result<Option<u32>> {
         self.look_up(|search| {
-            let mut query = search.connection.prepare_cached("SELECT number FROM passage WHERE key = ?1")?;
+            let mut query =
+                search.connection.prepare_cached("SELECT number FROM passage WHERE key = ?1")?;
             query.query_row([number(key)], |row| row.get(0)).optional()
         })
     }
 
     async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
         self.look_up(|search| {
-            let mut query = search.connection.prepare_cached("SELECT number FROM grouping WHERE conversation = ?1")?;
+            let mut query = search
+                .connection
+                .prepare_cached("SELECT number FROM grouping WHERE conversation = ?1")?;
             query.query_map([conversation], |row| row.get(0))?.collect()
         })
     }
 
     async fn voices(&self) -> Result<Vec<(u16, String)>> {
         self.look_up(|search| {
-            let mut query = search.connection.prepare_cached("SELECT number, name FROM voice WHERE number <= 65535 ORDER BY number")?;
+            let mut query = search.connection.prepare_cached(
+                "SELECT number, name FROM voice WHERE number <= 65535 ORDER BY number",
+            )?;
             query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
         })
     }

@@ -12,7 +12,8 @@ use pollster::block_on;
 
 use crate::postgres_walls::said;
 
-/// A database whose tables belong to somebody who is no superuser, so that every rule holds for them too.
+/// A database whose tables belong to somebody who is no superuser, so that every rule holds for
+/// them too.
 fn home(cluster: &Cluster) -> Arc<Postgres> {
     cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
     cluster.sql("CREATE DATABASE memory OWNER keeper");
@@ -24,7 +25,9 @@ fn home(cluster: &Cluster) -> Arc<Postgres> {
 
 /// Runs SQL as the role that every transaction takes, in a space.
 fn as_app(cluster: &Cluster, space: &str, sql: &str) -> Result<String, String> {
-    let text = format!("BEGIN; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'; {sql}; COMMIT");
+    let text = format!(
+        "BEGIN; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'; {sql}; COMMIT"
+    );
     let url = cluster.url_of("memory").replace("postgres@", "keeper@");
     let out = std::process::Command::new("psql")
         .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", &text])
@@ -72,11 +75,23 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
     let made = deed("h", "token add", "x");
     block_on(async {
         let hash = |text: &str| Hash::of(text.as_bytes());
-        home.add_token(&token("t1", "h/ann", None), hash("one"), &deed("h/ann", "token add", "t1")).await.unwrap();
-        home.add_token(&token("t2", "h", Some(now() + SignedDuration::from_hours(1))), hash("two"), &made).await.unwrap();
-        home.add_token(&token("t3", "h/ben", Some(now() - SignedDuration::from_secs(1))), hash("three"), &deed("h/ben", "x", "t3"))
+        home.add_token(&token("t1", "h/ann", None), hash("one"), &deed("h/ann", "token add", "t1"))
             .await
             .unwrap();
+        home.add_token(
+            &token("t2", "h", Some(now() + SignedDuration::from_hours(1))),
+            hash("two"),
+            &made,
+        )
+        .await
+        .unwrap();
+        home.add_token(
+            &token("t3", "h/ben", Some(now() - SignedDuration::from_secs(1))),
+            hash("three"),
+            &deed("h/ben", "x", "t3"),
+        )
+        .await
+        .unwrap();
         let shown = home.token_shown(hash("one")).await.unwrap().unwrap();
         assert_eq!((shown.id.as_str(), shown.space.as_str(), shown.expires), ("t1", "h/ann", None));
         assert_eq!(shown.scopes, ["read", "proxy"]);
@@ -97,23 +112,57 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         // Rotated, the old one is good for a while; revoked, not at all.
         let soon = now() + SignedDuration::from_hours(1);
         let rotated = deed("h/ann", "token rotate", "t1 t4");
-        let done = home.rotate_token(&known[0], Some(soon), &token("t4", "h/ann", None), hash("five"), &rotated).await.unwrap();
+        let done = home
+            .rotate_token(
+                &known[0],
+                Some(soon),
+                &token("t4", "h/ann", None),
+                hash("five"),
+                &rotated,
+            )
+            .await
+            .unwrap();
         assert_eq!(done, Rotated::Now);
         // Only once: nobody knows any more how long it was good for.
         let later = now() + SignedDuration::from_hours(9);
-        let again = home.rotate_token(&known[0], Some(later), &token("t7", "h/ann", None), hash("seven"), &rotated).await.unwrap();
+        let again = home
+            .rotate_token(
+                &known[0],
+                Some(later),
+                &token("t7", "h/ann", None),
+                hash("seven"),
+                &rotated,
+            )
+            .await
+            .unwrap();
         assert_eq!(again, Rotated::Before { new: "t4".into() });
         assert_eq!(home.token_shown(hash("seven")).await.unwrap(), None);
-        assert_eq!(home.token_shown(hash("one")).await.unwrap().unwrap().expires.map(Timestamp::as_second), Some(soon.as_second()));
+        assert_eq!(
+            home.token_shown(hash("one")).await.unwrap().unwrap().expires.map(Timestamp::as_second),
+            Some(soon.as_second())
+        );
         assert_eq!(home.token_shown(hash("five")).await.unwrap().unwrap().id, "t4");
         assert!(home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
         assert!(!home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
         assert_eq!(home.token_shown(hash("one")).await.unwrap(), None);
-        let over = home.rotate_token(&known[0], None, &token("t5", "h/ann", None), hash("six"), &deed("h/ann", "x", "t1")).await.unwrap();
+        let over = home
+            .rotate_token(
+                &known[0],
+                None,
+                &token("t5", "h/ann", None),
+                hash("six"),
+                &deed("h/ann", "x", "t1"),
+            )
+            .await
+            .unwrap();
         assert_eq!(over, Rotated::Over);
         assert_eq!(home.token_shown(hash("six")).await.unwrap(), None);
         // The same secret is never kept twice.
-        assert!(home.add_token(&token("t6", "h/ann", None), hash("five"), &deed("h/ann", "x", "t6")).await.is_err());
+        assert!(
+            home.add_token(&token("t6", "h/ann", None), hash("five"), &deed("h/ann", "x", "t6"))
+                .await
+                .is_err()
+        );
     });
 }
 
@@ -124,19 +173,42 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
     let (ann, ben) = block_on(async {
         home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
         home.create("h/ben", "zone = \"UTC\"\n").await.unwrap();
-        home.add_token(&token("t1", "h/ben", None), Hash::of(b"one"), &deed("h/ben", "token add", "t1")).await.unwrap();
-        let both = [deed("h/ann", "GET", "/api/status"), deed("h/ben", "GET", "/api/events"), deed("h", "GET", "/api/users")];
+        home.add_token(
+            &token("t1", "h/ben", None),
+            Hash::of(b"one"),
+            &deed("h/ben", "token add", "t1"),
+        )
+        .await
+        .unwrap();
+        let both = [
+            deed("h/ann", "GET", "/api/status"),
+            deed("h/ben", "GET", "/api/events"),
+            deed("h", "GET", "/api/users"),
+        ];
         home.note_deeds(&both).await.unwrap();
         assert_eq!(home.deeds("h", None, None, 10).await.unwrap().len(), 4);
         let bens = home.deeds("h", Some("h/ben"), None, 10).await.unwrap();
-        assert_eq!(bens.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(), ["GET", "token add"]);
-        assert_eq!(home.deeds("h", Some("h/ben"), Some(now() + SignedDuration::from_hours(1)), 10).await.unwrap(), []);
+        assert_eq!(
+            bens.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(),
+            ["GET", "token add"]
+        );
+        assert_eq!(
+            home.deeds("h", Some("h/ben"), Some(now() + SignedDuration::from_hours(1)), 10)
+                .await
+                .unwrap(),
+            []
+        );
         (cluster_id(&cluster, "h/ann"), cluster_id(&cluster, "h/ben"))
     });
     // In ann's transactions there is nothing of ben's, neither directly nor by asking for it.
     for table in ["token", "audit", "quota", "used"] {
         assert_eq!(
-            as_app(&cluster, &ann, &format!("SELECT count(*) FROM icecore.{table} WHERE space_id = '{ben}'")).unwrap(),
+            as_app(
+                &cluster,
+                &ann,
+                &format!("SELECT count(*) FROM icecore.{table} WHERE space_id = '{ben}'")
+            )
+            .unwrap(),
             "0",
             "{table}"
         );
@@ -156,14 +228,33 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
     );
     assert!(as_app(&cluster, &ann, &forged).unwrap_err().contains("row-level security"));
     // Nobody changes what was noted, not even whoever the tables belong to.
-    for change in ["UPDATE icecore.audit SET who = 'x'", "DELETE FROM icecore.audit", "TRUNCATE icecore.audit"] {
-        assert!(as_app(&cluster, &ben, change).unwrap_err().contains("permission denied"), "{change}");
-        let own = std::process::Command::new("psql").args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", change]).output().unwrap();
-        assert!(String::from_utf8_lossy(&own.stderr).contains("never changed"), "{change}: {own:?}");
+    for change in [
+        "UPDATE icecore.audit SET who = 'x'",
+        "DELETE FROM icecore.audit",
+        "TRUNCATE icecore.audit",
+    ] {
+        assert!(
+            as_app(&cluster, &ben, change).unwrap_err().contains("permission denied"),
+            "{change}"
+        );
+        let own = std::process::Command::new("psql")
+            .args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", change])
+            .output()
+            .unwrap();
+        assert!(
+            String::from_utf8_lossy(&own.stderr).contains("never changed"),
+            "{change}: {own:?}"
+        );
     }
-    for change in ["UPDATE icecore.token SET scopes = ARRAY['admin']", "UPDATE icecore.token SET space = NULL", "DELETE FROM icecore.token"]
-    {
-        assert!(as_app(&cluster, &ben, change).unwrap_err().contains("permission denied"), "{change}");
+    for change in [
+        "UPDATE icecore.token SET scopes = ARRAY['admin']",
+        "UPDATE icecore.token SET space = NULL",
+        "DELETE FROM icecore.token",
+    ] {
+        assert!(
+            as_app(&cluster, &ben, change).unwrap_err().contains("permission denied"),
+            "{change}"
+        );
     }
     // Erased, nothing is left but what was noted.
     block_on(async {
@@ -184,20 +275,36 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
     let home = home(&cluster);
     block_on(async {
         let long = format!("h/{}", "x".repeat(700));
-        let unfit = [deed(&long, "GET", "/long"), deed("h/a\nb", "GET", "/line"), deed("h/cid", "GET", "/nul\0")];
-        let all = [&[deed("h/ann", "GET", "/one")], &unfit[..], &[deed("h/ben", "GET", "/two")]].concat();
+        let unfit = [
+            deed(&long, "GET", "/long"),
+            deed("h/a\nb", "GET", "/line"),
+            deed("h/cid", "GET", "/nul\0"),
+        ];
+        let all =
+            [&[deed("h/ann", "GET", "/one")], &unfit[..], &[deed("h/ben", "GET", "/two")]].concat();
         assert_eq!(home.note_deeds(&all).await.unwrap(), 3);
         let noted = home.deeds("h", None, None, 10).await.unwrap();
         let mut what: Vec<&str> = noted.iter().map(|noted| noted.deed.what.as_str()).collect();
         what.sort_unstable();
         assert_eq!(what, ["/one", "/two"]);
-        assert_eq!((home.note_deeds(&unfit).await.unwrap(), home.note_deeds(&[]).await.unwrap()), (3, 0));
+        assert_eq!(
+            (home.note_deeds(&unfit).await.unwrap(), home.note_deeds(&[]).await.unwrap()),
+            (3, 0)
+        );
         for name in ["h/ann", "h/ben"] {
             home.create(name, "zone = \"UTC\"\n").await.unwrap();
         }
         // A model may say that it has used more than there is.
-        let spent = [("h/ann".into(), 5), (long, 9), ("h/ben".into(), u64::MAX), ("h/ben".into(), u64::MAX)];
-        assert_eq!((home.spend(&spent).await.unwrap(), home.spend(&spent[2..]).await.unwrap()), (1, 0));
+        let spent = [
+            ("h/ann".into(), 5),
+            (long, 9),
+            ("h/ben".into(), u64::MAX),
+            ("h/ben".into(), u64::MAX),
+        ];
+        assert_eq!(
+            (home.spend(&spent).await.unwrap(), home.spend(&spent[2..]).await.unwrap()),
+            (1, 0)
+        );
         assert_eq!(home.standing("h", "h/ann").await.unwrap().model_tokens, 5);
         assert!(home.standing("h", "h/ben").await.unwrap().model_tokens > 1 << 40);
     });
@@ -206,7 +313,10 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
 fn cluster_id(cluster: &Cluster, name: &str) -> String {
     let url = cluster.url_of("memory");
     let asked = format!("SELECT space_id FROM icecore.space WHERE name = '{name}'");
-    let out = std::process::Command::new("psql").args(["-X", "-q", "-A", "-t", "-d", &url, "-c", &asked]).output().unwrap();
+    let out = std::process::Command::new("psql")
+        .args(["-X", "-q", "-A", "-t", "-d", &url, "-c", &asked])
+        .output()
+        .unwrap();
     String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }
 
@@ -219,9 +329,17 @@ fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
         let standing = home.standing("h", "h/ann").await.unwrap();
         assert_eq!(standing.quota, Quota::default());
         assert!(standing.bytes > 0 && standing.messages == 0 && standing.model_tokens == 0);
-        let all = Quota { messages_per_day: Some(Limit::Most(100)), bytes: Some(Limit::Most(5)), ..Quota::default() };
+        let all = Quota {
+            messages_per_day: Some(Limit::Most(100)),
+            bytes: Some(Limit::Most(5)),
+            ..Quota::default()
+        };
         home.set_quota(&all_of("h"), &all, &deed("h/", "quota", "")).await.unwrap();
-        let own = Quota { bytes: Some(Limit::None), requests_per_minute: Some(Limit::Most(7)), ..Quota::default() };
+        let own = Quota {
+            bytes: Some(Limit::None),
+            requests_per_minute: Some(Limit::Most(7)),
+            ..Quota::default()
+        };
         home.set_quota("h/ann", &own, &deed("h/ann", "quota", "ann")).await.unwrap();
         assert_eq!(home.quota("h/ann").await.unwrap(), own);
         assert_eq!(home.quota(&all_of("h")).await.unwrap(), all);
@@ -235,7 +353,10 @@ fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
 
 /// Runs SQL as somebody who may do everything.
 fn cluster_sql(cluster: &Cluster, sql: &str) {
-    let out = std::process::Command::new("psql").args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", sql]).output().unwrap();
+    let out = std::process::Command::new("psql")
+        .args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", sql])
+        .output()
+        .unwrap();
     assert!(out.status.success(), "{out:?}");
 }
 
@@ -253,7 +374,10 @@ fn messages_are_counted_once_when_they_are_kept_and_by_nothing_else() {
         cluster_sql(&cluster, "UPDATE icecore.used SET day = day - 1");
         space.add_records(old).await.unwrap();
         assert_eq!(counted().await, 0, "what is known already");
-        space.add_records(vec![said("new", "hello"), said("old 1", "in other words")]).await.unwrap();
+        space
+            .add_records(vec![said("new", "hello"), said("old 1", "in other words")])
+            .await
+            .unwrap();
         assert_eq!(counted().await, 1, "other words for what is known are no new message");
         space.rebuild(&|_, _| {}).await.unwrap();
         assert_eq!(counted().await, 1, "what is derived is made anew");

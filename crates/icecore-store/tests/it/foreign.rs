@@ -1,4 +1,5 @@
-//! Programs and people that write to a vault's files without its lock: nothing that they wrote is lost, nor anything of ours.
+//! Programs and people that write to a vault's files without its lock: nothing that they wrote is
+//! lost, nor anything of ours.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -69,7 +70,8 @@ fn summary(day: usize, version: u32, headline: &str) -> Summary {
     }
 }
 
-/// How this program writes its `n`th line to a kind of file, what another program appends there, and in which file.
+/// How this program writes its `n`th line to a kind of file, what another program appends there,
+/// and in which file.
 struct Kind {
     name: &'static str,
     file: &'static str,
@@ -81,13 +83,21 @@ const KINDS: [Kind; 5] = [
     Kind {
         name: "log",
         file: "memory/2026-02-13.md",
-        own: |vault, n| block_on(vault.extend(&"memory/2026-02-13.md".parse().unwrap(), format!("- own {n}.\n").as_bytes())).unwrap(),
+        own: |vault, n| {
+            block_on(vault.extend(
+                &"memory/2026-02-13.md".parse().unwrap(),
+                format!("- own {n}.\n").as_bytes(),
+            ))
+            .unwrap()
+        },
         foreign: |n| format!("- foreign {n}.\n"),
     },
     Kind {
         name: "ledger",
         file: "memory/ledger.jsonl",
-        own: |vault, n| drop(block_on(vault.append(vec![draft(&format!("own {n}."))], None)).unwrap()),
+        own: |vault, n| {
+            drop(block_on(vault.append(vec![draft(&format!("own {n}."))], None)).unwrap())
+        },
         foreign: |n| {
             format!(
                 "{{\"ts\":\"2026-02-13T09:30:00+01:00\",\"id\":\"EVT-20200101-1{n:03}\",\"type\":\"fact\",\"priority\":\"P2\",\
@@ -98,7 +108,9 @@ const KINDS: [Kind; 5] = [
     Kind {
         name: "records",
         file: "memory/messages/2026-02-13.jsonl",
-        own: |vault, n| drop(block_on(vault.add_records(vec![message(13, &format!("own {n}."))])).unwrap()),
+        own: |vault, n| {
+            drop(block_on(vault.add_records(vec![message(13, &format!("own {n}."))])).unwrap())
+        },
         foreign: |n| message(13, &format!("foreign {n}.")).line(),
     },
     Kind {
@@ -114,7 +126,8 @@ const KINDS: [Kind; 5] = [
         name: "summaries",
         file: "memory/summaries.jsonl",
         own: |vault, n| {
-            block_on(vault.add_summaries(&[summary(13, n as u32 + 1, &format!("own {n}."))], None)).unwrap();
+            block_on(vault.add_summaries(&[summary(13, n as u32 + 1, &format!("own {n}."))], None))
+                .unwrap();
         },
         foreign: |n| summary(14, n as u32 + 1, &format!("foreign {n}.")).line(),
     },
@@ -133,12 +146,17 @@ fn lines_that_another_program_appends_are_never_cut_off() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    append(&file, (kind.foreign)(foreign.fetch_add(1, Ordering::Relaxed)).as_bytes());
+                    append(
+                        &file,
+                        (kind.foreign)(foreign.fetch_add(1, Ordering::Relaxed)).as_bytes(),
+                    );
                     thread::sleep(Duration::from_micros(200));
                 }
             });
             // A refused write panics here, and the other thread has to end all the same.
-            let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (1..OWN).for_each(|n| (kind.own)(&vault, n))));
+            let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                (1..OWN).for_each(|n| (kind.own)(&vault, n))
+            }));
             is_over.store(true, Ordering::Relaxed);
             written.unwrap_or_else(|_| panic!("{}: a write was refused", kind.name));
         });
@@ -146,15 +164,23 @@ fn lines_that_another_program_appends_are_never_cut_off() {
         assert!(foreign > 0);
         for (who, many) in [("own", OWN), ("foreign", foreign)] {
             for n in 0..many {
-                let lines = text.lines().filter(|line| line.contains(&format!("{who} {n}."))).count();
+                let lines =
+                    text.lines().filter(|line| line.contains(&format!("{who} {n}."))).count();
                 assert_eq!(lines, 1, "{}: {who} {n} of {many}", kind.name);
             }
         }
         // The index has taken in both.
-        let failures: Vec<_> = block_on(vault.inspect()).unwrap().into_iter().filter(|finding| finding.fails).collect();
+        let failures: Vec<_> = block_on(vault.inspect())
+            .unwrap()
+            .into_iter()
+            .filter(|finding| finding.fails)
+            .collect();
         assert!(failures.is_empty(), "{}: {failures:?}", kind.name);
         if kind.name == "ledger" {
-            assert_eq!(block_on(vault.tally()).unwrap().iter().map(|count| count.events).sum::<usize>(), OWN + foreign);
+            assert_eq!(
+                block_on(vault.tally()).unwrap().iter().map(|count| count.events).sum::<usize>(),
+                OWN + foreign
+            );
         }
     }
 }
@@ -181,7 +207,11 @@ fn a_line_is_not_glued_to_what_another_program_has_not_ended() {
     });
     let text = fs::read_to_string(&file).unwrap();
     for n in 0..150 {
-        assert_eq!(text.lines().filter(|line| *line == format!("- own {n}")).count(), 1, "{n} in {text}");
+        assert_eq!(
+            text.lines().filter(|line| *line == format!("- own {n}")).count(),
+            1,
+            "{n} in {text}"
+        );
     }
 }
 
@@ -197,12 +227,14 @@ const SAVES: [(&str, Save); 2] = [
     ("in place", |file, text| fs::write(file, text).unwrap()),
 ];
 
-// P1: an editor saves what it read and a word more, while the same file is rewritten from what was read
+// P1: an editor saves what it read and a word more, while the same file is rewritten from what was
+// read
 #[test]
 fn what_a_person_saves_while_a_file_is_rewritten_stays() {
     for ((how, save), many) in SAVES.into_iter().flat_map(|save| [(save, 1), (save, 8)]) {
         let (_folder, vault) = new_vault();
-        let pages: Vec<DocPath> = (0..many).map(|n| format!("knowledge/entities/page-{n}.md").parse().unwrap()).collect();
+        let pages: Vec<DocPath> =
+            (0..many).map(|n| format!("knowledge/entities/page-{n}.md").parse().unwrap()).collect();
         for page in &pages {
             block_on(vault.put(page, b"# Page\n")).unwrap();
         }
@@ -229,24 +261,36 @@ fn what_a_person_saves_while_a_file_is_rewritten_stays() {
                         thread::sleep(Duration::from_millis(1));
                         continue;
                     };
-                    let bytes = [format!("# Page, rewritten {n} times").as_bytes(), &text[first..]].concat();
-                    replacements.push(Replacement { path: path.clone(), bytes, from: ContentVersion::of(Some(&text)) });
+                    let bytes = [format!("# Page, rewritten {n} times").as_bytes(), &text[first..]]
+                        .concat();
+                    replacements.push(Replacement {
+                        path: path.clone(),
+                        bytes,
+                        from: ContentVersion::of(Some(&text)),
+                    });
                 }
                 let left = block_on(vault.swap_many(&replacements)).unwrap();
                 assert!(left.iter().all(|page| *page == pages[0]), "{left:?}");
                 let is_tried = replacements.iter().any(|one| one.path == pages[0]);
-                (written, refused) = (written + usize::from(is_tried) - left.len(), refused + left.len());
+                (written, refused) =
+                    (written + usize::from(is_tried) - left.len(), refused + left.len());
             }
             is_over.store(true, Ordering::Relaxed);
             (editor.join().unwrap(), written, refused)
         });
         let mut text = fs::read_to_string(&file).unwrap();
         // Of two words that were saved in one moment the older may be kept there.
-        for kept in fs::read_dir(vault.root().join(".icecore/quarantine")).into_iter().flatten().flatten() {
+        for kept in
+            fs::read_dir(vault.root().join(".icecore/quarantine")).into_iter().flatten().flatten()
+        {
             text += &fs::read_to_string(kept.path()).unwrap();
         }
-        let lost: Vec<u64> = (0..words).filter(|word| !text.contains(&format!("word{word}."))).collect();
-        assert!(lost.is_empty(), "{how}, {many}: lost {lost:?} of {words}; {written} written, {refused} refused");
+        let lost: Vec<u64> =
+            (0..words).filter(|word| !text.contains(&format!("word{word}."))).collect();
+        assert!(
+            lost.is_empty(),
+            "{how}, {many}: lost {lost:?} of {words}; {written} written, {refused} refused"
+        );
         // Both were seen, or this has proven nothing.
         assert!(words > 10 && written > 0, "{how}, {many}: {words} saved, {written} written");
         assert_eq!(fs::read_dir(vault.root().join(".icecore/tmp")).unwrap().count(), 0);
@@ -262,13 +306,28 @@ fn a_file_that_changed_is_neither_replaced_nor_removed() {
     block_on(vault.swap(&page, b"one", ContentVersion::ABSENT)).unwrap();
     // As many bytes with other words.
     fs::write(&file, "two").unwrap();
-    assert!(matches!(block_on(vault.swap(&page, b"three", version("one"))), Err(Error::Moved { .. })));
-    assert!(matches!(block_on(vault.swap(&page, b"three", ContentVersion::ABSENT)), Err(Error::Moved { .. })));
-    assert!(matches!(block_on(vault.grow(&page, b"three", version("one"))), Err(Error::Moved { .. })));
-    assert!(matches!(block_on(vault.remove_unchanged(&page, version("one"))), Err(Error::Moved { .. })));
+    assert!(matches!(
+        block_on(vault.swap(&page, b"three", version("one"))),
+        Err(Error::Moved { .. })
+    ));
+    assert!(matches!(
+        block_on(vault.swap(&page, b"three", ContentVersion::ABSENT)),
+        Err(Error::Moved { .. })
+    ));
+    assert!(matches!(
+        block_on(vault.grow(&page, b"three", version("one"))),
+        Err(Error::Moved { .. })
+    ));
+    assert!(matches!(
+        block_on(vault.remove_unchanged(&page, version("one"))),
+        Err(Error::Moved { .. })
+    ));
     assert_eq!(fs::read_to_string(&file).unwrap(), "two");
     fs::remove_file(&file).unwrap();
-    assert!(matches!(block_on(vault.swap(&page, b"three", version("two"))), Err(Error::Moved { .. })));
+    assert!(matches!(
+        block_on(vault.swap(&page, b"three", version("two"))),
+        Err(Error::Moved { .. })
+    ));
     assert!(!file.exists());
     // The ledger, appended to after it was read.
     block_on(vault.append(vec![draft("first")], None)).unwrap();
@@ -278,7 +337,8 @@ fn a_file_that_changed_is_neither_replaced_nor_removed() {
     assert_eq!(fs::read_dir(vault.root().join(".icecore/tmp")).unwrap().count(), 0);
 }
 
-// A file that was exchanged by a process that died then: what a person had saved in that moment is not swept away
+// A file that was exchanged by a process that died then: what a person had saved in that moment is
+// not swept away
 #[test]
 fn what_was_saved_in_the_moment_of_a_crash_is_not_swept() {
     let (_folder, vault) = new_vault();
@@ -287,7 +347,10 @@ fn what_was_saved_in_the_moment_of_a_crash_is_not_swept() {
     fs::write(&aside, "saved by a person").unwrap();
     let vault = Vault::open(vault.root()).unwrap();
     assert!(!aside.exists());
-    let kept: Vec<PathBuf> = fs::read_dir(vault.root().join(".icecore/quarantine")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let kept: Vec<PathBuf> = fs::read_dir(vault.root().join(".icecore/quarantine"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert_eq!(kept.len(), 1);
     assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "saved by a person");
     assert!(block_on(vault.mended())[0].contains("saved in the moment"));
@@ -314,7 +377,8 @@ fn temporary_files_of_living_writers_are_not_swept() {
             }
         });
         let place: DocPath = "conversations/race/conversation.json".parse().unwrap();
-        let outcome = (0..400).try_for_each(|n| block_on(vault.put(&place, format!("{n}").as_bytes())));
+        let outcome =
+            (0..400).try_for_each(|n| block_on(vault.put(&place, format!("{n}").as_bytes())));
         is_over.store(true, Ordering::Relaxed);
         outcome.unwrap();
     });
@@ -326,7 +390,9 @@ fn a_pipe_in_the_place_of_the_lock_is_refused_at_once() {
     let lock = vault.root().join(".icecore/lock");
     fs::remove_file(&lock).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&lock).status().unwrap().success());
-    assert!(matches!(block_on(vault.append(vec![draft("one")], None)), Err(Error::NotAFile(place)) if place == lock));
+    assert!(
+        matches!(block_on(vault.append(vec![draft("one")], None)), Err(Error::NotAFile(place)) if place == lock)
+    );
 }
 
 #[test]
@@ -340,7 +406,8 @@ fn an_empty_file_of_records_is_no_day() {
 #[test]
 fn notes_are_whole_and_trimming_drops_no_new_line() {
     let (_folder, vault) = new_vault();
-    let (state, log): (DocPath, DocPath) = ("hooks/state.json".parse().unwrap(), "hooks/log.jsonl".parse().unwrap());
+    let (state, log): (DocPath, DocPath) =
+        ("hooks/state.json".parse().unwrap(), "hooks/log.jsonl".parse().unwrap());
     let text = |n: usize| format!("{n}").repeat(20_000);
     block_on(vault.put_note(&state, text(0).as_bytes())).unwrap();
     thread::scope(|scope| {
@@ -350,13 +417,19 @@ fn notes_are_whole_and_trimming_drops_no_new_line() {
                 for n in 0..400 {
                     block_on(vault.put_note(state, text(writer).as_bytes())).unwrap();
                     let found = block_on(vault.note(state)).unwrap().unwrap();
-                    assert!(found.len() == 20_000 && found.iter().all(|byte| *byte == found[0]), "{}", found.len());
-                    block_on(vault.add_note(log, &format!("{writer} {n:04}"), 4_000, false)).unwrap();
+                    assert!(
+                        found.len() == 20_000 && found.iter().all(|byte| *byte == found[0]),
+                        "{}",
+                        found.len()
+                    );
+                    block_on(vault.add_note(log, &format!("{writer} {n:04}"), 4_000, false))
+                        .unwrap();
                 }
             });
         }
     });
-    // The older lines went; of each writer the newer ones are all there, to the last. Those at the cut may have changed places.
+    // The older lines went; of each writer the newer ones are all there, to the last. Those at the
+    // cut may have changed places.
     let kept = String::from_utf8(block_on(vault.note(&log)).unwrap().unwrap()).unwrap();
     let mut by_writer: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (writer, n) in kept.lines().filter_map(|line| line.split_once(' ')) {
@@ -388,7 +461,10 @@ fn a_hurried_vault_waits_for_no_thread_longer_than_for_a_process() {
         for n in 0..12 {
             let hurried = &hurried;
             scope.spawn(move || {
-                assert!(matches!(block_on(hurried.append(vec![draft(&format!("{n}"))], None)), Err(Error::Busy { .. })));
+                assert!(matches!(
+                    block_on(hurried.append(vec![draft(&format!("{n}"))], None)),
+                    Err(Error::Busy { .. })
+                ));
             });
         }
     });

@@ -17,7 +17,11 @@ fn now() -> Timestamp {
 
 fn git(root: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git").current_dir(root).args(arguments).output().unwrap();
-    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -33,10 +37,12 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     block_on(vault.put(&"recall/pack.md".parse().unwrap(), b"pack")).unwrap();
     block_on(vault.append(vec![draft("one")], None)).unwrap();
     block_on(vault.snapshot("second", now())).unwrap().unwrap();
-    let notes: Vec<String> = block_on(vault.snapshots(10)).unwrap().into_iter().map(|snapshot| snapshot.note).collect();
+    let notes: Vec<String> =
+        block_on(vault.snapshots(10)).unwrap().into_iter().map(|snapshot| snapshot.note).collect();
     assert_eq!(notes, ["second", "first"]);
     let changes = block_on(vault.changes_since(&first.id)).unwrap();
-    let changes: Vec<(&str, Option<&[u8]>)> = changes.iter().map(|(path, then)| (path.as_str(), then.as_deref())).collect();
+    let changes: Vec<(&str, Option<&[u8]>)> =
+        changes.iter().map(|(path, then)| (path.as_str(), then.as_deref())).collect();
     assert_eq!(
         changes,
         [
@@ -46,12 +52,18 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
         ]
     );
     let versions = |path: &str| block_on(vault.versions(&path.parse().unwrap(), 10)).unwrap();
-    let notes: Vec<String> = versions("knowledge/entities/apollo.md").into_iter().map(|snapshot| snapshot.note).collect();
+    let notes: Vec<String> = versions("knowledge/entities/apollo.md")
+        .into_iter()
+        .map(|snapshot| snapshot.note)
+        .collect();
     assert_eq!(notes, ["second", "first"]);
     assert_eq!(versions("recall/pack.md").len(), 1);
     assert!(versions("recall/nothing.md").is_empty());
     let then = |id: &str, path: &str| block_on(vault.version(id, &path.parse().unwrap()));
-    assert_eq!(then(&first.id, "knowledge/entities/apollo.md").unwrap().as_deref(), Some(b"first\r\n".as_slice()));
+    assert_eq!(
+        then(&first.id, "knowledge/entities/apollo.md").unwrap().as_deref(),
+        Some(b"first\r\n".as_slice())
+    );
     assert_eq!(then(&first.id[..12], "recall/pack.md").unwrap(), None);
     for odd in ["--output=x", "HEAD", "", "0000000"] {
         assert!(then(odd, "recall/pack.md").is_err(), "{odd}");
@@ -67,7 +79,11 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
 fn snapshots_are_packed_and_lose_nothing() {
     let (_folder, vault) = new_vault();
     let page = "knowledge/entities/apollo.md".parse().unwrap();
-    let text = |n: usize| (0..n).map(|line| format!("- line {line} of what is known, {:x}\n", line * 7_919)).collect::<String>();
+    let text = |n: usize| {
+        (0..n)
+            .map(|line| format!("- line {line} of what is known, {:x}\n", line * 7_919))
+            .collect::<String>()
+    };
     let mut kept = Vec::new();
     for n in 0..30 {
         block_on(vault.put(&page, text(3_000 + n).as_bytes())).unwrap();
@@ -78,13 +94,17 @@ fn snapshots_are_packed_and_lose_nothing() {
     }
     let counted = git(vault.root(), &["count-objects", "-v"]);
     let figure = |name: &str| {
-        let line = counted.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap();
+        let line =
+            counted.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap();
         line.parse::<usize>().unwrap()
     };
     assert_eq!(figure("count"), 0, "{counted}");
     assert!(figure("size-pack") < 3 * text(3_000).len() / 1_024, "{counted}");
     for (n, snapshot) in kept.iter().enumerate() {
-        assert_eq!(block_on(vault.version(&snapshot.id, &page)).unwrap().unwrap(), text(3_000 + n).as_bytes());
+        assert_eq!(
+            block_on(vault.version(&snapshot.id, &page)).unwrap().unwrap(),
+            text(3_000 + n).as_bytes()
+        );
     }
     git(vault.root(), &["fsck", "--strict"]);
     block_on(vault.pack()).unwrap();
@@ -96,8 +116,13 @@ fn a_snapshot_leaves_git_nothing_to_do_and_ends_a_merge() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("one")], None)).unwrap();
     let first = block_on(vault.snapshot("first", now())).unwrap().unwrap();
-    let head = |format: &str| git(vault.root(), &["log", "-1", &format!("--format={format}")]).trim().to_owned();
-    assert_eq!(head("%H|%P|%s|%an|%ct"), format!("{}||first|icecore|{}", first.id, now().as_second()));
+    let head = |format: &str| {
+        git(vault.root(), &["log", "-1", &format!("--format={format}")]).trim().to_owned()
+    };
+    assert_eq!(
+        head("%H|%P|%s|%an|%ct"),
+        format!("{}||first|icecore|{}", first.id, now().as_second())
+    );
     assert_eq!(git(vault.root(), &["status", "--porcelain"]), "");
     assert_eq!(git(vault.root(), &["log", "-g", "--format=%gs"]), "commit (initial): first\n");
     let tree = head("%T");
@@ -149,15 +174,21 @@ fn a_hostile_repository_runs_nothing() {
     for (key, value) in canary_settings(canary) {
         let (_folder, vault) = new_vault();
         block_on(vault.snapshot("before", now())).unwrap();
-        fs::write(vault.root().join(".gitattributes"), "* filter=evil diff=evil merge=evil\n").unwrap();
+        fs::write(vault.root().join(".gitattributes"), "* filter=evil diff=evil merge=evil\n")
+            .unwrap();
         git(vault.root(), &["config", "--local", key, &value]);
         block_on(vault.append(vec![draft("one")], None)).unwrap();
         match block_on(vault.snapshot("after", now())) {
-            Err(Error::HostileGit { key: named }) => assert!(named.eq_ignore_ascii_case(key), "{named} for {key}"),
+            Err(Error::HostileGit { key: named }) => {
+                assert!(named.eq_ignore_ascii_case(key), "{named} for {key}")
+            }
             other => panic!("{key}: {other:?}"),
         }
         assert!(matches!(block_on(vault.snapshots(9)), Err(Error::HostileGit { .. })), "{key}");
-        assert!(matches!(block_on(vault.changes_since("abcd")), Err(Error::HostileGit { .. })), "{key}");
+        assert!(
+            matches!(block_on(vault.changes_since("abcd")), Err(Error::HostileGit { .. })),
+            "{key}"
+        );
         assert!(!ran.exists(), "{key} ran a program");
     }
     // A repository within the vault has settings of its own.
@@ -238,7 +269,8 @@ fn a_repair_brings_back_the_repository_that_was_being_exchanged() {
     assert!(!apart.exists());
 }
 
-// A primer that a person saves here after the snapshot, and that was edited on the other machine too, waits for that person
+// A primer that a person saves here after the snapshot, and that was edited on the other machine
+// too, waits for that person
 #[test]
 fn a_primer_edited_on_both_sides_of_a_merge_stays_open() {
     let (folder, vault) = new_vault();

@@ -27,7 +27,10 @@ fn postgres_sits_the_exam() {
         let mut count = 0;
         conformance::sit(async || {
             count += 1;
-            Arc::into_inner(home.create(&format!("exam-{count}"), "zone = \"UTC\"\n").await.unwrap()).unwrap()
+            Arc::into_inner(
+                home.create(&format!("exam-{count}"), "zone = \"UTC\"\n").await.unwrap(),
+            )
+            .unwrap()
         })
         .await;
     });
@@ -58,15 +61,27 @@ fn many_append_at_once_and_everybody_sees_everything() {
         let space = spaces[home].clone();
         std::thread::spawn(move || {
             (0..EVENTS / THREADS)
-                .map(|n| block_on(space.append(vec![draft(&format!("{home} {thread} {n}"))], None)).unwrap().remove(0))
+                .map(|n| {
+                    block_on(space.append(vec![draft(&format!("{home} {thread} {n}"))], None))
+                        .unwrap()
+                        .remove(0)
+                })
                 .collect::<Vec<_>>()
         })
     };
-    let threads: Vec<_> = (0..2).flat_map(|home| (0..THREADS).map(move |thread| (home, thread))).map(|(h, t)| append(h, t)).collect();
-    let mut told: Vec<Event> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    let threads: Vec<_> = (0..2)
+        .flat_map(|home| (0..THREADS).map(move |thread| (home, thread)))
+        .map(|(h, t)| append(h, t))
+        .collect();
+    let mut told: Vec<Event> =
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     told.sort_by_key(|event| event.id);
     let numbers: Vec<usize> = told.iter().map(|event| event.id.number() as usize).collect();
-    assert_eq!(numbers, (1..=2 * EVENTS).collect::<Vec<_>>(), "every number is given once, and none is left out");
+    assert_eq!(
+        numbers,
+        (1..=2 * EVENTS).collect::<Vec<_>>(),
+        "every number is given once, and none is left out"
+    );
     for space in &spaces {
         let found = block_on(space.events(&EventQuery::everything())).unwrap();
         let read = Ledger::read(&block_on(space.ledger()).unwrap().bytes, None);
@@ -78,11 +93,16 @@ fn many_append_at_once_and_everybody_sees_everything() {
     for n in 0..20 {
         let (one, other) = (&spaces[n % 2], &spaces[(n + 1) % 2]);
         let before = block_on(other.position()).unwrap();
-        let event = block_on(one.append(vec![draft(&format!("turn {n}"))], Some(before))).unwrap().remove(0);
+        let event = block_on(one.append(vec![draft(&format!("turn {n}"))], Some(before)))
+            .unwrap()
+            .remove(0);
         let seen = block_on(other.events(&EventQuery::these(&[event.id]))).unwrap();
         assert_eq!(seen.entries[0].event, event);
         assert_eq!(seen.position, block_on(one.position()).unwrap());
-        assert!(matches!(block_on(other.append(vec![draft("late")], Some(before))), Err(Error::Moved { .. })));
+        assert!(matches!(
+            block_on(other.append(vec![draft("late")], Some(before))),
+            Err(Error::Moved { .. })
+        ));
     }
     assert_eq!(block_on(spaces[0].faults()).unwrap(), []);
 }
@@ -100,10 +120,21 @@ fn a_remembered_fold_follows_every_kind_of_write() {
         let read = Ledger::read(&text.bytes, None);
         for space in [&one, &other] {
             let found = block_on(space.events(&everything)).unwrap();
-            assert_eq!((found.entries.as_slice(), found.position), (read.entries(), text.position), "{what}");
+            assert_eq!(
+                (found.entries.as_slice(), found.position),
+                (read.entries(), text.position),
+                "{what}"
+            );
             assert_eq!(block_on(space.faults()).unwrap(), read.unread(), "{what}");
-            assert_eq!(conflict::between(&block_on(space.contested()).unwrap()), conflict::among(read.entries()), "{what}");
-            let same = EventQuery { saying: Some("the budget is 600 EUR.".into()), ..EventQuery::everything() };
+            assert_eq!(
+                conflict::between(&block_on(space.contested()).unwrap()),
+                conflict::among(read.entries()),
+                "{what}"
+            );
+            let same = EventQuery {
+                saying: Some("the budget is 600 EUR.".into()),
+                ..EventQuery::everything()
+            };
             let chosen: Vec<Entry> = same.choose(read.entries()).into_iter().cloned().collect();
             assert_eq!(block_on(space.events(&same)).unwrap().entries, chosen, "{what}");
         }
@@ -112,14 +143,21 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     let path: DocPath = "memory/ledger.jsonl".parse().unwrap();
     let first = block_on(one.append(vec![draft("one"), draft("two")], None)).unwrap();
     check("appended");
-    block_on(other.append(vec![Draft { supersedes: vec![first[0].id], ..draft("another one") }], None)).unwrap();
+    block_on(
+        other.append(vec![Draft { supersedes: vec![first[0].id], ..draft("another one") }], None),
+    )
+    .unwrap();
     check("replaced by another");
-    block_on(other.append(vec![draft("The budget is 500 EUR"), draft("The budget is 600 EUR")], None)).unwrap();
+    block_on(
+        other.append(vec![draft("The budget is 500 EUR"), draft("The budget is 600 EUR")], None),
+    )
+    .unwrap();
     let text = check("contested");
     block_on(one.append_lines(b"not an event\n\nnor this")).unwrap();
     check("foreign lines");
     // The same length with other words: nothing but the version tells.
-    let other_words = String::from_utf8(text.bytes.clone()).unwrap().replace("two", "TWO").into_bytes();
+    let other_words =
+        String::from_utf8(text.bytes.clone()).unwrap().replace("two", "TWO").into_bytes();
     block_on(one.replace_ledger(&other_words, check("").position)).unwrap();
     check("other words");
     block_on(other.put(&path, &text.bytes[..text.bytes.len() - 1])).unwrap();
@@ -136,11 +174,16 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     block_on(one.append(vec![draft("anew")], Some(check("gone").position))).unwrap();
     check("anew");
     // Ids that are known to be lost are not given again.
-    block_on(other.put(&"memory/integrity.json".parse().unwrap(), b"{\"known_gaps\":[\"EVT-20260213-041\"]}")).unwrap();
+    block_on(other.put(
+        &"memory/integrity.json".parse().unwrap(),
+        b"{\"known_gaps\":[\"EVT-20260213-041\"]}",
+    ))
+    .unwrap();
     assert_eq!(block_on(one.append(vec![draft("later")], None)).unwrap()[0].id.number(), 42);
 }
 
-// L2, L3: a standby that takes over may lack the last writes; what a process remembers of them is not what is there
+// L2, L3: a standby that takes over may lack the last writes; what a process remembers of them is
+// not what is there
 #[test]
 fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
     let cluster = Cluster::start(Flush::No);
@@ -206,13 +249,15 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         }
         let names: Vec<&str> = taken.iter().map(|work| work.space.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
-        // One dies: its row is free when its time is over, and whoever was only slow has no say any more.
-        // Perhaps it was the work that killed it: that counts as a failure, and is tried again later, each time later.
+        // One dies: its row is free when its time is over, and whoever was only slow has no say any
+        // more. Perhaps it was the work that killed it: that counts as a failure, and is tried
+        // again later, each time later.
         assert!(home.keep(&taken[0], Duration::ZERO).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         assert_eq!(home.backlog().await.unwrap()[0].failing, 1);
-        let wait =
-            || cluster.sql("SELECT round(extract(epoch FROM due - now())) FROM icecore.job WHERE failures > 0").parse::<i64>().unwrap();
+        let wait = || {
+            cluster.sql("SELECT round(extract(epoch FROM due - now())) FROM icecore.job WHERE failures > 0").parse::<i64>().unwrap()
+        };
         assert!((13..=15).contains(&wait()), "{}", wait());
         cluster.sql("UPDATE icecore.job SET due = now() WHERE failures > 0");
         let again = take(Duration::ZERO).await.unwrap();
@@ -226,16 +271,22 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert!(!home.keep(&taken[0], LEASE).await.unwrap());
         assert!(!home.done(&taken[0], Next::Asleep, i64::MAX).await.unwrap());
         assert!(!home.failed(&taken[0], "too late").await.unwrap());
-        // What falls asleep wakes when something is written, and what was written meanwhile keeps it awake.
-        let (a, b) = (home.space("a").await.unwrap().unwrap(), home.space("b").await.unwrap().unwrap());
+        // What falls asleep wakes when something is written, and what was written meanwhile keeps
+        // it awake.
+        let (a, b) =
+            (home.space("a").await.unwrap().unwrap(), home.space("b").await.unwrap().unwrap());
         let seen = a.outline().await.unwrap();
         assert!(home.done(&again, Next::Asleep, seen).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         let line = b"{\"conversation\":\"c\"}\n";
-        Store::extend(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line).await.unwrap();
+        Store::extend(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
+            .await
+            .unwrap();
         assert_eq!(take(LEASE).await.unwrap().space, "a");
         let seen = b.outline().await.unwrap();
-        Store::extend(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line).await.unwrap();
+        Store::extend(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
+            .await
+            .unwrap();
         assert!(home.done(&taken[1], Next::Asleep, seen).await.unwrap());
         assert_eq!(take(LEASE).await.unwrap().space, "b");
         // Asked for while it is being done, it is done again.
@@ -262,7 +313,8 @@ fn a_space_does_not_fall_asleep_over_what_is_being_written() {
     block_on(async {
         home.migrate().await.unwrap();
         let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
-        let (said, held) = ("memory/messages/2026-02-13.jsonl".parse().unwrap(), "notes/held.md".parse().unwrap());
+        let (said, held) =
+            ("memory/messages/2026-02-13.jsonl".parse().unwrap(), "notes/held.md".parse().unwrap());
         space.put(&held, b"held").await.unwrap();
         let work = home.take(&[TEND], "w", LEASE).await.unwrap().unwrap();
         let seen = space.outline().await.unwrap();
@@ -271,7 +323,8 @@ fn a_space_does_not_fall_asleep_over_what_is_being_written() {
         other.must("BEGIN; SELECT 1 FROM icecore.document WHERE path = 'notes/held.md' FOR UPDATE");
         let writing = {
             let space = space.clone();
-            let documents: [(DocPath, Vec<u8>); 2] = [(said, b"{\"conversation\":\"c\"}\n".to_vec()), (held, b"x".to_vec())];
+            let documents: [(DocPath, Vec<u8>); 2] =
+                [(said, b"{\"conversation\":\"c\"}\n".to_vec()), (held, b"x".to_vec())];
             std::thread::spawn(move || block_on(space.put_many(&documents)))
         };
         std::thread::sleep(Duration::from_millis(300));

@@ -67,7 +67,10 @@ fn more_may_hold_claims_than_there_are_connections_and_still_read_and_write() {
         assert!(block_on(held.is_held()).unwrap() && claim(&other, &format!("work {n}")).is_none());
     }
     drop(held);
-    assert!(claim(&one, "work 3").is_some(), "what was let go a moment ago in this process is free");
+    assert!(
+        claim(&one, "work 3").is_some(),
+        "what was let go a moment ago in this process is free"
+    );
     until_had(&other, "work 5");
 }
 
@@ -102,7 +105,8 @@ fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parte
 fn who_goes_away_while_asking_keeps_nothing() {
     let cluster = Cluster::start(Flush::No);
     // So long that nothing but giving it back frees it.
-    let [one, other] = two(&cluster, Options { connections: 1, lease: Duration::from_secs(600), ..options() });
+    let [one, other] =
+        two(&cluster, Options { connections: 1, lease: Duration::from_secs(600), ..options() });
     for pause_us in (0..60).map(|n| n * 150) {
         {
             let mut asking = pin!(one.claim("night"));
@@ -127,7 +131,8 @@ fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
     let is_cut = Arc::new(AtomicBool::new(false));
     let port = cut_off(cluster.port(), is_cut.clone());
     let hasty = Options { patience: Duration::from_millis(200), ..options() };
-    let home = Postgres::at(&format!("postgres://postgres@127.0.0.1:{port}/postgres"), hasty).unwrap();
+    let home =
+        Postgres::at(&format!("postgres://postgres@127.0.0.1:{port}/postgres"), hasty).unwrap();
     let space = block_on(home.space("x")).unwrap().unwrap();
     let held = claim(&space, "night").unwrap();
     is_cut.store(true, Ordering::SeqCst);
@@ -155,7 +160,9 @@ fn cut_off(target: u16, is_cut: Arc<AtomicBool>) -> u16 {
                 continue;
             }
             let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
-            for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
                 let is_cut = is_cut.clone();
                 thread::spawn(move || {
                     let mut bytes = [0; 8_192];

@@ -1,4 +1,5 @@
-//! Each way in which a database can be out of reach, provoked for real: which class of error it is, whatever its text says.
+//! Each way in which a database can be out of reach, provoked for real: which class of error it is,
+//! whatever its text says.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +25,9 @@ fn every_way_to_find_no_connection_has_its_class() {
     let rules = "local all all trust\nhost replication all 127.0.0.1/32 trust\nhost all barred 127.0.0.1/32 reject\nhost all ann 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
     std::fs::write(Path::new(&data).join("pg_hba.conf"), rules).unwrap();
     cluster.sql("SELECT pg_reload_conf()");
-    let at = |user: &str, rest: &str| failure(&format!("postgres://{user}@127.0.0.1:{}/{rest}", cluster.port()));
+    let at = |user: &str, rest: &str| {
+        failure(&format!("postgres://{user}@127.0.0.1:{}/{rest}", cluster.port()))
+    };
     for (what, error, right) in [
         ("wrong password", at("ann:wrong", "postgres"), "unwelcome"),
         ("no password", at("ann", "postgres"), "no password"),
@@ -33,10 +36,26 @@ fn every_way_to_find_no_connection_has_its_class() {
         ("a role that is not there", at("ghost", "postgres"), "unwelcome"),
         ("a database that is not there", at("postgres", "elsewhere"), "no database"),
         ("TLS where there is none", at("postgres", "postgres?sslmode=require"), "insecure"),
-        ("TLS where there is none, and no password", at("ann", "postgres?sslmode=require"), "insecure"),
-        ("nobody listens", failure(&format!("postgres://postgres@127.0.0.1:{}/postgres", free_port())), "unreachable"),
-        ("no such host", failure("postgres://postgres@no-such-host.invalid/postgres"), "unreachable"),
-        ("no such socket", failure("host=/no/such/folder user=postgres dbname=postgres"), "unreachable"),
+        (
+            "TLS where there is none, and no password",
+            at("ann", "postgres?sslmode=require"),
+            "insecure",
+        ),
+        (
+            "nobody listens",
+            failure(&format!("postgres://postgres@127.0.0.1:{}/postgres", free_port())),
+            "unreachable",
+        ),
+        (
+            "no such host",
+            failure("postgres://postgres@no-such-host.invalid/postgres"),
+            "unreachable",
+        ),
+        (
+            "no such socket",
+            failure("host=/no/such/folder user=postgres dbname=postgres"),
+            "unreachable",
+        ),
     ] {
         let class = match &error {
             Error::Unwelcome { why, .. } if why.contains("its address has none") => "no password",
@@ -56,7 +75,10 @@ fn every_way_to_find_no_connection_has_its_class() {
     // All connections are taken.
     cluster.configure("max_connections = 4\nsuperuser_reserved_connections = 3\n");
     cluster.restart();
-    let holding = crate::postgres_walls::Raw::to(&format!("postgres://ann:right@127.0.0.1:{}/postgres", cluster.port()));
+    let holding = crate::postgres_walls::Raw::to(&format!(
+        "postgres://ann:right@127.0.0.1:{}/postgres",
+        cluster.port()
+    ));
     let error = at("ann:right", "postgres");
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     drop(holding);
@@ -66,17 +88,37 @@ fn every_way_to_find_no_connection_has_its_class() {
 fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_away() {
     let cluster = Cluster::start(Flush::No);
     let data = cluster.sql("SHOW data_directory");
-    let (key, certificate) = (Path::new(&data).join("server.key"), Path::new(&data).join("server.crt"));
+    let (key, certificate) =
+        (Path::new(&data).join("server.key"), Path::new(&data).join("server.crt"));
     let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-keyout"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-keyout",
+        ])
         .arg(&key)
         .arg("-out")
         .arg(&certificate)
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
-    let owner = Command::new("chown").arg("--reference").arg(&data).arg(&key).arg(&certificate).status().unwrap();
-    assert!(owner.success() && Command::new("chmod").arg("600").arg(&key).status().unwrap().success());
+    let owner = Command::new("chown")
+        .arg("--reference")
+        .arg(&data)
+        .arg(&key)
+        .arg(&certificate)
+        .status()
+        .unwrap();
+    assert!(
+        owner.success() && Command::new("chmod").arg("600").arg(&key).status().unwrap().success()
+    );
     cluster.configure("ssl = on\n");
     cluster.restart();
     for mode in ["prefer", "require"] {
@@ -91,7 +133,11 @@ fn what_a_statement_fails_with_has_its_class() {
     let cluster = Cluster::start(Flush::No);
     let home = Postgres::at(
         &cluster.url(),
-        Options { statement: Duration::from_millis(600), lock: Duration::from_millis(300), ..Options::default() },
+        Options {
+            statement: Duration::from_millis(600),
+            lock: Duration::from_millis(300),
+            ..Options::default()
+        },
     )
     .unwrap();
     block_on(home.migrate()).unwrap();
@@ -104,8 +150,12 @@ fn what_a_statement_fails_with_has_its_class() {
         ))
     };
     for (body, right) in [
-        // As PostgreSQL itself says it where the disk is full: there is no disk here that could be filled.
-        ("RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'", "overrun"),
+        // As PostgreSQL itself says it where the disk is full: there is no disk here that could be
+        // filled.
+        (
+            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'",
+            "overrun",
+        ),
         ("PERFORM pg_sleep(5)", "overrun"),
         ("RAISE EXCEPTION 'no' USING ERRCODE = 'insufficient_privilege'", "unwelcome"),
         ("RAISE EXCEPTION 'no' USING ERRCODE = 'serialization_failure'", "moved"),

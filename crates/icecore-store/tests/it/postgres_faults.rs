@@ -1,4 +1,5 @@
-//! What was acknowledged stays, exactly once, whatever happens to the database and to the way there.
+//! What was acknowledged stays, exactly once, whatever happens to the database and to the way
+//! there.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -60,7 +61,10 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
                     count += 1;
                     let name = format!("{round} {writer} {count}");
                     let done = block_on(async {
-                        let space = home.space("busy").await?.ok_or_else(|| Error::NotASpace("busy".into()))?;
+                        let space = home
+                            .space("busy")
+                            .await?
+                            .ok_or_else(|| Error::NotASpace("busy".into()))?;
                         match count % 2 {
                             0 => space.append(vec![draft(&name)], None).await.map(|_| ()),
                             _ => space.add_records(vec![said(&name)]).await.map(|_| ()),
@@ -69,7 +73,12 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
                     let mut told = told.lock().unwrap();
                     match done {
                         Ok(()) => told.acknowledged.push(name),
-                        Err(Error::Unreachable { .. } | Error::ReadOnly { .. } | Error::Overrun(_) | Error::Moved { .. }) => {
+                        Err(
+                            Error::Unreachable { .. }
+                            | Error::ReadOnly { .. }
+                            | Error::Overrun(_)
+                            | Error::Moved { .. },
+                        ) => {
                             told.unclear.push(name);
                             drop(told);
                             thread::sleep(Duration::from_millis(20));
@@ -90,7 +99,10 @@ fn kept(space: &Space) -> HashMap<String, usize> {
         for entry in space.events(&EventQuery::everything()).await.unwrap().entries {
             *kept.entry(entry.event.draft.content).or_default() += 1;
         }
-        let days = icecore_domain::calendar::Days { first: draft("x").ts.day(), last: draft("x").ts.day() };
+        let days = icecore_domain::calendar::Days {
+            first: draft("x").ts.day(),
+            last: draft("x").ts.day(),
+        };
         for record in space.records(days).await.unwrap() {
             *kept.entry(record.text).or_default() += 1;
         }
@@ -102,9 +114,14 @@ fn kept(space: &Space) -> HashMap<String, usize> {
 
 fn check(told: &Told, space: &Space, least: usize) {
     let kept = kept(space);
-    let missing: Vec<&String> = told.acknowledged.iter().filter(|name| kept.get(*name) != Some(&1)).collect();
+    let missing: Vec<&String> =
+        told.acknowledged.iter().filter(|name| kept.get(*name) != Some(&1)).collect();
     assert!(missing.is_empty(), "acknowledged, and not there exactly once: {missing:?}");
-    let doubled: Vec<&String> = told.unclear.iter().filter(|name| kept.get(*name).is_some_and(|&count| count > 1)).collect();
+    let doubled: Vec<&String> = told
+        .unclear
+        .iter()
+        .filter(|name| kept.get(*name).is_some_and(|&count| count > 1))
+        .collect();
     assert!(doubled.is_empty(), "there more than once: {doubled:?}");
     assert!(told.acknowledged.len() >= least, "only {} were acknowledged", told.acknowledged.len());
 }
@@ -128,8 +145,11 @@ fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
     let standby = primary.standby();
     primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
     primary.sql("SELECT pg_reload_conf()");
-    let both =
-        format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write", primary.port(), standby.port());
+    let both = format!(
+        "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write",
+        primary.port(),
+        standby.port()
+    );
     let home = open(&both);
     made(&home);
     let over = AtomicBool::new(false);
@@ -156,8 +176,8 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Passes on what comes, and cuts every connection after some bytes: a different number each time, so that it hits statements,
-    /// answers and commits alike.
+    /// Passes on what comes, and cuts every connection after some bytes: a different number each
+    /// time, so that it hits statements, answers and commits alike.
     fn before(target: u16, cutting: Arc<AtomicBool>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -165,11 +185,18 @@ impl Proxy {
         let (counted, held) = (cuts.clone(), open.clone());
         thread::spawn(move || {
             for (nth, client) in (1_u64..).zip(listener.incoming()) {
-                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target))) else { continue };
-                held.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target)))
+                else {
+                    continue;
+                };
+                held.lock()
+                    .unwrap()
+                    .extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 // Past the greeting, within what two or three transactions come to.
                 let most = Arc::new(AtomicU64::new(3_000 + nth * 7_919 % 9_000));
-                for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+                for (mut from, mut to) in
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+                {
                     let (most, cutting, counted) = (most.clone(), cutting.clone(), counted.clone());
                     thread::spawn(move || {
                         let mut bytes = [0; 512];
@@ -203,7 +230,8 @@ impl Proxy {
     }
 }
 
-// L2: the way to the database breaks again and again, in the middle of statements, answers and commits
+// L2: the way to the database breaks again and again, in the middle of statements, answers and
+// commits
 #[test]
 fn connections_that_are_cut_lose_and_double_nothing() {
     let cluster = Cluster::start(Flush::No);
@@ -225,7 +253,11 @@ fn connections_that_are_cut_lose_and_double_nothing() {
     cutting.store(false, Ordering::SeqCst);
     let space = block_on(home.space("busy")).unwrap().unwrap();
     check(&told, &space, 20);
-    assert!(proxy.cuts.load(Ordering::SeqCst) > 10, "{} connections were cut", proxy.cuts.load(Ordering::SeqCst));
+    assert!(
+        proxy.cuts.load(Ordering::SeqCst) > 10,
+        "{} connections were cut",
+        proxy.cuts.load(Ordering::SeqCst)
+    );
 }
 
 // L2: nothing answers for a while, then something does
@@ -234,7 +266,11 @@ fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
     let cluster = Cluster::start(Flush::Yes);
     made(&open(&cluster.url()));
     cluster.kill();
-    let hasty = Postgres::at(&cluster.url(), Options { patience: Duration::from_millis(200), ..Options::default() }).unwrap();
+    let hasty = Postgres::at(
+        &cluster.url(),
+        Options { patience: Duration::from_millis(200), ..Options::default() },
+    )
+    .unwrap();
     match block_on(hasty.space("busy")) {
         Err(Error::Unreachable { why, .. }) => assert!(!why.contains("postgres@"), "{why}"),
         other => panic!("{other:?}"),
@@ -246,15 +282,21 @@ fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
     assert!(waiting.join().unwrap());
 }
 
-/// A way to the database on which everything is lost, without a word, from the moment that somebody says `word`.
+/// A way to the database on which everything is lost, without a word, from the moment that somebody
+/// says `word`.
 fn way(target: u16, word: &Arc<Mutex<Option<&'static str>>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, word) = (listener.local_addr().unwrap().port(), word.clone());
     thread::spawn(move || {
         for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target))) else { continue };
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", target)))
+            else {
+                continue;
+            };
             let is_lost = Arc::new(AtomicBool::new(false));
-            for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
                 let (word, is_lost) = (word.clone(), is_lost.clone());
                 thread::spawn(move || {
                     let mut bytes = [0; 65_536];
@@ -263,7 +305,8 @@ fn way(target: u16, word: &Arc<Mutex<Option<&'static str>>>) -> u16 {
                         if word.lock().unwrap().is_some_and(|word| said.contains(word)) {
                             is_lost.store(true, Ordering::SeqCst);
                         }
-                        if !is_lost.load(Ordering::SeqCst) && to.write_all(&bytes[..read]).is_err() {
+                        if !is_lost.load(Ordering::SeqCst) && to.write_all(&bytes[..read]).is_err()
+                        {
                             break;
                         }
                     }
@@ -281,17 +324,31 @@ fn in_time<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 's
     receive.recv_timeout(Duration::from_secs(seconds)).expect("it does not end")
 }
 
-// L2: a machine that lost its power does not hang up; nobody waits for it longer than for an answer, and nobody gets the connection
+// L2: a machine that lost its power does not hang up; nobody waits for it longer than for an
+// answer, and nobody gets the connection
 #[test]
 fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through() {
     let cluster = Cluster::start(Flush::No);
     let word = Arc::default();
-    let options = Options { patience: Duration::from_secs(1), statement: Duration::from_secs(1), ..Options::default() };
-    let home = Postgres::at(&format!("postgres://postgres@127.0.0.1:{}/postgres", way(cluster.port(), &word)), options).unwrap();
+    let options = Options {
+        patience: Duration::from_secs(1),
+        statement: Duration::from_secs(1),
+        ..Options::default()
+    };
+    let home = Postgres::at(
+        &format!("postgres://postgres@127.0.0.1:{}/postgres", way(cluster.port(), &word)),
+        options,
+    )
+    .unwrap();
     made(&home);
     let space = block_on(home.space("busy")).unwrap().unwrap();
-    for (nth, (lost_at, expected)) in
-        [("BEGIN", "has not answered"), ("silent 1", "has not answered"), ("COMMIT", "a commit has got no answer")].iter().enumerate()
+    for (nth, (lost_at, expected)) in [
+        ("BEGIN", "has not answered"),
+        ("silent 1", "has not answered"),
+        ("COMMIT", "a commit has got no answer"),
+    ]
+    .iter()
+    .enumerate()
     {
         *word.lock().unwrap() = Some(*lost_at);
         let (own, name) = (space.clone(), format!("silent {nth}"));
@@ -299,7 +356,10 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
         match lost {
             Err(error @ Error::Unreachable { .. }) => {
                 let told = error.to_string();
-                assert!(told.contains(expected) && told.contains("may or may not be kept"), "{lost_at}: {told}");
+                assert!(
+                    told.contains(expected) && told.contains("may or may not be kept"),
+                    "{lost_at}: {told}"
+                );
             }
             other => panic!("{lost_at}: {other:?}"),
         }
@@ -307,8 +367,12 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
         let (own, name) = (space.clone(), format!("heard {nth}"));
         in_time(5, move || block_on(own.append(vec![draft(&name)], None))).unwrap();
     }
-    let said: Vec<String> =
-        block_on(space.events(&EventQuery::everything())).unwrap().entries.into_iter().map(|entry| entry.event.draft.content).collect();
+    let said: Vec<String> = block_on(space.events(&EventQuery::everything()))
+        .unwrap()
+        .entries
+        .into_iter()
+        .map(|entry| entry.event.draft.content)
+        .collect();
     assert_eq!(said, ["heard 0", "heard 1", "heard 2"]);
     assert_eq!(home.figures().in_use, 0);
 }
@@ -346,7 +410,11 @@ fn nobody_waits_longer_for_a_connection_than_one_is_patient() {
         queue.push(waiting);
     }
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres?connect_timeout=1", place.port());
-    let home = Postgres::at(&url, Options { patience: Duration::from_millis(1_500), ..Options::default() }).unwrap();
+    let home = Postgres::at(
+        &url,
+        Options { patience: Duration::from_millis(1_500), ..Options::default() },
+    )
+    .unwrap();
     match in_time(4, move || block_on(home.space("busy"))) {
         Err(Error::Unreachable { .. }) => {}
         other => panic!("{other:?}"),
@@ -356,9 +424,15 @@ fn nobody_waits_longer_for_a_connection_than_one_is_patient() {
 
 #[test]
 fn a_password_is_in_no_error() {
-    for url in ["postgres://me:hunter2@127.0.0.1:1/x", "postgres://me:hunter2@127.0.0.1:port/x", "host=127.0.0.1 password=hunter2 port=no"]
-    {
-        let told = match Postgres::at(url, Options { patience: Duration::from_millis(50), ..Options::default() }) {
+    for url in [
+        "postgres://me:hunter2@127.0.0.1:1/x",
+        "postgres://me:hunter2@127.0.0.1:port/x",
+        "host=127.0.0.1 password=hunter2 port=no",
+    ] {
+        let told = match Postgres::at(
+            url,
+            Options { patience: Duration::from_millis(50), ..Options::default() },
+        ) {
             Ok(home) => format!("{home:?} {}", block_on(home.spaces("", 1)).unwrap_err()),
             Err(error) => error.to_string(),
         };

@@ -63,17 +63,26 @@ fn a_snapshot_knows_what_changed_since() {
     assert_eq!((second.note.as_str(), second.at), ("second with a break", now()));
     let changes = |id: &str| block_on(space.changes_since(id)).unwrap();
     let told = changes(&first.id);
-    let told: Vec<(&str, Option<&[u8]>)> = told.iter().map(|(path, then)| (path.as_str(), then.as_deref())).collect();
-    let expected = [(page, Some(b"first\r\n".as_slice())), ("memory/ledger.jsonl", Some(b"".as_slice())), ("recall/pack.md", None)];
+    let told: Vec<(&str, Option<&[u8]>)> =
+        told.iter().map(|(path, then)| (path.as_str(), then.as_deref())).collect();
+    let expected = [
+        (page, Some(b"first\r\n".as_slice())),
+        ("memory/ledger.jsonl", Some(b"".as_slice())),
+        ("recall/pack.md", None),
+    ];
     assert_eq!(told, expected);
     assert_eq!(changes(&second.id), []);
     // What is not in any snapshot yet counts too, and so does what is gone.
     put(&space, "recall/new.md", b"new");
     block_on(space.remove(&page.parse().unwrap())).unwrap();
-    let told: Vec<(String, bool)> = changes(&second.id).into_iter().map(|(path, then)| (path.to_string(), then.is_some())).collect();
+    let told: Vec<(String, bool)> = changes(&second.id)
+        .into_iter()
+        .map(|(path, then)| (path.to_string(), then.is_some()))
+        .collect();
     assert_eq!(told, [(page.to_owned(), true), ("recall/new.md".to_owned(), false)]);
     let third = snap(&space, "third").unwrap();
-    let versions = |path: &str| notes(block_on(space.versions(&path.parse().unwrap(), 10)).unwrap());
+    let versions =
+        |path: &str| notes(block_on(space.versions(&path.parse().unwrap(), 10)).unwrap());
     assert_eq!(versions(page), ["third", "second with a break", "first"]);
     assert_eq!(versions("recall/pack.md"), ["second with a break"]);
     assert!(versions("recall/nothing.md").is_empty());
@@ -84,7 +93,13 @@ fn a_snapshot_knows_what_changed_since() {
     assert_eq!(then(&space, &third.id, "recall/pack.md").as_deref(), Some(b"pack".as_slice()));
     assert_eq!(then(&space, &third.id, "memory/messages/2026-02-13.jsonl"), None);
     for odd in ["--output=x", "HEAD", "", "0000000", "%", &first.id[..3]] {
-        assert!(matches!(block_on(space.version(odd, &page.parse().unwrap())), Err(Error::NoHistory(_))), "{odd}");
+        assert!(
+            matches!(
+                block_on(space.version(odd, &page.parse().unwrap())),
+                Err(Error::NoHistory(_))
+            ),
+            "{odd}"
+        );
         assert!(matches!(block_on(space.changes_since(odd)), Err(Error::NoHistory(_))), "{odd}");
     }
     assert_eq!(block_on(space.repair()).unwrap(), Vec::<String>::new());
@@ -103,18 +118,26 @@ fn a_snapshot_is_of_one_moment_and_made_by_one() {
         std::thread::spawn(move || {
             for n in 0..20 {
                 let text = format!("{n}").into_bytes();
-                let both: Vec<_> = paths.iter().map(|path| (path.parse().unwrap(), text.clone())).collect();
+                let both: Vec<_> =
+                    paths.iter().map(|path| (path.parse().unwrap(), text.clone())).collect();
                 block_on(space.put_many(&both)).unwrap();
             }
         })
     });
-    let makers = spaces.clone().map(|space| std::thread::spawn(move || (0..15).filter_map(|n| snap(&space, &format!("{n}"))).count()));
+    let makers = spaces.clone().map(|space| {
+        std::thread::spawn(move || (0..15).filter_map(|n| snap(&space, &format!("{n}"))).count())
+    });
     writers.into_iter().for_each(|thread| thread.join().unwrap());
     let made: usize = makers.into_iter().map(|thread| thread.join().unwrap()).sum();
     let all = block_on(spaces[0].snapshots(100)).unwrap();
     assert_eq!(all.len(), made);
     for snapshot in &all {
-        assert_eq!(then(&spaces[1], &snapshot.id, paths[0]), then(&spaces[1], &snapshot.id, paths[1]), "{}", snapshot.note);
+        assert_eq!(
+            then(&spaces[1], &snapshot.id, paths[0]),
+            then(&spaces[1], &snapshot.id, paths[1]),
+            "{}",
+            snapshot.note
+        );
     }
 }
 
@@ -145,10 +168,20 @@ fn what_is_forgotten_is_in_no_snapshot() {
     assert!(block_on(space.changes_since(&second.id)).is_err());
     assert_eq!(then(&space, &all[2].id, page).as_deref(), Some(b"a\n[forgotten]\nb\n".as_slice()));
     assert_eq!(then(&space, &all[0].id, page), None);
-    assert_eq!(cluster.sql("SELECT count(*) FROM icecore.blob WHERE position('code'::bytea in bytes) > 0"), "0");
+    assert_eq!(
+        cluster.sql("SELECT count(*) FROM icecore.blob WHERE position('code'::bytea in bytes) > 0"),
+        "0"
+    );
     // The ledger itself still says it; a snapshot of that is one more.
-    assert_eq!(block_on(space.changes_since(&all[0].id)).unwrap()[0].0.as_str(), "memory/ledger.jsonl");
-    block_on(space.replace_ledger(&then(&space, &all[0].id, "memory/ledger.jsonl").unwrap(), block_on(space.position()).unwrap())).unwrap();
+    assert_eq!(
+        block_on(space.changes_since(&all[0].id)).unwrap()[0].0.as_str(),
+        "memory/ledger.jsonl"
+    );
+    block_on(space.replace_ledger(
+        &then(&space, &all[0].id, "memory/ledger.jsonl").unwrap(),
+        block_on(space.position()).unwrap(),
+    ))
+    .unwrap();
     assert_eq!(snap(&space, "as it is in the past"), None);
     // Nothing but that may change the past.
     let refused = |sql: &str| {
@@ -171,7 +204,8 @@ fn what_is_forgotten_is_in_no_snapshot() {
 fn snapshots_go_with_their_space_and_nobody_elses() {
     let cluster = Cluster::start(Flush::No);
     let home = home(&cluster);
-    let spaces = ["one", "two"].map(|name| block_on(home.create(name, "zone = \"UTC\"\n")).unwrap());
+    let spaces =
+        ["one", "two"].map(|name| block_on(home.create(name, "zone = \"UTC\"\n")).unwrap());
     let ids = spaces.each_ref().map(|space| snap(space, "x").unwrap().id);
     assert_eq!(ids[0], ids[1], "the same words in two spaces");
     put(&spaces[0], "recall/pack.md", b"pack");
@@ -179,7 +213,11 @@ fn snapshots_go_with_their_space_and_nobody_elses() {
     assert_eq!(block_on(spaces[1].snapshots(9)).unwrap().len(), 1);
     assert!(block_on(home.erase("one")).unwrap());
     for table in ["snapshot", "kept", "blob", "newest"] {
-        assert_eq!(cluster.sql(&format!("SELECT count(DISTINCT space_id) FROM icecore.{table}")), "1", "{table}");
+        assert_eq!(
+            cluster.sql(&format!("SELECT count(DISTINCT space_id) FROM icecore.{table}")),
+            "1",
+            "{table}"
+        );
     }
     assert_eq!(block_on(spaces[1].snapshots(9)).unwrap().len(), 1);
     let again = block_on(home.create("one", "zone = \"UTC\"\n")).unwrap();

@@ -38,7 +38,9 @@ fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_le
         let space = home.create("chat/ann", "zone = \"UTC\"\n").await.unwrap();
         assert!(!space.is_awaited("work").await.unwrap());
         kept(&space, "m1", LONG).await.unwrap();
-        assert!(space.is_awaited("work").await.unwrap() && !space.is_awaited("other").await.unwrap());
+        assert!(
+            space.is_awaited("work").await.unwrap() && !space.is_awaited("other").await.unwrap()
+        );
         // One has it; who has it may take it again.
         assert_eq!(space.take("work", "one", LONG).await.unwrap(), Some(1));
         assert_eq!(space.take("work", "one", LONG).await.unwrap(), Some(1));
@@ -61,7 +63,11 @@ fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_le
         let left = vec![("chat/ann".to_owned(), "work".to_owned())];
         assert_eq!(home.unremembered("else", 10, LONG).await.unwrap(), []);
         assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), left);
-        assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), [], "each is given to one process");
+        assert_eq!(
+            home.unremembered("chat", 10, LONG).await.unwrap(),
+            [],
+            "each is given to one process"
+        );
         assert_eq!(space.take("work", "other", LONG).await.unwrap(), Some(1));
         // The first comes back to life: what is the other's stays the other's.
         space.release("work", "one", 1, None).await.unwrap();
@@ -93,7 +99,10 @@ fn nothing_that_was_kept_is_taken_for_remembered() {
                     let id = format!("{writer}-{nth}");
                     block_on(kept(space, &id, LONG)).unwrap();
                     if !block_on(space.is_awaited("work")).unwrap() {
-                        assert!(remembered.lock().unwrap().contains(&id), "{id} is neither awaited nor remembered");
+                        assert!(
+                            remembered.lock().unwrap().contains(&id),
+                            "{id} is neither awaited nor remembered"
+                        );
                     }
                 }
             })
@@ -118,7 +127,10 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
         for round in 0..5 {
             let space = home.create("ann", "zone = \"UTC\"\n").await.unwrap();
             let glance = home.glance("ann").await.unwrap().unwrap();
-            space.put(&"icecore.toml".parse().unwrap(), b"zone = \"Europe/Berlin\"\n").await.unwrap();
+            space
+                .put(&"icecore.toml".parse().unwrap(), b"zone = \"Europe/Berlin\"\n")
+                .await
+                .unwrap();
             let changed = home.glance("ann").await.unwrap().unwrap();
             assert!(glance != changed && glance.is_same_life(&changed));
             let writers: Vec<_> = (0..4)
@@ -143,11 +155,20 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
                 writer.join().unwrap();
             }
             assert!(matches!(kept(&space, "m4", LONG).await, Err(Error::Gone)));
-            assert!(matches!(space.put_note(&"a.txt".parse().unwrap(), b"x").await, Err(Error::Gone)));
+            assert!(matches!(
+                space.put_note(&"a.txt".parse().unwrap(), b"x").await,
+                Err(Error::Gone)
+            ));
             for table in ["document", "chunk", "note", "waiting", "space"] {
-                assert_eq!(cluster.sql(&format!("SELECT count(*) FROM icecore.{table}")), "0", "{table}");
+                assert_eq!(
+                    cluster.sql(&format!("SELECT count(*) FROM icecore.{table}")),
+                    "0",
+                    "{table}"
+                );
             }
-            assert!(home.glance("ann").await.unwrap().is_none() && !home.erase("ann").await.unwrap());
+            assert!(
+                home.glance("ann").await.unwrap().is_none() && !home.erase("ann").await.unwrap()
+            );
         }
     });
 }

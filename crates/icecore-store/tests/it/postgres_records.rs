@@ -1,4 +1,5 @@
-//! Records in PostgreSQL: kept once, whoever brings them and whatever breaks, and byte for byte as a vault keeps them.
+//! Records in PostgreSQL: kept once, whoever brings them and whatever breaks, and byte for byte as
+//! a vault keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,7 +31,9 @@ fn path(text: &str) -> DocPath {
 }
 
 pub fn said(id: &str, day: u32, text: &str) -> Record {
-    let ts = Moment::read(&format!("2026-02-{:02}T09:{:02}:00+01:00", 1 + day % 28, day % 60)).unwrap().moment;
+    let ts = Moment::read(&format!("2026-02-{:02}T09:{:02}:00+01:00", 1 + day % 28, day % 60))
+        .unwrap()
+        .moment;
     Record {
         ts,
         conversation: "work".into(),
@@ -67,7 +70,14 @@ async fn documents(store: &dyn Store) -> BTreeMap<DocPath, Vec<u8>> {
 }
 
 async fn failures(store: &dyn Store) -> Vec<String> {
-    store.inspect().await.unwrap().into_iter().filter(|finding| finding.fails).map(|finding| finding.what).collect()
+    store
+        .inspect()
+        .await
+        .unwrap()
+        .into_iter()
+        .filter(|finding| finding.fails)
+        .map(|finding| finding.what)
+        .collect()
 }
 
 /// Numbers that look like chance and are the same each time.
@@ -75,20 +85,30 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 
     fn record(&mut self) -> Record {
-        let conversation = ["work", "trip", "a \"quoted\"\\name", "with\0nothing", "ü/ä"][self.roll(5) as usize];
+        let conversation =
+            ["work", "trip", "a \"quoted\"\\name", "with\0nothing", "ü/ä"][self.roll(5) as usize];
         let session = [None, None, Some("s1"), Some("\0"), Some("zwei")][self.roll(5) as usize];
         let day = self.roll(4) as u32;
         let minutes = self.roll(30);
-        let mut record = said(&format!("m{}", self.roll(24)), day, &"word ".repeat(self.roll(4) as usize));
-        record.ts = Moment::read(&format!("2026-02-{:02}T09:{minutes:02}:00+01:00", 10 + day)).unwrap().moment;
-        record.captured = Moment::read(&format!("2026-03-{:02}T09:00:00Z", 1 + self.roll(20))).unwrap().moment;
+        let mut record =
+            said(&format!("m{}", self.roll(24)), day, &"word ".repeat(self.roll(4) as usize));
+        record.ts = Moment::read(&format!("2026-02-{:02}T09:{minutes:02}:00+01:00", 10 + day))
+            .unwrap()
+            .moment;
+        record.captured =
+            Moment::read(&format!("2026-03-{:02}T09:00:00Z", 1 + self.roll(20))).unwrap().moment;
         record.kind = if self.roll(5) == 0 { Captured::State } else { Captured::Message };
-        record.extra = if self.roll(3) == 0 { vec![("turn".into(), self.roll(90).to_string())] } else { Vec::new() };
+        record.extra = if self.roll(3) == 0 {
+            vec![("turn".into(), self.roll(90).to_string())]
+        } else {
+            Vec::new()
+        };
         Record { conversation: conversation.into(), session: session.map(str::to_owned), ..record }
     }
 }
@@ -110,20 +130,29 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
                     let there: Vec<DocPath> = documents(&vault).await.into_keys().collect();
                     let one = &there[dice.roll(there.len() as u64) as usize];
                     let bytes = vault.document(one).await.unwrap().unwrap();
-                    let own = Record { conversation: "by hand".into(), ..said(&format!("{turn}"), 0, "own\0words") };
+                    let own = Record {
+                        conversation: "by hand".into(),
+                        ..said(&format!("{turn}"), 0, "own\0words")
+                    };
                     let mut own = own.line().into_bytes();
                     own.extend_from_slice(b"no record\n\n");
                     for store in [&vault as &dyn Store, &*space] {
                         match turn % 3 {
                             0 => store.put(one, &[&bytes[..], &own].concat()).await.unwrap(),
-                            1 => store.grow(one, &own, ContentVersion::of(Some(&bytes))).await.unwrap(),
+                            1 => store
+                                .grow(one, &own, ContentVersion::of(Some(&bytes)))
+                                .await
+                                .unwrap(),
                             _ => store.remove(one).await.unwrap(),
                         }
                     }
                 }
                 1 if turn > 10 => {
                     let conversation = dice.record().conversation;
-                    let days = Days { first: "2026-02-10".parse().unwrap(), last: format!("2026-02-1{}", dice.roll(3)).parse().unwrap() };
+                    let days = Days {
+                        first: "2026-02-10".parse().unwrap(),
+                        last: format!("2026-02-1{}", dice.roll(3)).parse().unwrap(),
+                    };
                     let gone = (
                         vault.forget_records(days, &conversation).await.unwrap(),
                         space.forget_records(days, &conversation).await.unwrap(),
@@ -131,30 +160,49 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
                     assert_eq!(gone.0, gone.1);
                 }
                 _ => {
-                    let batch: Vec<Record> = (0..1 + dice.roll(12)).map(|_| dice.record()).collect();
-                    assert_eq!(vault.add_records(batch.clone()).await.unwrap(), space.add_records(batch).await.unwrap(), "{turn}");
+                    let batch: Vec<Record> =
+                        (0..1 + dice.roll(12)).map(|_| dice.record()).collect();
+                    assert_eq!(
+                        vault.add_records(batch.clone()).await.unwrap(),
+                        space.add_records(batch).await.unwrap(),
+                        "{turn}"
+                    );
                 }
             }
             assert_eq!(documents(&vault).await, documents(&*space).await, "{turn}");
-            assert_eq!(vault.sessions(None).await.unwrap(), space.sessions(None).await.unwrap(), "{turn}");
+            assert_eq!(
+                vault.sessions(None).await.unwrap(),
+                space.sessions(None).await.unwrap(),
+                "{turn}"
+            );
             assert_eq!(failures(&*space).await, [""; 0], "{turn}");
         }
-        assert_eq!(vault.records(all_days()).await.unwrap(), space.records(all_days()).await.unwrap());
+        assert_eq!(
+            vault.records(all_days()).await.unwrap(),
+            space.records(all_days()).await.unwrap()
+        );
         assert_eq!(vault.record_days().await.unwrap(), space.record_days().await.unwrap());
         assert_eq!(vault.bad_records().await.unwrap(), space.bad_records().await.unwrap());
         for conversation in ["work", "trip", "a \"quoted\"\\name", "with\0nothing", "ü/ä"] {
             for most in [0, 1, 3, usize::MAX] {
-                let (theirs, ours) =
-                    (vault.last_said(conversation, most).await.unwrap(), space.last_said(conversation, most).await.unwrap());
+                let (theirs, ours) = (
+                    vault.last_said(conversation, most).await.unwrap(),
+                    space.last_said(conversation, most).await.unwrap(),
+                );
                 assert_eq!(theirs, ours, "{conversation:?} {most}");
             }
-            let (theirs, ours) =
-                (vault.said_in(conversation, all_days()).await.unwrap(), space.said_in(conversation, all_days()).await.unwrap());
+            let (theirs, ours) = (
+                vault.said_in(conversation, all_days()).await.unwrap(),
+                space.said_in(conversation, all_days()).await.unwrap(),
+            );
             assert_eq!(theirs, ours);
         }
         let sessions = space.sessions(None).await.unwrap();
         space.rebuild(&|_, _| {}).await.unwrap();
-        assert_eq!((space.sessions(None).await.unwrap(), failures(&*space).await), (sessions, Vec::new()));
+        assert_eq!(
+            (space.sessions(None).await.unwrap(), failures(&*space).await),
+            (sessions, Vec::new())
+        );
     });
 }
 
@@ -167,7 +215,10 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
     let other = block_on(home.create("other", CONFIG)).unwrap();
     block_on(async {
         for store in [&space, &other] {
-            store.add_records(vec![said("a", 1, "one"), said("b", 1, "two"), said("c", 2, "three")]).await.unwrap();
+            store
+                .add_records(vec![said("a", 1, "one"), said("b", 1, "two"), said("c", 2, "three")])
+                .await
+                .unwrap();
             store.put(&path("knowledge/x.md"), b"a page without an end").await.unwrap();
         }
         for harm in [
@@ -184,10 +235,19 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
             assert_eq!(failures(&*space).await, [""; 0], "{harm}");
             other.rebuild(&|_, _| {}).await.unwrap();
         }
-        assert_eq!(space.known(&[said("a", 1, "").key(), said("z", 1, "").key()]).await.unwrap(), [true, false]);
+        assert_eq!(
+            space.known(&[said("a", 1, "").key(), said("z", 1, "").key()]).await.unwrap(),
+            [true, false]
+        );
         for (harm, undone) in [
-            ("UPDATE icecore.document SET length = length + 1", "UPDATE icecore.document SET length = length - 1"),
-            ("UPDATE icecore.document SET ended = NOT ended", "UPDATE icecore.document SET ended = NOT ended"),
+            (
+                "UPDATE icecore.document SET length = length + 1",
+                "UPDATE icecore.document SET length = length - 1",
+            ),
+            (
+                "UPDATE icecore.document SET ended = NOT ended",
+                "UPDATE icecore.document SET ended = NOT ended",
+            ),
             (
                 "INSERT INTO icecore.chunk (space_id, path, at, version, bytes) SELECT space_id, 'nowhere.md', 0, 1, 'x' FROM icecore.space",
                 "DELETE FROM icecore.chunk WHERE path = 'nowhere.md'",
@@ -206,14 +266,28 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
 fn a_record_that_stands_in_two_documents_is_known_as_long_as_one_has_it() {
     let cluster = Cluster::start(Flush::No);
     let space = space(&home(&cluster), "one");
-    let (first, second) = (path("memory/messages/2026-02-02.jsonl"), path("memory/messages/2026-02-03.jsonl"));
+    let (first, second) =
+        (path("memory/messages/2026-02-02.jsonl"), path("memory/messages/2026-02-03.jsonl"));
     block_on(async {
         let lines = said("a", 1, "one").line() + &said("b", 1, "two").line();
-        space.put_many(&[(first.clone(), lines.clone().into_bytes()), (second.clone(), lines.into_bytes())]).await.unwrap();
+        space
+            .put_many(&[
+                (first.clone(), lines.clone().into_bytes()),
+                (second.clone(), lines.into_bytes()),
+            ])
+            .await
+            .unwrap();
         assert_eq!(failures(&*space).await, [""; 0]);
         space.remove(&first).await.unwrap();
         assert_eq!(failures(&*space).await, [""; 0]);
-        let added = space.add_records(vec![said("a", 1, "one"), said("b", 1, "other words"), said("b", 9, "other words")]).await.unwrap();
+        let added = space
+            .add_records(vec![
+                said("a", 1, "one"),
+                said("b", 1, "other words"),
+                said("b", 9, "other words"),
+            ])
+            .await
+            .unwrap();
         assert_eq!((added.new, added.same, added.revised.len()), (0, 2, 1));
         // The revision went where the first words are, and nothing is left where it was looked for.
         let there: Vec<DocPath> = documents(&*space).await.into_keys().collect();
@@ -247,7 +321,9 @@ fn two_processes_that_bring_the_same_keep_it_once() {
                 let mut new = 0;
                 for turn in 0..40_u32 {
                     // The same ids from everybody, on days of their own, in an order of their own.
-                    let mut batch: Vec<Record> = (0..3).map(|n| said(&format!("t{turn}-{n}"), dice.roll(9) as u32, "same words")).collect();
+                    let mut batch: Vec<Record> = (0..3)
+                        .map(|n| said(&format!("t{turn}-{n}"), dice.roll(9) as u32, "same words"))
+                        .collect();
                     batch.push(said(&format!("own {nth}-{turn}"), nth, "mine"));
                     batch.push(said("revised", nth, &format!("{nth} {turn}")));
                     if dice.roll(2) == 0 {
@@ -283,8 +359,11 @@ fn a_server_that_was_killed_has_what_it_acknowledged_once() {
                 for turn in 0_u32.. {
                     let id = format!("{nth}-{turn}");
                     // Whoever got no answer asks again.
-                    while block_on(space.add_records(vec![said(&id, turn % 3, "words"), said(&format!("{id} too"), turn % 3, "more")]))
-                        .is_err()
+                    while block_on(space.add_records(vec![
+                        said(&id, turn % 3, "words"),
+                        said(&format!("{id} too"), turn % 3, "more"),
+                    ]))
+                    .is_err()
                     {}
                     acknowledged.extend([id.clone(), format!("{id} too")]);
                     if stop.load(Ordering::Relaxed) {
@@ -303,10 +382,14 @@ fn a_server_that_was_killed_has_what_it_acknowledged_once() {
     }
     std::thread::sleep(Duration::from_millis(400));
     stop.store(true, Ordering::Relaxed);
-    let acknowledged: BTreeSet<String> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    let acknowledged: BTreeSet<String> =
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     block_on(async {
         let kept = space.records(all_days()).await.unwrap();
-        assert_eq!(kept.iter().map(|record| record.id.clone()).collect::<BTreeSet<_>>(), acknowledged);
+        assert_eq!(
+            kept.iter().map(|record| record.id.clone()).collect::<BTreeSet<_>>(),
+            acknowledged
+        );
         assert!(copies(&*space).await.values().all(|&many| many == 1));
         assert_eq!(failures(&*space).await, [""; 0]);
     });
@@ -321,11 +404,24 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
     block_on(async {
         let (log, config) = (path("hooks/log.jsonl"), path("icecore.toml"));
         for store in [&space, &other] {
-            store.add_records(vec![said("a", 1, "the launch code is 7"), said("b", 1, "tea"), said("c", 2, "gone")]).await.unwrap();
-            store.put(&path("knowledge/launch-code.md"), b"a page that is called so\n").await.unwrap();
+            store
+                .add_records(vec![
+                    said("a", 1, "the launch code is 7"),
+                    said("b", 1, "tea"),
+                    said("c", 2, "gone"),
+                ])
+                .await
+                .unwrap();
+            store
+                .put(&path("knowledge/launch-code.md"), b"a page that is called so\n")
+                .await
+                .unwrap();
             store.put(&path("elsewhere/x.md"), b"the launch code\n").await.unwrap();
             store.put(&config, b"# launch code\nzone = \"UTC\"\n").await.unwrap();
-            store.put_note(&log, b"{\"said\":\"launch code\"}\n{\"said\":\"tea\"}\n").await.unwrap();
+            store
+                .put_note(&log, b"{\"said\":\"launch code\"}\n{\"said\":\"tea\"}\n")
+                .await
+                .unwrap();
             store.set_aside(&path("memory/ledger.jsonl"), 7, b"{\"torn launch code").await.unwrap();
             store.set_aside(&path("memory/ledger.jsonl"), 9, b"{\"torn tea").await.unwrap();
             store.keep_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
@@ -335,10 +431,16 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
         let before = documents(&*space).await;
         let scrub = Scrub { needles: Needles::of(&["launch code"]), ..Scrub::default() };
         let would = space.scrub(&scrub, true).await.unwrap();
-        assert_eq!((documents(&*space).await, space.answer(Hash::of(b"q")).await.unwrap().is_some()), (before, true));
+        assert_eq!(
+            (documents(&*space).await, space.answer(Hash::of(b"q")).await.unwrap().is_some()),
+            (before, true)
+        );
         assert_eq!(space.scrub(&scrub, false).await.unwrap(), would);
-        let mut became: Vec<(&str, Became)> = would.iter().map(|one| (one.path.as_str(), one.what)).collect();
-        became.retain(|(path, _)| !path.starts_with(".icecore/answers/") && !path.starts_with(".icecore/quarantine/"));
+        let mut became: Vec<(&str, Became)> =
+            would.iter().map(|one| (one.path.as_str(), one.what)).collect();
+        became.retain(|(path, _)| {
+            !path.starts_with(".icecore/answers/") && !path.starts_with(".icecore/quarantine/")
+        });
         assert_eq!(
             became,
             [
@@ -350,22 +452,43 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
             ]
         );
         assert_eq!(would.len(), became.len() + 2);
-        assert_eq!(space.note(&log).await.unwrap().unwrap(), b"{\"said\":\"[forgotten]\"}\n{\"said\":\"tea\"}\n");
+        assert_eq!(
+            space.note(&log).await.unwrap().unwrap(),
+            b"{\"said\":\"[forgotten]\"}\n{\"said\":\"tea\"}\n"
+        );
         // Only what is a person's to change still says it.
         let still = |id: &str| {
             let words = "convert_from(bytes, 'UTF8') ILIKE '%launch%'";
-            let one = |table: &str| format!("SELECT count(*) FROM icecore.{table} WHERE space_id = '{id}' AND {words}");
-            cluster.sql(&format!("SELECT ({}) + ({}) + ({})", one("chunk"), one("note"), one("aside")))
+            let one = |table: &str| {
+                format!("SELECT count(*) FROM icecore.{table} WHERE space_id = '{id}' AND {words}")
+            };
+            cluster.sql(&format!(
+                "SELECT ({}) + ({}) + ({})",
+                one("chunk"),
+                one("note"),
+                one("aside")
+            ))
         };
-        let id = |name: &str| cluster.sql(&format!("SELECT space_id FROM icecore.space WHERE name = '{name}'"));
+        let id = |name: &str| {
+            cluster.sql(&format!("SELECT space_id FROM icecore.space WHERE name = '{name}'"))
+        };
         assert_eq!((still(&id("one")), still(&id("other"))), ("2".to_owned(), "5".to_owned()));
-        assert_eq!(space.known(&[said("a", 1, "").key(), said("c", 1, "").key()]).await.unwrap(), [true, true]);
+        assert_eq!(
+            space.known(&[said("a", 1, "").key(), said("c", 1, "").key()]).await.unwrap(),
+            [true, true]
+        );
         assert_eq!(failures(&*space).await, [""; 0]);
         // What is left to a person is told again; all else is done.
-        assert!(space.scrub(&scrub, false).await.unwrap().iter().all(|one| one.what == Became::Left));
+        assert!(
+            space.scrub(&scrub, false).await.unwrap().iter().all(|one| one.what == Became::Left)
+        );
         // A whole conversation takes its lines with it.
         let key = said("b", 1, "").key();
-        let scrub = Scrub { records: [key].into(), conversations: ["work".to_owned()].into(), ..Scrub::default() };
+        let scrub = Scrub {
+            records: [key].into(),
+            conversations: ["work".to_owned()].into(),
+            ..Scrub::default()
+        };
         space.scrub(&scrub, false).await.unwrap();
         assert_eq!(space.known(&[key]).await.unwrap(), [false]);
         assert_eq!(failures(&*space).await, [""; 0]);

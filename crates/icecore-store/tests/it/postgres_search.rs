@@ -1,4 +1,5 @@
-//! Search in a database: what it gives to be ranked is what a vault gives for the same documents, whatever else is there.
+//! Search in a database: what it gives to be ranked is what a vault gives for the same documents,
+//! whatever else is there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +28,8 @@ struct Chance(u64);
 
 impl Chance {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % most
     }
 
@@ -64,14 +66,21 @@ impl Chance {
             "Größe",
             "kitchen",
         ];
-        let mut text: Vec<String> = (0..words).map(|_| WORDS[self.below(WORDS.len())].to_owned()).collect();
+        let mut text: Vec<String> =
+            (0..words).map(|_| WORDS[self.below(WORDS.len())].to_owned()).collect();
         text.push(format!("thing{}", self.below(400)));
         text.join(" ")
     }
 }
 
 fn moment(minute: usize) -> Moment {
-    let text = format!("2026-{:02}-{:02}T{:02}:{:02}:00Z", 1 + minute / 40_320, 1 + minute / 1_440 % 28, minute / 60 % 24, minute % 60);
+    let text = format!(
+        "2026-{:02}-{:02}T{:02}:{:02}:00Z",
+        1 + minute / 40_320,
+        1 + minute / 1_440 % 28,
+        minute / 60 % 24,
+        minute % 60
+    );
     Moment::read(&text).unwrap().moment
 }
 
@@ -132,17 +141,22 @@ async fn follow(space: &Space, root: &Path) {
         match before {
             Some(before) if before == bytes => {}
             Some(before) if passage::grows_by_lines(&path) && bytes.starts_with(&before) => {
-                space.grow(&path, &bytes[before.len()..], ContentVersion::of(Some(&before))).await.unwrap();
+                space
+                    .grow(&path, &bytes[before.len()..], ContentVersion::of(Some(&before)))
+                    .await
+                    .unwrap();
             }
             _ => space.put(&path, &bytes).await.unwrap(),
         }
     }
 }
 
-/// What is given to be ranked is the same in both, for every term there is and for some that there are not.
+/// What is given to be ranked is the same in both, for every term there is and for some that there
+/// are not.
 async fn same(vault: &Vault, space: &Space) {
     let nobody = &|_, _| {};
-    let (there, here) = (vault.take_in(false, nobody).await.unwrap(), space.take_in(false, nobody).await.unwrap());
+    let (there, here) =
+        (vault.take_in(false, nobody).await.unwrap(), space.take_in(false, nobody).await.unwrap());
     assert_eq!(there.new, here.new);
     let corpus = vault.corpus().await.unwrap();
     assert!(corpus == space.corpus().await.unwrap());
@@ -151,16 +165,26 @@ async fn same(vault: &Vault, space: &Space) {
     let placed = vault.passages(&numbers).await.unwrap();
     assert!(placed == space.passages(&numbers).await.unwrap());
     let reader = Reader::default();
-    let mut terms: Vec<String> =
-        placed.iter().flatten().flat_map(|placed| reader.terms(&placed.passage.text).counts).map(|(term, _)| term).collect();
+    let mut terms: Vec<String> = placed
+        .iter()
+        .flatten()
+        .flat_map(|placed| reader.terms(&placed.passage.text).counts)
+        .map(|(term, _)| term)
+        .collect();
     terms.sort();
     terms.dedup();
     terms.extend(["nowhere", "it's", "a'b", "\\", ""].map(Into::into));
     let alive = |postings: Vec<Vec<Posting>>| -> Vec<Vec<Posting>> {
         // A vault keeps those of passages that are gone for a while.
-        postings.into_iter().map(|some| some.into_iter().filter(|one| corpus.row(one.passage).kind.is_some()).collect()).collect()
+        postings
+            .into_iter()
+            .map(|some| {
+                some.into_iter().filter(|one| corpus.row(one.passage).kind.is_some()).collect()
+            })
+            .collect()
     };
-    let (there, here) = (alive(vault.postings(&terms).await.unwrap()), space.postings(&terms).await.unwrap());
+    let (there, here) =
+        (alive(vault.postings(&terms).await.unwrap()), space.postings(&terms).await.unwrap());
     for ((term, there), here) in terms.iter().zip(there).zip(here) {
         assert_eq!(there, here, "{term}");
     }
@@ -168,7 +192,11 @@ async fn same(vault: &Vault, space: &Space) {
         let mut there = vault.terms_with(part, 5_000).await.unwrap();
         there.retain(|term| terms.contains(term));
         assert_eq!(there, space.terms_with(part, 5_000).await.unwrap(), "{part}");
-        assert_eq!(there[..there.len().min(12)], space.terms_with(part, 12).await.unwrap(), "{part}");
+        assert_eq!(
+            there[..there.len().min(12)],
+            space.terms_with(part, 12).await.unwrap(),
+            "{part}"
+        );
     }
     for placed in placed.iter().flatten().step_by(97) {
         let key = placed.passage.key();
@@ -217,7 +245,8 @@ fn a_space_gives_what_a_vault_gives() {
         vault.append((0..200).map(|at| fact(&mut chance, at)).collect(), None).await.unwrap();
         for at in 0..20 {
             let page: DocPath = format!("knowledge/entities/thing_{at}.md").parse().unwrap();
-            let sections: Vec<String> = (0..4).map(|nth| format!("## Part {nth}\n\n- {}\n", chance.text(30))).collect();
+            let sections: Vec<String> =
+                (0..4).map(|nth| format!("## Part {nth}\n\n- {}\n", chance.text(30))).collect();
             vault.put(&page, sections.concat().as_bytes()).await.unwrap();
             let log: DocPath = format!("memory/2026-01-{:02}.md", at + 1).parse().unwrap();
             vault.put(&log, format!("# Day\n\n- {}\n", chance.text(12)).as_bytes()).await.unwrap();
@@ -226,26 +255,46 @@ fn a_space_gives_what_a_vault_gives() {
         same(&vault, &space).await;
 
         let waiting = space.without_vector(700).await.unwrap();
-        let vectors: Vec<(u32, Packed)> = waiting.iter().map(|&number| (number, packed(&mut chance))).collect();
+        let vectors: Vec<(u32, Packed)> =
+            waiting.iter().map(|&number| (number, packed(&mut chance))).collect();
         vault.keep_vectors(&vectors).await.unwrap();
         space.keep_vectors(&vectors).await.unwrap();
         same(&vault, &space).await;
 
         // What grew, what was said in other words, what is written anew, what is gone.
-        let revised = (0..300).map(|at| Record { text: chance.text(5), ..record(&mut Chance(1), at * 5) });
+        let revised =
+            (0..300).map(|at| Record { text: chance.text(5), ..record(&mut Chance(1), at * 5) });
         let revised: Vec<Record> = revised.collect();
-        vault.add_records(revised.into_iter().chain((1_500..1_700).map(|at| record(&mut chance, at))).collect()).await.unwrap();
+        vault
+            .add_records(
+                revised
+                    .into_iter()
+                    .chain((1_500..1_700).map(|at| record(&mut chance, at)))
+                    .collect(),
+            )
+            .await
+            .unwrap();
         vault.append((200..230).map(|at| fact(&mut chance, at)).collect(), None).await.unwrap();
-        vault.put(&"knowledge/entities/thing_3.md".parse().unwrap(), b"# Three\n\n- only this\n").await.unwrap();
-        vault.put(&"knowledge/entities/sub/new.md".parse().unwrap(), b"# New\n\n- and that\n").await.unwrap();
+        vault
+            .put(&"knowledge/entities/thing_3.md".parse().unwrap(), b"# Three\n\n- only this\n")
+            .await
+            .unwrap();
+        vault
+            .put(&"knowledge/entities/sub/new.md".parse().unwrap(), b"# New\n\n- and that\n")
+            .await
+            .unwrap();
         vault.remove(&"memory/2026-01-05.md".parse().unwrap()).await.unwrap();
         follow(&space, &root).await;
         same(&vault, &space).await;
-        // However the database goes about it: it chooses other ways for few than for many, and when it knows its tables.
+        // However the database goes about it: it chooses other ways for few than for many, and when
+        // it knows its tables.
         cluster.sql("ANALYZE");
         same(&vault, &space).await;
         for number in (1..2_000).step_by(39) {
-            assert_eq!(vault.passages(&[number]).await.unwrap(), space.passages(&[number]).await.unwrap());
+            assert_eq!(
+                vault.passages(&[number]).await.unwrap(),
+                space.passages(&[number]).await.unwrap()
+            );
         }
         // A second process sees the same, and so does one that makes everything anew.
         let other = Postgres::at(&cluster.url(), Options::default()).unwrap();
@@ -312,14 +361,24 @@ fn a_text_of_very_many_words_is_found_by_each() {
         let text = format!("{} {}", many.join(" "), "again ".repeat(20_000));
         space.add_records(vec![Record { text, ..record(&mut Chance(1), 1) }]).await.unwrap();
         assert_eq!(space.take_in(false, &|_, _| {}).await.unwrap().new, 1);
-        let terms: Vec<String> = [0, 60_000, 119_999].map(|at| format!("w{at:011}q")).into_iter().chain(["again".into()]).collect();
+        let terms: Vec<String> = [0, 60_000, 119_999]
+            .map(|at| format!("w{at:011}q"))
+            .into_iter()
+            .chain(["again".into()])
+            .collect();
         let found = space.postings(&terms).await.unwrap();
         assert_eq!(
-            found.iter().map(|postings| postings.iter().map(|one| one.count).collect()).collect::<Vec<Vec<u32>>>(),
+            found
+                .iter()
+                .map(|postings| postings.iter().map(|one| one.count).collect())
+                .collect::<Vec<Vec<u32>>>(),
             [vec![1], vec![1], vec![1], vec![20_000]]
         );
         // Said again in other words, nothing of it stays.
-        space.add_records(vec![Record { text: "short".into(), ..record(&mut Chance(1), 1) }]).await.unwrap();
+        space
+            .add_records(vec![Record { text: "short".into(), ..record(&mut Chance(1), 1) }])
+            .await
+            .unwrap();
         space.take_in(false, &|_, _| {}).await.unwrap();
         assert!(space.postings(&terms).await.unwrap().iter().all(Vec::is_empty));
     });
@@ -343,7 +402,8 @@ fn several_who_take_in_at_once_take_everything_in_once() {
                     let mut chance = Chance(who);
                     let mut new = 0;
                     for at in 0..25 {
-                        let record = Record { id: format!("{who}-{at}"), ..record(&mut chance, at) };
+                        let record =
+                            Record { id: format!("{who}-{at}"), ..record(&mut chance, at) };
                         space.add_records(vec![record]).await.unwrap();
                         new += space.take_in(false, &|_, _| {}).await.unwrap().new;
                     }
@@ -364,16 +424,19 @@ fn several_who_take_in_at_once_take_everything_in_once() {
 async fn searched(url: &str) -> Duration {
     let home = Postgres::at(url, Options::default()).unwrap();
     let space = home.space("mine").await.unwrap().unwrap();
-    // The first makes the connection and prepares its statements; what is held of the space is not what counts.
+    // The first makes the connection and prepares its statements; what is held of the space is not
+    // what counts.
     let mut took = Duration::ZERO;
     for part in 0..2 {
         let begun = Instant::now();
         space.take_in(false, &|_, _| {}).await.unwrap();
         space.voices().await.unwrap();
         let corpus = space.corpus().await.unwrap();
-        let terms = [["harbour", "piano", "thing17"], ["launch", "paint", "thing310"]][part].map(String::from);
+        let terms = [["harbour", "piano", "thing17"], ["launch", "paint", "thing310"]][part]
+            .map(String::from);
         let found = space.postings(&terms).await.unwrap();
-        let numbers: Vec<u32> = found.iter().flatten().map(|posting| posting.passage).take(50).collect();
+        let numbers: Vec<u32> =
+            found.iter().flatten().map(|posting| posting.passage).take(50).collect();
         let placed = space.passages(&numbers).await.unwrap();
         took = begun.elapsed();
         assert!(corpus.passages == 1_000 && placed.iter().flatten().count() > 10);
@@ -381,7 +444,8 @@ async fn searched(url: &str) -> Duration {
     took
 }
 
-// Y9: what is found in one space among others, and how long that takes; with `ICECORE_SPACES=100,10000`, among very many
+// Y9: what is found in one space among others, and how long that takes; with
+// `ICECORE_SPACES=100,10000`, among very many
 #[test]
 fn search_among_many_spaces_measured() {
     let counts = std::env::var("ICECORE_SPACES").unwrap_or_else(|_| "2,20".into());
@@ -391,13 +455,23 @@ fn search_among_many_spaces_measured() {
             "shared_buffers = 256MB\nmaintenance_work_mem = 1GB\nmax_wal_size = 256MB\nwal_level = minimal\nmax_wal_senders = 0\n",
         );
         cluster.restart();
-        let home = Postgres::at(&cluster.url(), Options { statement: Duration::from_secs(3_600), ..Options::default() }).unwrap();
+        let home = Postgres::at(
+            &cluster.url(),
+            Options { statement: Duration::from_secs(3_600), ..Options::default() },
+        )
+        .unwrap();
         block_on(async {
             home.migrate().await.unwrap();
-            let plain = |chance: &mut Chance, at: usize| Record { text: chance.text(6), ..record(chance, at) };
+            let plain = |chance: &mut Chance, at: usize| Record {
+                text: chance.text(6),
+                ..record(chance, at)
+            };
             let pattern = made(&home, "pattern").await;
             let mut chance = Chance(3);
-            pattern.add_records((0..1_000).map(|at| plain(&mut chance, at)).collect()).await.unwrap();
+            pattern
+                .add_records((0..1_000).map(|at| plain(&mut chance, at)).collect())
+                .await
+                .unwrap();
             pattern.take_in(false, &|_, _| {}).await.unwrap();
             let space = made(&home, "mine").await;
             cluster.sql("DROP INDEX icecore.passage_terms");
@@ -409,7 +483,9 @@ fn search_among_many_spaces_measured() {
             ));
             cluster.sql("INSERT INTO icecore.space (space_id, name) SELECT space_id, space_id::text FROM other");
             let of = "FROM icecore.space JOIN icecore.TABLE AS one USING (space_id) CROSS JOIN other WHERE space.name = 'pattern'";
-            let tag = cluster.sql("SELECT substr((tsvector_to_array(terms))[1], 1, 4) FROM icecore.passage LIMIT 1");
+            let tag = cluster.sql(
+                "SELECT substr((tsvector_to_array(terms))[1], 1, 4) FROM icecore.passage LIMIT 1",
+            );
             // Little by little, so that what is one space's lies where everybody's lies.
             for part in 0..20 {
                 cluster.sql(&format!(
@@ -418,7 +494,12 @@ fn search_among_many_spaces_measured() {
                      {} AND number % 20 = {part}",
                     of.replace("TABLE", "passage")
                 ));
-                space.add_records((part * 50..part * 50 + 50).map(|at| plain(&mut chance, at)).collect()).await.unwrap();
+                space
+                    .add_records(
+                        (part * 50..part * 50 + 50).map(|at| plain(&mut chance, at)).collect(),
+                    )
+                    .await
+                    .unwrap();
                 space.take_in(false, &|_, _| {}).await.unwrap();
             }
             for (table, columns) in [
@@ -449,8 +530,13 @@ fn search_among_many_spaces_measured() {
             let size = cluster.sql(
                 "SELECT pg_size_pretty(pg_database_size('postgres')) || ', ' || (SELECT count(*) FROM icecore.passage) || ' passages'",
             );
-            let _ =
-                writeln!(std::io::stderr(), "{count} other spaces ({size}): p50 {:?}, p95 {:?}, p99 {:?}", took[100], took[190], took[198]);
+            let _ = writeln!(
+                std::io::stderr(),
+                "{count} other spaces ({size}): p50 {:?}, p95 {:?}, p99 {:?}",
+                took[100],
+                took[190],
+                took[198]
+            );
         });
     }
 }

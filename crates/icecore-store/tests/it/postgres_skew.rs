@@ -1,4 +1,5 @@
-//! Programs and tables of different ages: a program that has become too old writes nothing, and older tables are brought forward.
+//! Programs and tables of different ages: a program that has become too old writes nothing, and
+//! older tables are brought forward.
 
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     let check = |what: &str, error: Option<Error>| {
         let told = error.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(
-            matches!(error, Some(Error::Newer(_))) && told.contains("newer (8 steps) than this program knows (7)"),
+            matches!(error, Some(Error::Newer(_)))
+                && told.contains("newer (8 steps) than this program knows (7)"),
             "{what}: {error:?}"
         );
     };
@@ -89,12 +91,25 @@ fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
         let before = cluster.log().len();
         does();
         let log = cluster.log()[before..].to_owned();
-        let messages: Vec<&str> = log.lines().filter(|line| line.starts_with("icecore|LOG:")).collect();
+        let messages: Vec<&str> =
+            log.lines().filter(|line| line.starts_with("icecore|LOG:")).collect();
         let begins: Vec<&&str> = messages.iter().filter(|line| line.contains("BEGIN")).collect();
         assert_eq!(begins.len(), 1, "{what}: {log}");
-        assert!(begins[0].contains("SET LOCAL icecore.space") && begins[0].contains("icecore.require_known(7)"), "{what}: {log}");
-        assert_eq!(messages.iter().filter(|line| line.contains("require_known")).count(), 1, "{what}: {log}");
-        assert_eq!(messages.iter().filter(|line| line.contains("COMMIT")).count(), 1, "{what}: {log}");
+        assert!(
+            begins[0].contains("SET LOCAL icecore.space")
+                && begins[0].contains("icecore.require_known(7)"),
+            "{what}: {log}"
+        );
+        assert_eq!(
+            messages.iter().filter(|line| line.contains("require_known")).count(),
+            1,
+            "{what}: {log}"
+        );
+        assert_eq!(
+            messages.iter().filter(|line| line.contains("COMMIT")).count(),
+            1,
+            "{what}: {log}"
+        );
         if what == "read" {
             assert_eq!(messages.len(), 3, "begin, one statement, commit: {log}");
         }
@@ -117,7 +132,11 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
         ));
     }
     all.must("INSERT INTO icecore.space (space_id, name) VALUES (gen_random_uuid(), 'theirs')");
-    assert_eq!(keeper.must("SELECT count(*) FROM icecore.space"), ["1"], "the owner that logs in saw every space");
+    assert_eq!(
+        keeper.must("SELECT count(*) FROM icecore.space"),
+        ["1"],
+        "the owner that logs in saw every space"
+    );
 
     let home = Postgres::at(&url, Options::default()).unwrap();
     let lacking = block_on(home.create("A", CONFIG)).unwrap_err().to_string();
@@ -140,7 +159,10 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     keeper.must("BEGIN");
     keeper.must("SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = ''");
     assert_eq!(keeper.must("SELECT name FROM icecore.spaces('', 10)"), ["A", "theirs"]);
-    assert_eq!(keeper.must("SELECT count(*) FROM icecore.take_job('{tend}', 'me', '1 minute')"), ["1"]);
+    assert_eq!(
+        keeper.must("SELECT count(*) FROM icecore.take_job('{tend}', 'me', '1 minute')"),
+        ["1"]
+    );
     keeper.must("COMMIT");
 }
 

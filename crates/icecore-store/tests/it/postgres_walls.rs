@@ -1,4 +1,5 @@
-//! The walls between spaces: what the database itself refuses, whoever asks and whatever the program forgets.
+//! The walls between spaces: what the database itself refuses, whoever asks and whatever the
+//! program forgets.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -39,7 +40,11 @@ type Said = Result<Vec<String>, String>;
 
 impl Raw {
     pub fn to(url: &str) -> Self {
-        let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let (client, connection) = threads.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
         threads.spawn(connection);
         Self { threads, client }
@@ -54,7 +59,9 @@ impl Raw {
                     _ => None,
                 })
                 .collect()),
-            Err(error) => Err(error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned())),
+            Err(error) => {
+                Err(error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()))
+            }
         }
     }
 
@@ -62,7 +69,8 @@ impl Raw {
         self.ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// What comes of it in a transaction as the program makes it, about that space; it is taken back.
+    /// What comes of it in a transaction as the program makes it, about that space; it is taken
+    /// back.
     fn within(&self, space: &str, sql: &str) -> Said {
         self.must("BEGIN");
         self.must(&format!("SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'"));
@@ -79,7 +87,8 @@ impl Raw {
         )
     }
 
-    /// A hash of everything a space has, table by table, and how many rows there are. As whoever sees everything.
+    /// A hash of everything a space has, table by table, and how many rows there are. As whoever
+    /// sees everything.
     fn everything_of(&self, space: &str) -> BTreeMap<String, String> {
         let told = |table: &String| {
             let sql = format!(
@@ -91,7 +100,8 @@ impl Raw {
     }
 
     fn id(&self, name: &str) -> String {
-        self.must(&format!("SELECT space_id::text FROM icecore.space WHERE name = '{name}'")).remove(0)
+        self.must(&format!("SELECT space_id::text FROM icecore.space WHERE name = '{name}'"))
+            .remove(0)
     }
 }
 
@@ -137,7 +147,10 @@ pub fn said(id: &str, text: &str) -> Record {
 pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
     let space = block_on(home.create(name, CONFIG)).unwrap();
     block_on(async {
-        space.add_records(vec![said("a", &format!("secret of {name}")), said("b", "both")]).await.unwrap();
+        space
+            .add_records(vec![said("a", &format!("secret of {name}")), said("b", "both")])
+            .await
+            .unwrap();
         let page = path("knowledge/x.md");
         space.put(&page, format!("page of {name}\n").as_bytes()).await.unwrap();
         space.put_note(&path("hooks/one.json"), name.as_bytes()).await.unwrap();
@@ -146,7 +159,8 @@ pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
         space.append(vec![draft(&format!("fact of {name}"))], None).await.unwrap();
         space.take_in(false, &|_, _| {}).await.unwrap();
         let waiting = space.without_vector(9).await.unwrap();
-        let vectors: Vec<_> = waiting.into_iter().map(|number| (number, vector::pack(&[0.1; DIMENSIONS]))).collect();
+        let vectors: Vec<_> =
+            waiting.into_iter().map(|number| (number, vector::pack(&[0.1; DIMENSIONS]))).collect();
         space.keep_vectors(&vectors).await.unwrap();
         space.see(&space.unseen(&[page]).await.unwrap()).await.unwrap();
     });
@@ -163,7 +177,8 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
     furnished(&home, "B");
     let (a, b) = (all.id("A"), all.id("B"));
     let before = all.everything_of(&b);
-    // As the role of the program, and as the login that has made the tables, which is under the same law.
+    // As the role of the program, and as the login that has made the tables, which is under the
+    // same law.
     let owner = Raw::to(&url);
     let tables = all.tables();
     assert!(tables.len() >= 9, "{tables:?}");
@@ -171,30 +186,48 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
         let count = |whose: &str| format!("SELECT count(*) FROM icecore.\"{table}\" WHERE {whose}");
         let foreign = count(&format!("space_id <> '{a}'"));
         assert!(
-            matches!(all.within(&a, &foreign), Ok(rows) if rows == ["0"]) || all.within(&a, &foreign) == Err("42501".into()),
+            matches!(all.within(&a, &foreign), Ok(rows) if rows == ["0"])
+                || all.within(&a, &foreign) == Err("42501".into()),
             "{table}"
         );
         for nowhere in ["", &b.replace(|c: char| c.is_ascii_hexdigit(), "0")] {
             let seen = all.within(nowhere, &count("true"));
-            assert!(matches!(&seen, Ok(rows) if rows == &["0"]) || seen == Err("42501".into()), "{table}: {seen:?}");
+            assert!(
+                matches!(&seen, Ok(rows) if rows == &["0"]) || seen == Err("42501".into()),
+                "{table}: {seen:?}"
+            );
         }
         let without = owner.ask(&count("true"));
-        assert!(matches!(&without, Ok(rows) if rows == &["0"]), "{table}: the login that has made the tables sees {without:?}");
+        assert!(
+            matches!(&without, Ok(rows) if rows == &["0"]),
+            "{table}: the login that has made the tables sees {without:?}"
+        );
         assert!(all.within("not a space", &count("true")).is_err(), "{table}");
 
         // A row of the other space, brought in by somebody who works for this one.
-        let row = all.must(&format!("SELECT to_json(t)::text FROM icecore.\"{table}\" t WHERE space_id = '{b}' LIMIT 1"));
+        let row = all.must(&format!(
+            "SELECT to_json(t)::text FROM icecore.\"{table}\" t WHERE space_id = '{b}' LIMIT 1"
+        ));
         if let Some(row) = row.first() {
-            let insert =
-                format!("INSERT INTO icecore.\"{table}\" SELECT * FROM json_populate_record(NULL::icecore.\"{table}\", $json${row}$json$)");
+            let insert = format!(
+                "INSERT INTO icecore.\"{table}\" SELECT * FROM json_populate_record(NULL::icecore.\"{table}\", $json${row}$json$)"
+            );
             assert_eq!(all.within(&a, &insert), Err("42501".into()), "{table}");
             assert_eq!(all.within("", &insert), Err("42501".into()), "{table}");
         }
         let harmless = |sql: String| {
-            let said = all.within(&a, &format!("WITH touched AS ({sql} RETURNING 1) SELECT count(*) FROM touched"));
-            assert!(matches!(&said, Ok(rows) if rows == &["0"]) || said == Err("42501".into()), "{sql}: {said:?}");
+            let said = all.within(
+                &a,
+                &format!("WITH touched AS ({sql} RETURNING 1) SELECT count(*) FROM touched"),
+            );
+            assert!(
+                matches!(&said, Ok(rows) if rows == &["0"]) || said == Err("42501".into()),
+                "{sql}: {said:?}"
+            );
         };
-        harmless(format!("UPDATE icecore.\"{table}\" SET space_id = space_id WHERE space_id = '{b}'"));
+        harmless(format!(
+            "UPDATE icecore.\"{table}\" SET space_id = space_id WHERE space_id = '{b}'"
+        ));
         harmless(format!("DELETE FROM icecore.\"{table}\" WHERE space_id = '{b}'"));
         // Nor is a row given away.
         harmless(format!("UPDATE icecore.\"{table}\" SET space_id = '{b}'"));
@@ -205,7 +238,10 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
         "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'icecore' AND relkind IN ('r', 'p', 'v', 'm') \
          AND has_table_privilege('icecore_app', pg_class.oid, 'SELECT')",
     );
-    assert_eq!(readable.iter().filter(|table| !tables.contains(table)).collect::<Vec<_>>(), ["migration"]);
+    assert_eq!(
+        readable.iter().filter(|table| !tables.contains(table)).collect::<Vec<_>>(),
+        ["migration"]
+    );
 }
 
 /// How far a function of the schema looks.
@@ -217,7 +253,8 @@ enum Reach {
     Across,
 }
 
-/// Every function that may be called, with what it is called with here. `BETA`, `LIFE` and `TERM` are the other space's.
+/// Every function that may be called, with what it is called with here. `BETA`, `LIFE` and `TERM`
+/// are the other space's.
 const FUNCTIONS: &[(&str, Reach, &str)] = &[
     ("again_after", Reach::Own, "1"),
     ("clear", Reach::Own, "'knowledge/x.md'"),
@@ -231,7 +268,11 @@ const FUNCTIONS: &[(&str, Reach, &str)] = &[
     ("has_only_grown", Reach::Own, "'BETA', 'knowledge/x.md', 1, 1"),
     ("job_counts", Reach::Across, ""),
     ("nearest", Reach::Own, "repeat('1', 384)::bit(384), 10"),
-    ("note_deeds", Reach::Across, "'{BETA}', ARRAY[now()], '{beta-home}', '{t}', '{cli}', '{x}', '{x}', '{x}', '{200}'"),
+    (
+        "note_deeds",
+        Reach::Across,
+        "'{BETA}', ARRAY[now()], '{beta-home}', '{t}', '{cli}', '{x}', '{x}', '{x}', '{200}'",
+    ),
     ("only_grows", Reach::Own, "'memory/ledger.jsonl'"),
     ("postings", Reach::Own, "'TERM', ARRAY['TERM']"),
     ("require_known", Reach::Own, "1000"),
@@ -259,7 +300,10 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
         let id = all.id(name);
         block_on(async {
             space.snapshot("first", jiff::Timestamp::UNIX_EPOCH).await.unwrap();
-            space.add_awaited(vec![said("c", &format!("waits in {name}"))], Duration::ZERO).await.unwrap();
+            space
+                .add_awaited(vec![said("c", &format!("waits in {name}"))], Duration::ZERO)
+                .await
+                .unwrap();
         });
         all.must(&format!(
             "INSERT INTO icecore.token (space_id, token_id, hash, space, label, scopes) VALUES ('{id}', 't', sha256('{0}'), '{name}', '{name}', '{{read}}');
@@ -273,10 +317,20 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
         ));
     }
     let (alpha, beta) = (all.id("alpha-home"), all.id("beta-home"));
-    let life = all.must(&format!("SELECT life::text FROM icecore.space WHERE space_id = '{beta}'")).remove(0);
-    let term = all.must(&format!("SELECT lexeme FROM icecore.passage, unnest(terms) WHERE space_id = '{beta}' LIMIT 1")).remove(0);
-    let empty: Vec<String> =
-        all.everything_of(&beta).into_iter().filter(|(_, rows)| rows.starts_with("0 ")).map(|(table, _)| table).collect();
+    let life = all
+        .must(&format!("SELECT life::text FROM icecore.space WHERE space_id = '{beta}'"))
+        .remove(0);
+    let term = all
+        .must(&format!(
+            "SELECT lexeme FROM icecore.passage, unnest(terms) WHERE space_id = '{beta}' LIMIT 1"
+        ))
+        .remove(0);
+    let empty: Vec<String> = all
+        .everything_of(&beta)
+        .into_iter()
+        .filter(|(_, rows)| rows.starts_with("0 "))
+        .map(|(table, _)| table)
+        .collect();
     assert_eq!(empty, [""; 0], "these tables have no row that could be seen");
 
     // The login itself, without a space, in a space, and in a space with the role of the program.
@@ -326,7 +380,8 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
     // What a function does in one space it does in that one only.
     let before = all.everything_of(&beta);
     for (name, _, arguments) in FUNCTIONS.iter().filter(|(_, reach, _)| *reach == Reach::Own) {
-        let arguments = arguments.replace("BETA", &beta).replace("LIFE", &life).replace("TERM", &term);
+        let arguments =
+            arguments.replace("BETA", &beta).replace("LIFE", &life).replace("TERM", &term);
         all.must("BEGIN");
         all.must(&format!("SET LOCAL ROLE icecore_app; {inside}; SET LOCAL icecore.replacing = 'snapshots'; SAVEPOINT called"));
         if all.ask(&format!("SELECT 1 FROM icecore.{name}({arguments})")).is_err() {
@@ -349,8 +404,12 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
     let role = "SELECT (rolsuper OR rolbypassrls OR rolcanlogin OR rolcreatedb OR rolcreaterole)::text FROM pg_roles WHERE rolname = 'icecore_owner'";
     assert_eq!(all.must(role), ["false"]);
     // The login that has made the tables was a member only while it did.
-    assert_eq!(all.must("SELECT pg_has_role('keeper', 'icecore_owner', 'MEMBER')::text"), ["false"]);
-    // A server works as one that owns nothing; creating it again changes its password and nothing else.
+    assert_eq!(
+        all.must("SELECT pg_has_role('keeper', 'icecore_owner', 'MEMBER')::text"),
+        ["false"]
+    );
+    // A server works as one that owns nothing; creating it again changes its password and nothing
+    // else.
     for password in ["first", "second"] {
         block_on(home.create_login(&url.replace("keeper@", &format!("web:{password}@")))).unwrap();
     }
@@ -358,16 +417,27 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
         all.must("SELECT string_agg(roleid::regrole::text, ',') FROM pg_auth_members WHERE member = 'web'::regrole"),
         ["icecore_app"]
     );
-    assert_eq!(all.must("SELECT left(rolpassword, 13) FROM pg_authid WHERE rolname = 'web'"), ["SCRAM-SHA-256"]);
+    assert_eq!(
+        all.must("SELECT left(rolpassword, 13) FROM pg_authid WHERE rolname = 'web'"),
+        ["SCRAM-SHA-256"]
+    );
     let served = Postgres::at(&url.replace("keeper@", "web:second@"), Options::default()).unwrap();
     furnished(&served, "A");
     assert!(block_on(served.erase("A")).unwrap());
     assert_eq!(block_on(served.login_privilege()).unwrap(), None);
     // One that sees everything is not made a server's.
-    let refused = block_on(home.create_login(&url.replace("keeper@", "postgres:x@"))).unwrap_err().to_string();
-    assert!(refused.contains("`postgres` is a superuser") && refused.contains("Name another user"), "{refused}");
+    let refused = block_on(home.create_login(&url.replace("keeper@", "postgres:x@")))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("`postgres` is a superuser") && refused.contains("Name another user"),
+        "{refused}"
+    );
     let superuser = Postgres::at(&cluster.url_of("kept"), Options::default()).unwrap();
-    assert_eq!(block_on(superuser.login_privilege()).unwrap().as_deref(), Some("`postgres` is a superuser"));
+    assert_eq!(
+        block_on(superuser.login_privilege()).unwrap().as_deref(),
+        Some("`postgres` is a superuser")
+    );
 }
 
 // L2
@@ -379,9 +449,16 @@ fn every_table_is_guarded_and_keyed_by_its_space() {
     let spaced = "SELECT c.oid, c.relname, c.relrowsecurity, c.relforcerowsecurity FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'space_id' WHERE n.nspname = 'icecore' AND c.relkind IN ('r', 'p')";
     let none = |sql: String, what: &str| assert_eq!(all.must(&sql), [""; 0], "{what}");
-    none(format!("SELECT relname FROM ({spaced}) t WHERE NOT relrowsecurity OR NOT relforcerowsecurity"), "not guarded");
     none(
-        format!("SELECT relname FROM ({spaced}) t WHERE NOT EXISTS (SELECT FROM pg_index WHERE indrelid = t.oid AND indisprimary)"),
+        format!(
+            "SELECT relname FROM ({spaced}) t WHERE NOT relrowsecurity OR NOT relforcerowsecurity"
+        ),
+        "not guarded",
+    );
+    none(
+        format!(
+            "SELECT relname FROM ({spaced}) t WHERE NOT EXISTS (SELECT FROM pg_index WHERE indrelid = t.oid AND indisprimary)"
+        ),
         "without a primary key",
     );
     none(
@@ -401,7 +478,9 @@ fn every_table_is_guarded_and_keyed_by_its_space() {
         "another law",
     );
     none(
-        format!("SELECT relname FROM ({spaced}) t WHERE NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = t.oid AND polroles = '{{0}}')"),
+        format!(
+            "SELECT relname FROM ({spaced}) t WHERE NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = t.oid AND polroles = '{{0}}')"
+        ),
         "without a law",
     );
     // Nothing is written into a space that is not there, whichever table it would be.
@@ -455,7 +534,8 @@ fn what_was_written_is_never_changed() {
         ("memory/tool/plan.jsonl", "", true),
         ("knowledge/x.md", "", true),
     ] {
-        let sql = format!("SET LOCAL icecore.replacing = '{replacing}'; SELECT icecore.clear('{path}')");
+        let sql =
+            format!("SET LOCAL icecore.replacing = '{replacing}'; SELECT icecore.clear('{path}')");
         assert_eq!(all.within(&a, &sql).is_ok(), goes, "{path} {replacing}");
     }
 }
@@ -465,16 +545,29 @@ fn what_was_written_is_never_changed() {
 fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
     let cluster = Cluster::start(Flush::No);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options { connections: 1, lock: Duration::from_millis(150), ..Options::default() });
+    let home = home(
+        &url,
+        Options { connections: 1, lock: Duration::from_millis(150), ..Options::default() },
+    );
     let spaces = [furnished(&home, "A"), furnished(&home, "B")];
     let page = path("knowledge/x.md");
     let check = |which: usize| {
         let name = ["A", "B"][which];
         block_on(async {
             let told = spaces[which].document(&page).await.unwrap().unwrap();
-            assert!(told.starts_with(format!("page of {name}").as_bytes()), "{}", String::from_utf8_lossy(&told));
-            assert_eq!(spaces[which].last_said("work", 9).await.unwrap()[0].text, format!("secret of {name}"));
-            assert_eq!(spaces[which].note(&path("hooks/one.json")).await.unwrap().unwrap(), name.as_bytes());
+            assert!(
+                told.starts_with(format!("page of {name}").as_bytes()),
+                "{}",
+                String::from_utf8_lossy(&told)
+            );
+            assert_eq!(
+                spaces[which].last_said("work", 9).await.unwrap()[0].text,
+                format!("secret of {name}")
+            );
+            assert_eq!(
+                spaces[which].note(&path("hooks/one.json")).await.unwrap().unwrap(),
+                name.as_bytes()
+            );
         });
     };
     for turn in 0..20 {
@@ -483,11 +576,19 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
         check(other);
         match turn % 3 {
             // Refused by the program, within its transaction.
-            0 => assert!(matches!(block_on(spaces[one].grow(&page, b"x", ContentVersion::of(Some(b"other")))), Err(Error::Moved { .. }))),
+            0 => assert!(matches!(
+                block_on(spaces[one].grow(&page, b"x", ContentVersion::of(Some(b"other")))),
+                Err(Error::Moved { .. })
+            )),
             // Refused by the database: somebody holds what is to be written.
             1 => {
-                all.must(&format!("BEGIN; SELECT 1 FROM icecore.document WHERE path = '{page}' FOR UPDATE"));
-                assert!(matches!(block_on(spaces[one].put(&page, b"late")), Err(Error::Overrun(_))));
+                all.must(&format!(
+                    "BEGIN; SELECT 1 FROM icecore.document WHERE path = '{page}' FOR UPDATE"
+                ));
+                assert!(matches!(
+                    block_on(spaces[one].put(&page, b"late")),
+                    Err(Error::Overrun(_))
+                ));
                 all.must("ROLLBACK");
             }
             // Nobody waits for the end: after so many steps the work is dropped.
@@ -496,7 +597,9 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                 let text = format!("page of {name}, again");
                 let mut work = pin!(spaces[one].put(&page, text.as_bytes()));
                 for _ in 0..=turn {
-                    if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    if let Poll::Ready(done) =
+                        work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+                    {
                         done.unwrap();
                         break;
                     }
@@ -559,7 +662,10 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
         let day = jiff::civil::date(2026, 2, 13);
         let days = Days { first: day, last: day };
         for (what, outcome) in [
-            ("append", old.append(vec![draft("a fact of the erased exchange")], None).await.map(|_| ())),
+            (
+                "append",
+                old.append(vec![draft("a fact of the erased exchange")], None).await.map(|_| ()),
+            ),
             ("append at", old.append(vec![draft("likewise")], Some(position)).await.map(|_| ())),
             ("append_lines", old.append_lines(b"{}\n").await),
             ("replace_ledger", old.replace_ledger(b"", new.position().await.unwrap()).await),
@@ -570,7 +676,10 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
             ("swap", old.swap(&page, b"x", ContentVersion::ABSENT).await),
             ("remove", old.remove(&path("icecore.toml")).await),
             ("add_records", old.add_records(vec![said("o", "old")]).await.map(|_| ())),
-            ("add_awaited", old.add_awaited(vec![said("o", "old")], Duration::from_secs(9)).await.map(|_| ())),
+            (
+                "add_awaited",
+                old.add_awaited(vec![said("o", "old")], Duration::from_secs(9)).await.map(|_| ()),
+            ),
             ("take", Order::take(&*old, "work", "w", Duration::from_secs(9)).await.map(|_| ())),
             ("forget_records", old.forget_records(days, "work").await.map(|_| ())),
             ("add_summaries", old.add_summaries(&[], None).await.map(|_| ())),
@@ -589,7 +698,10 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
     });
     assert_eq!(all.everything_of(&all.id("ann")), before);
     block_on(new.append(vec![draft("a fact of the new life")], None)).unwrap();
-    let (one, other) = (block_on(here.glance("ann")).unwrap().unwrap(), block_on(there.glance("ann")).unwrap().unwrap());
+    let (one, other) = (
+        block_on(here.glance("ann")).unwrap().unwrap(),
+        block_on(there.glance("ann")).unwrap().unwrap(),
+    );
     assert!(one.is_same_life(&other));
 }
 
@@ -668,7 +780,9 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
     let (url, all) = owned(&cluster);
     let (here, there) = (home(&url, Options::default()), home(&url, Options::default()));
     let page = path("knowledge/x.md");
-    let refused = |what: &str, outcome: Result<(), Error>| assert!(matches!(outcome, Err(Error::Filling)), "{what}: {outcome:?}");
+    let refused = |what: &str, outcome: Result<(), Error>| {
+        assert!(matches!(outcome, Err(Error::Filling)), "{what}: {outcome:?}")
+    };
     block_on(async {
         // From the moment on at which it is there nobody sees it, and no worker takes it.
         let filler = here.to_fill("ann", CONFIG).await.unwrap();
@@ -681,7 +795,8 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
         let second = there.to_fill("ann", CONFIG).await.unwrap();
         refused("begin_filling", second.begin_filling().await.map(|_| ()));
         refused("put", second.put(&page, b"another's").await);
-        // One that was cut short is begun anew by whoever comes when its time is over, and the first has no say any more.
+        // One that was cut short is begun anew by whoever comes when its time is over, and the
+        // first has no say any more.
         all.must("UPDATE icecore.space SET filled_until = now() - interval '1 second'");
         refused("space", there.space("ann").await.map(|_| ()));
         assert_eq!(second.begin_filling().await.unwrap(), Ground::Unfinished);
@@ -692,7 +807,10 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
         refused("put", filler.put(&page, b"much too late").await);
         let space = here.space("ann").await.unwrap().unwrap();
         assert_eq!(space.document(&page).await.unwrap().unwrap(), b"whole");
-        assert_eq!(there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap().unwrap().space, "ann");
+        assert_eq!(
+            there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap().unwrap().space,
+            "ann"
+        );
         // Nothing is brought in over a memory, and looking whether it could be keeps nobody out.
         let ground = there.to_fill("ann", CONFIG).await.unwrap().begin_filling().await.unwrap();
         assert_eq!(ground, Ground::Occupied { documents: 1, such_as: page.clone() });

@@ -36,7 +36,14 @@ fn contents(store: &dyn Store) -> Vec<String> {
 
 /// Lets a file look as if nobody had written to it for a while.
 fn long_ago(file: &Path) {
-    assert!(std::process::Command::new("touch").args(["-d", "1 hour ago"]).arg(file).status().unwrap().success());
+    assert!(
+        std::process::Command::new("touch")
+            .args(["-d", "1 hour ago"])
+            .arg(file)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 fn ledger_file(vault: &Vault) -> std::path::PathBuf {
@@ -107,7 +114,12 @@ fn all_who_make_a_key_at_once_get_the_same_and_nobody_else_can_read_it() {
     let kept: Vec<MarkerKey> = std::thread::scope(|scope| {
         let make = |n: u8| {
             let root = root.clone();
-            scope.spawn(move || block_on(Vault::open(&root).unwrap().set_marker_key(&MarkerKey::new([n; 32]), false)).unwrap())
+            scope.spawn(move || {
+                block_on(
+                    Vault::open(&root).unwrap().set_marker_key(&MarkerKey::new([n; 32]), false),
+                )
+                .unwrap()
+            })
         };
         let threads: Vec<_> = (0..16).map(make).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -164,7 +176,10 @@ fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
 #[test]
 fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
     let (_folder, vault) = new_vault();
-    block_on(vault.append(vec![draft("one"), draft("two \u{1F3AF} ünïcode"), draft("three")], None)).unwrap();
+    block_on(
+        vault.append(vec![draft("one"), draft("two \u{1F3AF} ünïcode"), draft("three")], None),
+    )
+    .unwrap();
     let whole = fs::read(ledger_file(&vault)).unwrap();
     let root = vault.root().to_owned();
     let quarantine = root.join(".icecore/quarantine");
@@ -178,8 +193,12 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
         let ended = whole[..cut].iter().filter(|&&b| b == b'\n').count();
         let torn = whole[..cut].last().is_some_and(|&b| b != b'\n');
         let saved = contents(&vault);
-        assert!(saved.len() == ended || (torn && saved.len() == ended + 1), "cut at {cut}: {saved:?}");
-        let aside: Vec<_> = fs::read_dir(&quarantine).map(|found| found.flatten().collect()).unwrap_or_default();
+        assert!(
+            saved.len() == ended || (torn && saved.len() == ended + 1),
+            "cut at {cut}: {saved:?}"
+        );
+        let aside: Vec<_> =
+            fs::read_dir(&quarantine).map(|found| found.flatten().collect()).unwrap_or_default();
         if saved.len() == ended && torn {
             // The torn bytes are set aside, exactly.
             let start = whole[..cut].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
@@ -192,20 +211,28 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
         assert_eq!(added[0].id.number() as usize, saved.len() + 1, "cut at {cut}");
         let ledger = Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None);
         assert_eq!(ledger.faults(), [], "cut at {cut}");
-        assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails), "cut at {cut}");
+        assert!(
+            block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails),
+            "cut at {cut}"
+        );
     }
 }
 
-// L12: what the index has seen and the ledger has no longer is told, and its ids are not given again
+// L12: what the index has seen and the ledger has no longer is told, and its ids are not given
+// again
 #[test]
 fn lines_that_somebody_removed_are_missed() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("one"), draft("two"), draft("three")], None)).unwrap();
     let whole = fs::read_to_string(ledger_file(&vault)).unwrap();
-    let numbers = |vault: &Vault| block_on(vault.lost()).unwrap().iter().map(|id| id.number()).collect::<Vec<_>>();
+    let numbers = |vault: &Vault| {
+        block_on(vault.lost()).unwrap().iter().map(|id| id.number()).collect::<Vec<_>>()
+    };
     assert!(numbers(&vault).is_empty());
     let first: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
-    for (damaged, missed) in [(first.as_str(), vec![2, 3]), ("", vec![1, 2, 3]), (&whole[..whole.len() - 30], vec![3])] {
+    for (damaged, missed) in
+        [(first.as_str(), vec![2, 3]), ("", vec![1, 2, 3]), (&whole[..whole.len() - 30], vec![3])]
+    {
         fs::write(ledger_file(&vault), damaged).unwrap();
         let opened = Vault::open(vault.root()).unwrap();
         assert_eq!(numbers(&opened), missed, "{damaged:?}");
@@ -218,11 +245,21 @@ fn lines_that_somebody_removed_are_missed() {
         let position = block_on(opened.ledger()).unwrap().position;
         block_on(opened.replace_ledger(whole.as_bytes(), position)).unwrap();
         assert!(numbers(&opened).is_empty(), "decided by whoever replaces the ledger");
-        assert_eq!(block_on(opened.append(vec![draft("again")], None)).unwrap()[0].id.number(), 5, "what was given is spent");
+        assert_eq!(
+            block_on(opened.append(vec![draft("again")], None)).unwrap()[0].id.number(),
+            5,
+            "what was given is spent"
+        );
         let position = block_on(opened.ledger()).unwrap().position;
         block_on(opened.replace_ledger(whole.as_bytes(), position)).unwrap();
         fs::remove_dir_all(vault.root().join(".icecore")).unwrap();
-        assert_eq!(block_on(Vault::open(vault.root()).unwrap().events(&EventQuery::everything())).unwrap().entries.len(), 3);
+        assert_eq!(
+            block_on(Vault::open(vault.root()).unwrap().events(&EventQuery::everything()))
+                .unwrap()
+                .entries
+                .len(),
+            3
+        );
     }
     fs::remove_file(ledger_file(&vault)).unwrap();
     assert_eq!(numbers(&vault), [1, 2, 3]);
@@ -233,10 +270,19 @@ fn lines_that_somebody_removed_are_missed() {
 fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     let (_folder, vault) = new_vault();
     let log = "memory/2026-02-13.md";
-    assert!(std::process::Command::new("mkfifo").arg(vault.root().join(log)).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(vault.root().join(log))
+            .status()
+            .unwrap()
+            .success()
+    );
     let path = log.parse().unwrap();
     assert!(matches!(block_on(vault.document(&path)), Err(Error::NotAFile(_))));
-    assert!(matches!(block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)), Err(Error::NotAFile(_))));
+    assert!(matches!(
+        block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)),
+        Err(Error::NotAFile(_))
+    ));
     // A folder that cannot be made is an error, not an endless attempt.
     assert!(Vault::create(Path::new("/proc/x/vault"), "").is_err());
 }
@@ -317,11 +363,18 @@ fn a_damaged_index_never_changes_what_is_read() {
             }
         }
         let vault = Vault::open(&root).unwrap();
-        assert_eq!(block_on(vault.events(&EventQuery::everything())).unwrap().entries, folded.entries(), "{damage}");
+        assert_eq!(
+            block_on(vault.events(&EventQuery::everything())).unwrap().entries,
+            folded.entries(),
+            "{damage}"
+        );
         drop(vault);
         let vault = Vault::open(&root).unwrap();
         block_on(vault.rebuild(&|_, _| {})).unwrap();
-        assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails), "{damage}");
+        assert!(
+            block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails),
+            "{damage}"
+        );
     }
 }
 
@@ -354,12 +407,23 @@ fn a_search_index_that_says_something_else_is_found() {
     block_on(vault.append(vec![draft("The budget is 500 EUR"), draft("two")], None)).unwrap();
     block_on(vault.take_in(false, &|_, _| {})).unwrap();
     let told = || -> Vec<String> {
-        block_on(vault.inspect()).unwrap().into_iter().filter(|finding| finding.fails).map(|finding| finding.what).collect()
+        block_on(vault.inspect())
+            .unwrap()
+            .into_iter()
+            .filter(|finding| finding.fails)
+            .map(|finding| finding.what)
+            .collect()
     };
     assert_eq!(told(), Vec::<String>::new());
     let sqlite = rusqlite::Connection::open(vault.root().join(".icecore/search.db")).unwrap();
     assert_eq!(sqlite.execute("DELETE FROM file", []).unwrap(), 1);
-    assert!(told().len() == 1 && told()[0].contains("search index") && told()[0].contains("icecore reindex"), "{:?}", told());
+    assert!(
+        told().len() == 1
+            && told()[0].contains("search index")
+            && told()[0].contains("icecore reindex"),
+        "{:?}",
+        told()
+    );
     block_on(vault.take_in(true, &|_, _| {})).unwrap();
     assert_eq!(told(), Vec::<String>::new());
 }
@@ -370,7 +434,8 @@ fn any_number_of_events_can_be_asked_for_by_id() {
     let (_folder, vault) = new_vault();
     let many = 40_000;
     let drafts = (0..many).map(|n| draft(&format!("event {n}"))).collect();
-    let ids: Vec<_> = block_on(vault.append(drafts, None)).unwrap().into_iter().map(|event| event.id).collect();
+    let ids: Vec<_> =
+        block_on(vault.append(drafts, None)).unwrap().into_iter().map(|event| event.id).collect();
     let asked: Vec<_> = ids.iter().copied().filter(|id| id.number() % 10 != 0).collect();
     let found = block_on(vault.events(&EventQuery::these(&asked))).unwrap().entries;
     assert_eq!(found.iter().map(|entry| entry.event.id).collect::<Vec<_>>(), asked);
@@ -404,7 +469,11 @@ fn an_event_in_the_ledger_and_in_an_archive_counts_once() {
     let check = |archived: usize| {
         assert_eq!(block_on(vault.archived(&EventQuery::everything())).unwrap().len(), archived);
         assert_eq!(block_on(vault.event_days()).unwrap(), days);
-        let failed: Vec<_> = block_on(vault.inspect()).unwrap().into_iter().filter(|finding| finding.fails).collect();
+        let failed: Vec<_> = block_on(vault.inspect())
+            .unwrap()
+            .into_iter()
+            .filter(|finding| finding.fails)
+            .collect();
         assert!(failed.is_empty(), "{failed:?}");
     };
     check(0);
@@ -475,7 +544,11 @@ fn eight_threads_append_without_losing_or_doubling() {
             scope.spawn(move || {
                 let vault = Vault::open(root).unwrap();
                 for n in 0..50 {
-                    block_on(vault.append(vec![draft(&format!("{writer}/{n} {}", "x".repeat(n * 97)))], None)).unwrap();
+                    block_on(vault.append(
+                        vec![draft(&format!("{writer}/{n} {}", "x".repeat(n * 97)))],
+                        None,
+                    ))
+                    .unwrap();
                 }
             });
         }
@@ -496,12 +569,19 @@ fn links_inside_a_vault_are_not_followed() {
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret.md"), "secret").unwrap();
     std::os::unix::fs::symlink(&outside, vault.root().join("knowledge")).unwrap();
-    std::os::unix::fs::symlink(outside.join("secret.md"), vault.root().join("memory/2026-02-13.md")).unwrap();
+    std::os::unix::fs::symlink(
+        outside.join("secret.md"),
+        vault.root().join("memory/2026-02-13.md"),
+    )
+    .unwrap();
     for path in ["knowledge/secret.md", "memory/2026-02-13.md"] {
         let path = path.parse().unwrap();
         assert!(matches!(block_on(vault.document(&path)), Err(Error::Link(_))));
         assert!(matches!(block_on(vault.put(&path, b"x")), Err(Error::Link(_))));
-        assert!(matches!(block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)), Err(Error::Link(_))));
+        assert!(matches!(
+            block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)),
+            Err(Error::Link(_))
+        ));
     }
     assert_eq!(fs::read_to_string(outside.join("secret.md")).unwrap(), "secret");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
@@ -517,7 +597,13 @@ fn files_and_folders_are_the_owners_alone() {
     for folder in ["", "memory", "knowledge/entities", ".icecore"] {
         assert_eq!(mode(&vault.root().join(folder)), 0o700, "{folder}");
     }
-    for file in ["icecore.toml", "memory/ledger.jsonl", "knowledge/entities/x.md", ".icecore/index.db", ".icecore/index.db-wal"] {
+    for file in [
+        "icecore.toml",
+        "memory/ledger.jsonl",
+        "knowledge/entities/x.md",
+        ".icecore/index.db",
+        ".icecore/index.db-wal",
+    ] {
         assert_eq!(mode(&vault.root().join(file)), 0o600, "{file}");
     }
 }
@@ -530,7 +616,12 @@ fn a_line_that_is_still_being_written_is_waited_for() {
     let (first, second) = line.split_at(line.len() / 2);
     let append = |text: &str| {
         use std::io::Write;
-        fs::OpenOptions::new().append(true).open(ledger_file(&vault)).unwrap().write_all(text.as_bytes()).unwrap();
+        fs::OpenOptions::new()
+            .append(true)
+            .open(ledger_file(&vault))
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     };
     append(first);
     std::thread::scope(|scope| {
@@ -554,7 +645,11 @@ fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched(
         let place = vault.root().join(".icecore").join(name);
         let _ = fs::remove_dir_all(&place);
         let _ = fs::remove_file(&place);
-        let target = if ["index.db", "lock"].contains(&name) { outside.join("index.db") } else { outside.clone() };
+        let target = if ["index.db", "lock"].contains(&name) {
+            outside.join("index.db")
+        } else {
+            outside.clone()
+        };
         let place = if name.is_empty() { vault.root().join(".icecore") } else { place };
         std::os::unix::fs::symlink(target, place).unwrap();
         assert!(matches!(Vault::open(vault.root()), Err(Error::Link(_))), "{name}");
@@ -594,7 +689,8 @@ fn temporary_files_of_the_dead_are_swept() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever is done in whatever order, the index kept step by step is the one made from the files.
+    /// Whatever is done in whatever order, the index kept step by step is the one made from the
+    /// files.
     #[test]
     fn the_index_kept_step_by_step_is_the_one_made_anew(steps in proptest::collection::vec((0_usize..6, 0_usize..12), 1..24)) {
         use icecore_domain::event::Act;

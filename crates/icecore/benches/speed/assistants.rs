@@ -1,4 +1,5 @@
-//! Memory for assistants: how long a tool takes in a server that was started before, over standard input and output.
+//! Memory for assistants: how long a tool takes in a server that was started before, over standard
+//! input and output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -27,11 +28,17 @@ struct Client {
 impl Client {
     fn start(vault: &Vault, model: Option<&Path>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_icecore"));
-        command.arg("--vault").arg(vault.root()).arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg("--vault")
+            .arg(vault.root())
+            .arg("mcp")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         // Without one, none that lies about on this machine.
         command.env("ICECORE_MODEL_DIR", model.unwrap_or(Path::new("/nonexistent")));
         let mut child = command.spawn().unwrap();
-        let (told, lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let (told, lines) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, told, lines, next: 0 }
     }
 
@@ -40,7 +47,8 @@ impl Client {
         self.next += 1;
         let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} });
         let params = json!({ "name": name, "arguments": arguments, "_meta": meta });
-        let request = json!({ "jsonrpc": "2.0", "id": self.next, "method": "tools/call", "params": params });
+        let request =
+            json!({ "jsonrpc": "2.0", "id": self.next, "method": "tools/call", "params": params });
         let (line, mut answer) = (format!("{request}\n"), String::new());
         let start = Instant::now();
         self.told.write_all(line.as_bytes()).unwrap();
@@ -67,8 +75,9 @@ fn told(what: &str, mut times: Vec<Duration>) {
 
 fn questions(client: &mut Client, what: &str) {
     let mut chance = Chance(99);
-    let questions: Vec<Value> =
-        (0..ROUNDS).map(|_| json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") })).collect();
+    let questions: Vec<Value> = (0..ROUNDS)
+        .map(|_| json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") }))
+        .collect();
     let first = client.call("recall", &questions[0]);
     row(&format!("first `recall` after the start, {what}, {MESSAGES} messages"), first, "");
     told(
@@ -87,15 +96,26 @@ pub fn assistants(folder: &Path) {
     vectors_by_chance(&vault, MESSAGES);
     let mut client = Client::start(&vault, Some(&model_folder()));
     questions(&mut client, "vectors");
-    let remembered = (0..50).map(|n| client.call("remember", &json!({ "text": format!("The {n}th thing that was learnt") })));
+    let remembered = (0..50).map(|n| {
+        client.call("remember", &json!({ "text": format!("The {n}th thing that was learnt") }))
+    });
     told("`remember` over stdio, warm", remembered.collect());
     // A search that has to take in what was written in between.
     let mut chance = Chance(5);
     let after = (0..50).map(|n| {
         client.call("remember", &json!({ "text": format!("Another thing, number {n}") }));
-        client.call("recall", &json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") }))
+        client.call(
+            "recall",
+            &json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") }),
+        )
     });
-    told(&format!("`recall` right after `remember`, vectors, {MESSAGES} messages"), after.collect());
-    told("`commitments` over stdio, warm", (0..50).map(|_| client.call("commitments", &json!({}))).collect());
+    told(
+        &format!("`recall` right after `remember`, vectors, {MESSAGES} messages"),
+        after.collect(),
+    );
+    told(
+        "`commitments` over stdio, warm",
+        (0..50).map(|_| client.call("commitments", &json!({}))).collect(),
+    );
     told("`pack` over stdio, warm", (0..50).map(|_| client.call("pack", &json!({}))).collect());
 }

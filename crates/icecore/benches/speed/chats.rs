@@ -1,4 +1,5 @@
-//! The chat server under load: what it adds to the first byte of a reply, how many turns it bears, and what it weighs.
+//! The chat server under load: what it adds to the first byte of a reply, how many turns it bears,
+//! and what it weighs.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,7 +24,10 @@ pub fn stub(thinking: Duration) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::Builder::new().stack_size(128 << 10).spawn(move || answer(stream, thinking)).unwrap();
+            thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn(move || answer(stream, thinking))
+                .unwrap();
         }
     });
     address
@@ -34,7 +38,9 @@ fn answer(stream: TcpStream, thinking: Duration) {
     let (mut reader, mut writer) = (BufReader::new(stream.try_clone().unwrap()), stream);
     while request(&mut reader).is_some() {
         thread::sleep(thinking);
-        let mut text = String::from("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let mut text = String::from(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+        );
         let mut event = |data: &str| {
             let line = format!("data: {data}\n\n");
             text.push_str(&format!("{:x}\r\n{line}\r\n", line.len()));
@@ -93,9 +99,12 @@ impl Client {
         Self { user: format!("X-Icecore-User: {user}\r\n"), ..self }
     }
 
-    /// One turn: how long until the first byte of the reply came; `None` if it was not answered to its end.
+    /// One turn: how long until the first byte of the reply came; `None` if it was not answered to
+    /// its end.
     pub fn turn(&mut self, conversation: &str, text: &str) -> Option<Duration> {
-        let body = format!(r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{text}"}}]}}"#);
+        let body = format!(
+            r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{text}"}}]}}"#
+        );
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nX-Icecore-Conversation: {conversation}\r\n{}Content-Length: {}\r\n\r\n",
             self.user,
@@ -136,8 +145,14 @@ pub fn percentile(sorted: &[Duration], share: f64) -> Duration {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-/// So many conversations at once, so many turns each: sorted times to the first byte, and how long it all took.
-fn load(address: SocketAddr, conversations: usize, turns: usize, name: &str) -> (Vec<Duration>, Duration) {
+/// So many conversations at once, so many turns each: sorted times to the first byte, and how long
+/// it all took.
+fn load(
+    address: SocketAddr,
+    conversations: usize,
+    turns: usize,
+    name: &str,
+) -> (Vec<Duration>, Duration) {
     let times = Mutex::new(Vec::new());
     let start = Instant::now();
     thread::scope(|scope| {
@@ -145,8 +160,14 @@ fn load(address: SocketAddr, conversations: usize, turns: usize, name: &str) -> 
             let times = &times;
             let run = move || {
                 let mut client = Client::to(address);
-                let own: Vec<Duration> =
-                    (0..turns).filter_map(|n| client.turn(&format!("{name}-{at}"), &format!("question {n} of {at}, what now?"))).collect();
+                let own: Vec<Duration> = (0..turns)
+                    .filter_map(|n| {
+                        client.turn(
+                            &format!("{name}-{at}"),
+                            &format!("question {n} of {at}, what now?"),
+                        )
+                    })
+                    .collect();
                 times.lock().unwrap().extend(own);
             };
             thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, run).unwrap();
@@ -160,7 +181,11 @@ fn load(address: SocketAddr, conversations: usize, turns: usize, name: &str) -> 
 
 fn serve(root: &Path, upstream: SocketAddr) -> (Child, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_icecore"));
-    command.args(["serve", "--addr", "127.0.0.1:0", "--root"]).arg(root.join("vault")).env("HOME", root).env_remove("ICECORE_VAULT");
+    command
+        .args(["serve", "--addr", "127.0.0.1:0", "--root"])
+        .arg(root.join("vault"))
+        .env("HOME", root)
+        .env_remove("ICECORE_VAULT");
     serve_with(command, upstream)
 }
 
@@ -183,14 +208,21 @@ pub fn serve_with(mut command: Command, upstream: SocketAddr) -> (Child, SocketA
 /// Kilobytes of a process that are in memory.
 fn resident(child: &Child) -> f64 {
     let text = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+    text.lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
 }
 
 pub fn chats(folder: &Path) {
     for (conversations, turns) in [(1, 40), (50, 20), (500, 4)] {
         added(folder, conversations, turns, THINKING);
     }
-    // Everybody asks again as soon as they are answered: what is measured is how many turns it bears.
+    // Everybody asks again as soon as they are answered: what is measured is how many turns it
+    // bears.
     added(folder, 50, 40, AT_ONCE);
     added(folder, 500, 8, AT_ONCE);
     let upstream = stub(AT_ONCE);
@@ -240,7 +272,12 @@ fn idle(folder: &Path, upstream: SocketAddr) {
                     if at >= MANY {
                         return;
                     }
-                    client.turn(&format!("idle-{at}"), &format!("hello, this is number {at}, remember me")).unwrap();
+                    client
+                        .turn(
+                            &format!("idle-{at}"),
+                            &format!("hello, this is number {at}, remember me"),
+                        )
+                        .unwrap();
                 }
             });
         }
@@ -274,7 +311,9 @@ fn killed(folder: &Path, upstream: SocketAddr) {
                 let mut client = Client::to(address);
                 for n in 0.. {
                     let text = format!("mark-{at}-{n}-end");
-                    if over.load(Ordering::SeqCst) || client.turn(&format!("killed-{at}"), &text).is_none() {
+                    if over.load(Ordering::SeqCst)
+                        || client.turn(&format!("killed-{at}"), &text).is_none()
+                    {
                         return;
                     }
                     acknowledged.lock().unwrap().push(text);
@@ -293,6 +332,9 @@ fn killed(folder: &Path, upstream: SocketAddr) {
     let marks: HashSet<&str> = kept.split('"').filter(|word| word.starts_with("mark-")).collect();
     let acknowledged = acknowledged.into_inner().unwrap();
     let missing = acknowledged.iter().filter(|mark| !marks.contains(mark.as_str())).count();
-    println!("| killed under 50 conversations at once | {missing} missing | of {} acknowledged turns |", acknowledged.len());
+    println!(
+        "| killed under 50 conversations at once | {missing} missing | of {} acknowledged turns |",
+        acknowledged.len()
+    );
     assert_eq!(missing, 0);
 }

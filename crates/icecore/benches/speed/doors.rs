@@ -1,7 +1,8 @@
-//! Importing what other programs kept: how fast, and how much memory it takes at most, each import a process of its own.
+//! Importing what other programs kept: how fast, and how much memory it takes at most, each import
+//! a process of its own.
 //!
-//! `ICECORE_BENCH_MB` says how large the histories are; `ICECORE_BENCH_TRANSCRIPTS` may name a folder of real transcripts of Claude
-//! Code, which is measured beside the ones that are made here.
+//! `ICECORE_BENCH_MB` says how large the histories are; `ICECORE_BENCH_TRANSCRIPTS` may name a
+//! folder of real transcripts of Claude Code, which is measured beside the ones that are made here.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -28,15 +29,19 @@ struct Cost {
     peak_mb: f64,
 }
 
-/// Runs a command to its end and says what it cost. The system tells of a process until somebody has asked how it ended.
+/// Runs a command to its end and says what it cost. The system tells of a process until somebody
+/// has asked how it ended.
 fn cost(command: &mut Command) -> Cost {
     let start = Instant::now();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let place = PathBuf::from(format!("/proc/{}", child.id()));
     let (mut peak, mut cpu) = (0.0_f64, 0.0);
     loop {
         let status = fs::read_to_string(place.join("status")).unwrap_or_default();
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+        let field = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
+        };
         let kilobytes = field("VmHWM:").trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0);
         peak = peak.max(kilobytes / 1024.0);
         if field("State:").starts_with('Z') || status.is_empty() {
@@ -64,8 +69,9 @@ fn moment(seconds: usize) -> String {
     format!("{at}").replace('Z', ".000Z")
 }
 
-/// Transcripts as Claude Code writes them, of so many bytes: of each turn a prompt, an answer, and between them what tools were
-/// asked and said, which is most of it. Every tenth session has a helper's beside it.
+/// Transcripts as Claude Code writes them, of so many bytes: of each turn a prompt, an answer, and
+/// between them what tools were asked and said, which is most of it. Every tenth session has a
+/// helper's beside it.
 fn transcripts(folder: &Path, bytes: usize) -> usize {
     let mut chance = Chance(11);
     let (mut written, mut session, mut clock) = (0, 0, 0);
@@ -74,7 +80,11 @@ fn transcripts(folder: &Path, bytes: usize) -> usize {
         let id = format!("{session:08x}-0000-4000-8000-000000000000");
         let project = folder.join(format!("-home-u-app{}", session % 20));
         let is_side = session % 10 == 0;
-        let place = if is_side { project.join(&id).join("subagents/agent-a1.jsonl") } else { project.join(format!("{id}.jsonl")) };
+        let place = if is_side {
+            project.join(&id).join("subagents/agent-a1.jsonl")
+        } else {
+            project.join(format!("{id}.jsonl"))
+        };
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         let mut file = BufWriter::new(File::create(place).unwrap());
         for turn in 0..if is_side { 3 } else { 25 } {
@@ -91,7 +101,12 @@ fn transcripts(folder: &Path, bytes: usize) -> usize {
                 written += line.len();
             };
             let answered = |part: usize, content: Value| json!({ "model": "claude-x", "id": format!("msg_{session}_{turn}_{part}"), "type": "message", "role": "assistant", "content": [content], "stop_reason": null, "usage": { "input_tokens": 3, "output_tokens": 20 } });
-            line("user", 0, json!({ "role": "user", "content": sentence(&mut chance, 30) }), json!({}));
+            line(
+                "user",
+                0,
+                json!({ "role": "user", "content": sentence(&mut chance, 30) }),
+                json!({}),
+            );
             for tool in 0..4 {
                 let part = 1 + tool * 3;
                 let asked = json!({ "type": "tool_use", "id": format!("toolu_{session}_{turn}_{tool}"), "name": "Bash", "input": { "command": sentence(&mut chance, 12) } });
@@ -104,9 +119,19 @@ fn transcripts(folder: &Path, bytes: usize) -> usize {
                 );
                 let output = sentence(&mut chance, 300);
                 let said = json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": format!("toolu_{session}_{turn}_{tool}"), "content": output }] });
-                line("user", part + 2, said, json!({ "toolUseResult": { "stdout": output, "stderr": "", "interrupted": false } }));
+                line(
+                    "user",
+                    part + 2,
+                    said,
+                    json!({ "toolUseResult": { "stdout": output, "stderr": "", "interrupted": false } }),
+                );
             }
-            line("assistant", 20, answered(20, json!({ "type": "text", "text": sentence(&mut chance, 80) })), json!({}));
+            line(
+                "assistant",
+                20,
+                answered(20, json!({ "type": "text", "text": sentence(&mut chance, 80) })),
+                json!({}),
+            );
         }
         file.flush().unwrap();
     }
@@ -125,7 +150,10 @@ fn export(place: &Path, bytes: usize) -> usize {
         let began = 1_735_689_600.0 + f64::from(number) * 700.0;
         let node = |at: u32| format!("c{number}-{at}");
         let mut mapping = serde_json::Map::new();
-        mapping.insert(node(0), json!({ "id": node(0), "message": null, "parent": null, "children": [node(1)] }));
+        mapping.insert(
+            node(0),
+            json!({ "id": node(0), "message": null, "parent": null, "children": [node(1)] }),
+        );
         for at in 1..=40_u32 {
             let role = if at % 2 == 1 { "user" } else { "assistant" };
             let text = sentence(&mut chance, if at % 2 == 1 { 30 } else { 200 });
@@ -167,13 +195,26 @@ fn imported(folder: &Path, what: &str, from: &Path, bytes: usize) {
 
 fn size_of(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { size_of(&path) } else { usize::try_from(path.metadata().unwrap().len()).unwrap() }).sum()
+    entries
+        .map(|path| {
+            if path.is_dir() {
+                size_of(&path)
+            } else {
+                usize::try_from(path.metadata().unwrap().len()).unwrap()
+            }
+        })
+        .sum()
 }
 
 pub fn doors(folder: &Path) {
-    let bytes = std::env::var("ICECORE_BENCH_MB").ok().and_then(|text| text.parse().ok()).unwrap_or(MEGABYTES) * 1_000_000;
+    let bytes = std::env::var("ICECORE_BENCH_MB")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(MEGABYTES)
+        * 1_000_000;
     if let Some(real) = std::env::var_os("ICECORE_BENCH_TRANSCRIPTS").map(PathBuf::from) {
-        // A few megabytes are over before anything can be measured: as many copies as make a hundred, each in a project of its own.
+        // A few megabytes are over before anything can be measured: as many copies as make a
+        // hundred, each in a project of its own.
         let copies = folder.join("real");
         let times = 100_000_000 / size_of(&real).max(1) + 1;
         for n in 0..times {
@@ -199,8 +240,9 @@ fn copied(from: &Path, to: &Path, n: usize) {
         if path.is_dir() {
             copied(&path, &target, n);
         } else if let Ok(text) = fs::read_to_string(&path) {
-            let own =
-                text.replace("\"uuid\":\"", &format!("\"uuid\":\"{n:04}")).replace("\"sessionId\":\"", &format!("\"sessionId\":\"{n:04}"));
+            let own = text
+                .replace("\"uuid\":\"", &format!("\"uuid\":\"{n:04}"))
+                .replace("\"sessionId\":\"", &format!("\"sessionId\":\"{n:04}"));
             fs::write(target, own).unwrap();
         }
     }

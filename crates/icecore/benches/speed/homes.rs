@@ -1,4 +1,5 @@
-//! Many users on one PostgreSQL, with one and with two servers: turns a second, what a turn costs, and how long it takes.
+//! Many users on one PostgreSQL, with one and with two servers: turns a second, what a turn costs,
+//! and how long it takes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,11 @@ const TURNS: usize = 600;
 
 fn icecore(root: &Path, url: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_icecore"));
-    command.env("HOME", root).env("ICECORE_STORE", url).env("ICECORE_SPACE", "chat").env_remove("ICECORE_VAULT");
+    command
+        .env("HOME", root)
+        .env("ICECORE_STORE", url)
+        .env("ICECORE_SPACE", "chat")
+        .env_remove("ICECORE_VAULT");
     command
 }
 
@@ -24,9 +29,17 @@ fn icecore(root: &Path, url: &str) -> Command {
 pub fn seconds(pids: &[u32]) -> f64 {
     let ticks = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let rest = text.rsplit(')').next().unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let rest = text
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         // Its own, and those of children that have ended.
-        rest.get(11..15).map_or(0.0, |numbers| numbers.iter().filter_map(|number| number.parse::<f64>().ok()).sum())
+        rest.get(11..15).map_or(0.0, |numbers| {
+            numbers.iter().filter_map(|number| number.parse::<f64>().ok()).sum()
+        })
     };
     pids.iter().map(|&pid| ticks(pid)).sum::<f64>() / 100.0
 }
@@ -43,15 +56,23 @@ pub fn homes(folder: &Path) {
     let cluster = Cluster::start(Flush::Yes);
     let root = folder.join("homes");
     std::fs::create_dir_all(&root).unwrap();
-    let made = icecore(&root, &cluster.url()).args(["init", "--tz", "UTC", "-q"]).stdout(Stdio::null()).status().unwrap();
+    let made = icecore(&root, &cluster.url())
+        .args(["init", "--tz", "UTC", "-q"])
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
     assert!(made.success());
     let upstream = stub(AT_ONCE);
-    println!("| clients | servers | turns a second | p50 | p99 | processor for a turn, server / PostgreSQL |\n|---|---|---|---|---|---|");
+    println!(
+        "| clients | servers | turns a second | p50 | p99 | processor for a turn, server / PostgreSQL |\n|---|---|---|---|---|---|"
+    );
     for servers in [1, 2] {
         let mut running: Vec<(Child, std::net::SocketAddr)> = (0..servers)
             .map(|_| {
                 let mut command = icecore(&root, &cluster.url());
-                command.args(["serve", "--addr", "127.0.0.1:0"]).env("ICECORE_SERVER_REQUESTS_PER_MINUTE", "0");
+                command
+                    .args(["serve", "--addr", "127.0.0.1:0"])
+                    .env("ICECORE_SERVER_REQUESTS_PER_MINUTE", "0");
                 serve_with(command, upstream)
             })
             .collect();
@@ -78,7 +99,9 @@ fn measured(running: &[(Child, std::net::SocketAddr)], cluster: &Cluster, client
                     let mut client = Client::to(*address).of(&format!("user-{clients}-{at}"));
                     for n in 0..turns {
                         let begun = Instant::now();
-                        match client.turn("talk", &format!("question {n} {name} of {at}, what now?")) {
+                        match client
+                            .turn("talk", &format!("question {n} {name} of {at}, what now?"))
+                        {
                             Some(_) => times.lock().unwrap().push(begun.elapsed()),
                             None => drop(failed.fetch_add(1, Ordering::Relaxed)),
                         }

@@ -18,7 +18,12 @@ fn calls(root: &Path, event: &str, input: impl Fn(usize) -> serde_json::Value) -
     for n in 0..ROUNDS + 5 {
         let text = input(n).to_string();
         let start = Instant::now();
-        let mut child = icecore(root, &["hook", event]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = icecore(root, &["hook", event])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let took = start.elapsed();
@@ -52,9 +57,14 @@ pub fn hooks(folder: &Path) {
         .collect();
     bare.sort();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let at = |times: &[Duration], part: usize| ms(times[(times.len() * part / 100).min(times.len() - 1)]);
+    let at = |times: &[Duration], part: usize| {
+        ms(times[(times.len() * part / 100).min(times.len() - 1)])
+    };
     let cases = [
-        ("session-start", calls(&root, "session-start", |n| told(n, serde_json::json!({ "source": "startup" })))),
+        (
+            "session-start",
+            calls(&root, "session-start", |n| told(n, serde_json::json!({ "source": "startup" }))),
+        ),
         (
             "user-prompt-submit",
             calls(&root, "user-prompt-submit", |n| {
@@ -64,7 +74,15 @@ pub fn hooks(folder: &Path) {
                 )
             }),
         ),
-        ("stop", calls(&root, "stop", |n| told(n / 10, serde_json::json!({ "last_assistant_message": format!("Answer {n}.") })))),
+        (
+            "stop",
+            calls(&root, "stop", |n| {
+                told(
+                    n / 10,
+                    serde_json::json!({ "last_assistant_message": format!("Answer {n}.") }),
+                )
+            }),
+        ),
         ("pre-tool-use", calls(&root, "pre-tool-use", |n| told(n, serde_json::json!({})))),
     ];
     for (event, times) in cases {

@@ -29,7 +29,11 @@ const LIMITS: &[Field] = &[
     ),
     Field::new("messages_per_day", Form::Limit, "Messages kept in a day of UTC, likewise"),
     Field::new("bytes", Form::Limit, "Bytes of its documents, likewise"),
-    Field::new("model_tokens_per_day", Form::Limit, "Tokens that models read and write for it in a day of UTC, likewise"),
+    Field::new(
+        "model_tokens_per_day",
+        Form::Limit,
+        "Tokens that models read and write for it in a day of UTC, likewise",
+    ),
 ];
 
 /// The routes of access.
@@ -114,7 +118,12 @@ fn keeper(call: &Call) -> Result<&Arc<Access>> {
 }
 
 fn by(call: &Call) -> By {
-    By { token: call.caller.held.grant.id.clone(), door: "api", who: String::new(), now: SystemClock.now() }
+    By {
+        token: call.caller.held.grant.id.clone(),
+        door: "api",
+        who: String::new(),
+        now: SystemClock.now(),
+    }
 }
 
 fn most(given: &Given) -> i64 {
@@ -161,7 +170,10 @@ pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
     }
     let standing = home.database.standing(&home.name, &space).await?;
     let tokens = home.database.tokens(&home.name, Some(&space), i64::MAX).await?;
-    let good = tokens.iter().filter(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now)).count();
+    let good = tokens
+        .iter()
+        .filter(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now))
+        .count();
     Ok(json!({
         "user": user, "bytes": standing.bytes, "messages_today": standing.messages, "model_tokens_today": standing.model_tokens,
         "limits": told_quota(&standing.quota), "tokens": good,
@@ -169,8 +181,16 @@ pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
 }
 
 /// The log; as of a moment, if one is named.
-pub async fn told_audit(home: &Home, user: Option<&str>, since: Option<&str>, as_of: Option<Timestamp>, most: i64) -> Result<Vec<Value>> {
-    let since = since.map(|text| access::since(text, as_of.unwrap_or_else(|| SystemClock.now()))).transpose()?;
+pub async fn told_audit(
+    home: &Home,
+    user: Option<&str>,
+    since: Option<&str>,
+    as_of: Option<Timestamp>,
+    most: i64,
+) -> Result<Vec<Value>> {
+    let since = since
+        .map(|text| access::since(text, as_of.unwrap_or_else(|| SystemClock.now())))
+        .transpose()?;
     let space = user.map(user_name).transpose()?.map(|user| home.space(Some(&user)));
     // The newest ones of then are not the newest ones of now.
     let read = if as_of.is_some() { i64::MAX } else { most };
@@ -193,7 +213,10 @@ fn tokens(call: Call) -> Doing {
         let user = call.query.one("user").map(user_name).transpose()?;
         let space = user.map(|user| home.space(Some(&user)));
         let tokens = home.database.tokens(&home.name, space.as_deref(), most(&call.query)).await?;
-        Answer::named("tokens", &tokens.iter().map(|token| told(home, token, now)).collect::<Vec<_>>())
+        Answer::named(
+            "tokens",
+            &tokens.iter().map(|token| told(home, token, now)).collect::<Vec<_>>(),
+        )
     })
 }
 
@@ -206,14 +229,19 @@ fn add(call: Call) -> Doing {
             lasts: given.read("expires", access::lasts)?,
             label: given.text("label").unwrap_or_default(),
         };
-        Answer::of(&told_made(access.home(), &access::add_token(access.home(), wanted, &by).await?, by.now))
+        Answer::of(&told_made(
+            access.home(),
+            &access::add_token(access.home(), wanted, &by).await?,
+            by.now,
+        ))
     })
 }
 
 fn rotate(call: Call) -> Doing {
     Box::pin(async move {
         let (access, by) = (keeper(&call)?, by(&call));
-        let grace = access::lasts(call.body()?.one("grace").unwrap_or(GRACE)).map_err(|said| wrong(format!("`grace`: {said}")))?;
+        let grace = access::lasts(call.body()?.one("grace").unwrap_or(GRACE))
+            .map_err(|said| wrong(format!("`grace`: {said}")))?;
         let made = access::rotate_token(access.home(), call.path("token"), grace, &by).await?;
         access.look_again();
         Answer::of(&told_made(access.home(), &made, by.now))
@@ -232,12 +260,17 @@ fn revoke(call: Call) -> Doing {
 fn spaces(call: Call) -> Doing {
     Box::pin(async move {
         let most = call.query.number("limit").unwrap_or(LISTED);
-        Answer::named("users", &keeper(&call)?.home().users(call.query.one("after").unwrap_or_default(), most).await?)
+        Answer::named(
+            "users",
+            &keeper(&call)?.home().users(call.query.one("after").unwrap_or_default(), most).await?,
+        )
     })
 }
 
 fn show(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&told_space(keeper(&call)?.home(), call.path("name")).await?) })
+    Box::pin(
+        async move { Answer::of(&told_space(keeper(&call)?.home(), call.path("name")).await?) },
+    )
 }
 
 fn erase(call: Call) -> Doing {
@@ -300,7 +333,14 @@ fn audit(call: Call) -> Doing {
         let access = keeper(&call)?;
         // What was done a moment ago is in it.
         access.settle(std::time::Duration::from_secs(2)).await;
-        let deeds = told_audit(access.home(), call.query.one("user"), call.query.one("since"), None, most(&call.query)).await?;
+        let deeds = told_audit(
+            access.home(),
+            call.query.one("user"),
+            call.query.one("since"),
+            None,
+            most(&call.query),
+        )
+        .await?;
         Answer::named("deeds", &deeds)
     })
 }

@@ -55,7 +55,9 @@ fn trends(call: Call) -> Doing {
             return Err(wrong(format!("`limit`: choose between 1 and {MOST_TOPICS}")));
         }
         memory.notice().await;
-        Answer::of(&told::trends(&memory.trends(days, limit, asked.one("about"), &|_, _, _| {}).await?))
+        Answer::of(&told::trends(
+            &memory.trends(days, limit, asked.one("about"), &|_, _, _| {}).await?,
+        ))
     })
 }
 
@@ -80,7 +82,11 @@ fn similar_merged(call: Call) -> Doing {
         let period = call.query.read("period", str::parse::<Period>)?;
         let memory = call.memory().await?;
         let Some(alike) = memory.similar(period).await? else {
-            return Err(Stop::new(Exit::NotFound, "nothing was pressed yet, so there is nothing to put together").into());
+            return Err(Stop::new(
+                Exit::NotFound,
+                "nothing was pressed yet, so there is nothing to put together",
+            )
+            .into());
         };
         let budget = call.query.number("budget").unwrap_or(MERGED_BYTES);
         Answer::of(&told::alike_merged(&memory, &alike, budget).2)

@@ -77,13 +77,18 @@ pub struct Answer {
 impl Answer {
     /// A value.
     pub fn of(value: &impl Serialize) -> Result<Self> {
-        // Not by way of a JSON tree: that would sort the fields and round big numbers of other programs.
+        // Not by way of a JSON tree: that would sort the fields and round big numbers of other
+        // programs.
         Ok(Self::json(serde_json::to_string(value)?))
     }
 
     /// A value under one name.
     pub fn named(name: &str, value: &impl Serialize) -> Result<Self> {
-        Ok(Self::json(format!("{{{}:{}}}", serde_json::to_string(name)?, serde_json::to_string(value)?)))
+        Ok(Self::json(format!(
+            "{{{}:{}}}",
+            serde_json::to_string(name)?,
+            serde_json::to_string(value)?
+        )))
     }
 
     /// JSON that is written already.
@@ -100,8 +105,11 @@ impl Answer {
     pub fn response(self, has: Option<&HeaderValue>) -> Response {
         let tag = format!("\"{}\"", Hash::of(self.text.as_bytes()).short());
         let is_known = has.is_some_and(|has| has.as_bytes() == tag.as_bytes());
-        let mut response =
-            if is_known { super::json(StatusCode::NOT_MODIFIED, String::new()) } else { super::json(StatusCode::OK, self.text) };
+        let mut response = if is_known {
+            super::json(StatusCode::NOT_MODIFIED, String::new())
+        } else {
+            super::json(StatusCode::OK, self.text)
+        };
         if let Ok(tag) = HeaderValue::from_str(&tag) {
             response.headers_mut().insert(ETAG, tag);
         }
@@ -128,14 +136,23 @@ impl Given {
                 // No text and an empty one are the same.
                 Form::Text if value.is_empty() => continue,
                 _ if value.is_empty() => {
-                    return Err(wrong(format!("`{}` is empty; give a value or leave it out: {}", field.name, field.about)));
+                    return Err(wrong(format!(
+                        "`{}` is empty; give a value or leave it out: {}",
+                        field.name, field.about
+                    )));
                 }
                 _ => {}
             }
             let value = match field.form {
                 Form::Yes if ["true", "1", "yes"].contains(&value.as_str()) => "true".to_owned(),
                 Form::Yes if ["false", "0", "no"].contains(&value.as_str()) => "false".to_owned(),
-                Form::Yes => return Err(wrong(format!("`{}` is true or false, not {}", field.name, shown(&value)))),
+                Form::Yes => {
+                    return Err(wrong(format!(
+                        "`{}` is true or false, not {}",
+                        field.name,
+                        shown(&value)
+                    )));
+                }
                 _ => value,
             };
             given.put(field, value)?;
@@ -145,8 +162,8 @@ impl Given {
 
     /// Reads an object.
     pub fn from_object(fields: &'static [Field], raw: &str) -> Result<Self> {
-        let object: BTreeMap<String, &RawValue> =
-            serde_json::from_str(raw).map_err(|error| wrong(format!("the body is not a JSON object: {}", reason(&error))))?;
+        let object: BTreeMap<String, &RawValue> = serde_json::from_str(raw)
+            .map_err(|error| wrong(format!("the body is not a JSON object: {}", reason(&error))))?;
         let mut given = Self::default();
         for (name, raw) in object {
             let field = known(fields, &name, "field")?;
@@ -158,8 +175,8 @@ impl Given {
                 given.put(field, as_text(field, raw)?)?;
                 continue;
             }
-            let list: Vec<&RawValue> =
-                serde_json::from_str(raw).map_err(|_| wrong(format!("`{}` is a list, not {}", field.name, shown(raw))))?;
+            let list: Vec<&RawValue> = serde_json::from_str(raw)
+                .map_err(|_| wrong(format!("`{}` is a list, not {}", field.name, shown(raw))))?;
             for one in list {
                 given.put(field, as_text(field, one.get())?)?;
             }
@@ -170,12 +187,20 @@ impl Given {
     fn put(&mut self, field: &Field, value: String) -> Result<()> {
         let number = value.parse::<usize>().ok();
         if matches!(field.form, Form::Number) && number.is_none_or(|number| number > MOST) {
-            return Err(wrong(format!("`{}` is a whole number up to {MOST}, not {}", field.name, shown(&value))));
+            return Err(wrong(format!(
+                "`{}` is a whole number up to {MOST}, not {}",
+                field.name,
+                shown(&value)
+            )));
         }
         if let Form::Between(least, most) = field.form
             && number.is_none_or(|number| !(least..=most).contains(&number))
         {
-            return Err(wrong(format!("`{}` is a whole number from {least} to {most}, not {}", field.name, shown(&value))));
+            return Err(wrong(format!(
+                "`{}` is a whole number from {least} to {most}, not {}",
+                field.name,
+                shown(&value)
+            )));
         }
         // A text that must be there and is empty is missing.
         if field.required && value.is_empty() && matches!(field.form, Form::Text) {
@@ -190,7 +215,8 @@ impl Given {
     }
 
     fn complete(self, fields: &'static [Field]) -> Result<Self> {
-        let missing = fields.iter().find(|field| field.required && !self.0.contains_key(field.name));
+        let missing =
+            fields.iter().find(|field| field.required && !self.0.contains_key(field.name));
         match missing {
             Some(field) => Err(wrong(format!("`{}` is missing: {}", field.name, field.about))),
             None => Ok(self),
@@ -223,13 +249,24 @@ impl Given {
     }
 
     /// The value of that name, read.
-    pub fn read<T, E: std::fmt::Display>(&self, name: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Option<T>> {
+    pub fn read<T, E: std::fmt::Display>(
+        &self,
+        name: &str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>> {
         Ok(self.read_all(name, read)?.pop())
     }
 
     /// All values of that name, read.
-    pub fn read_all<T, E: std::fmt::Display>(&self, name: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Vec<T>> {
-        self.all(name).iter().map(|text| read(text).map_err(|error| wrong(format!("`{name}`: {error}")))).collect()
+    pub fn read_all<T, E: std::fmt::Display>(
+        &self,
+        name: &str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Vec<T>> {
+        self.all(name)
+            .iter()
+            .map(|text| read(text).map_err(|error| wrong(format!("`{name}`: {error}"))))
+            .collect()
     }
 
     /// A day: 2026-02-20, today, friday, +3d.
@@ -250,7 +287,10 @@ impl Given {
         let Some(when) = self.when(name, today)? else { return Ok(None) };
         let days = when.span();
         if days.first != days.last {
-            return Err(wrong(format!("`{name}`: {} is more than one day", shown(self.one(name).unwrap_or_default()))));
+            return Err(wrong(format!(
+                "`{name}`: {} is more than one day",
+                shown(self.one(name).unwrap_or_default())
+            )));
         }
         Ok(Some(days.first))
     }
@@ -259,7 +299,11 @@ impl Given {
 fn known(fields: &'static [Field], name: &str, what: &str) -> Result<&'static Field> {
     fields.iter().find(|field| field.name == name).ok_or_else(|| {
         let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
-        let there = if names.is_empty() { "there is none here".to_owned() } else { format!("there are {}", names.join(", ")) };
+        let there = if names.is_empty() {
+            "there is none here".to_owned()
+        } else {
+            format!("there are {}", names.join(", "))
+        };
         wrong(format!("there is no {what} {}; {there}", shown(name)))
     })
 }
@@ -277,7 +321,8 @@ fn as_text(field: &Field, raw: &str) -> Result<String> {
         Form::Yes if raw != "true" && raw != "false" => unlike("true or false"),
         Form::Yes => Ok(raw.to_owned()),
         _ if !is_text => unlike("a text"),
-        _ => serde_json::from_str(raw).map_err(|error| wrong(format!("`{}`: {}", field.name, reason(&error)))),
+        _ => serde_json::from_str(raw)
+            .map_err(|error| wrong(format!("`{}`: {}", field.name, reason(&error)))),
     }
 }
 
@@ -302,20 +347,30 @@ fn decoded(text: &str) -> Result<String> {
                 let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
                 match (digit(), digit()) {
                     (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or_default(),
-                    _ => return Err(wrong(format!("{} has a `%` without two hexadecimal digits; write %25 for it", shown(text)))),
+                    _ => {
+                        return Err(wrong(format!(
+                            "{} has a `%` without two hexadecimal digits; write %25 for it",
+                            shown(text)
+                        )));
+                    }
                 }
             }
             other => other,
         });
     }
-    String::from_utf8(bytes).map_err(|_| wrong(format!("{} is not UTF-8 once its percent signs are read", shown(text))))
+    String::from_utf8(bytes)
+        .map_err(|_| wrong(format!("{} is not UTF-8 once its percent signs are read", shown(text))))
 }
 
 /// The name of an end user, as their space is known by.
 pub fn user_name(text: &str) -> Result<String> {
     let name = plain::one_line(text.trim());
-    if name.is_empty() || name.len() > spaces::MAX_USER_BYTES || text.chars().any(char::is_control) {
-        return Err(wrong(format!("a user's name has 1 to {} bytes of UTF-8 without control characters", spaces::MAX_USER_BYTES)));
+    if name.is_empty() || name.len() > spaces::MAX_USER_BYTES || text.chars().any(char::is_control)
+    {
+        return Err(wrong(format!(
+            "a user's name has 1 to {} bytes of UTF-8 without control characters",
+            spaces::MAX_USER_BYTES
+        )));
     }
     Ok(name)
 }
@@ -331,13 +386,18 @@ impl Call {
                 return Err(wrong("this is about the whole server; leave X-Icecore-User out"));
             }
             Some(value) => {
-                let text = std::str::from_utf8(value.as_bytes()).map_err(|_| wrong("X-Icecore-User is not UTF-8"))?;
+                let text = std::str::from_utf8(value.as_bytes())
+                    .map_err(|_| wrong("X-Icecore-User is not UTF-8"))?;
                 Some(user_name(text)?)
             }
         };
         let query = Given::from_query(route.query, uri.query().unwrap_or_default())?;
         let bodies = bodies(route.body, body)?;
-        let raw = if matches!(route.body, Body::Open(_)) { String::from_utf8_lossy(body).into_owned() } else { String::new() };
+        let raw = if matches!(route.body, Body::Open(_)) {
+            String::from_utf8_lossy(body).into_owned()
+        } else {
+            String::new()
+        };
         Ok(Self { api, user, query, bodies, raw, headers, caller, path, whose: route.whose })
     }
 
@@ -380,13 +440,17 @@ impl Call {
 
 /// That a user has no space.
 pub fn no_user(user: &str) -> anyhow::Error {
-    let message = format!("there is no user {} here; a space is made when one first chats or writes", shown(user));
+    let message = format!(
+        "there is no user {} here; a space is made when one first chats or writes",
+        shown(user)
+    );
     Stop::new(Exit::NotFound, message).into()
 }
 
 fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
-    let text =
-        std::str::from_utf8(body).map_err(|error| wrong(format!("the body is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
+    let text = std::str::from_utf8(body).map_err(|error| {
+        wrong(format!("the body is not UTF-8 from byte {} on", error.valid_up_to() + 1))
+    })?;
     let text = if text.trim().is_empty() { "{}" } else { text };
     match wanted {
         Body::None => Ok(Vec::new()),
@@ -396,11 +460,13 @@ fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
         },
         Body::One(fields) => Ok(vec![Given::from_object(fields, text)?]),
         Body::OneOrMany(fields) if text.trim_start().starts_with('[') => {
-            let list: Vec<&RawValue> =
-                serde_json::from_str(text).map_err(|error| wrong(format!("the body is not a JSON list: {}", reason(&error))))?;
+            let list: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| {
+                wrong(format!("the body is not a JSON list: {}", reason(&error)))
+            })?;
             let each = list.iter().enumerate();
             each.map(|(at, one)| {
-                Given::from_object(fields, one.get()).map_err(|error| wrong(format!("number {} of the list: {error}", at + 1)))
+                Given::from_object(fields, one.get())
+                    .map_err(|error| wrong(format!("number {} of the list: {error}", at + 1)))
             })
             .collect()
         }
@@ -422,7 +488,12 @@ mod tests {
 
     fn told(given: Result<Given>) -> String {
         match given {
-            Ok(given) => given.0.iter().map(|(name, values)| format!("{name}={}", values.join("|"))).collect::<Vec<_>>().join(" "),
+            Ok(given) => given
+                .0
+                .iter()
+                .map(|(name, values)| format!("{name}={}", values.join("|")))
+                .collect::<Vec<_>>()
+                .join(" "),
             Err(error) => error.to_string(),
         }
     }
@@ -438,10 +509,16 @@ mod tests {
             ("text=a&limit=", "`limit` is empty; give a value or leave it out: How many"),
             ("text=a&all=", "`all` is empty; give a value or leave it out: All"),
             ("text=a&limit=-1", "`limit` is a whole number up to 1000000000, not `-1`"),
-            ("text=a&limit=99999999999999999999", "`limit` is a whole number up to 1000000000, not `99999999999999999999`"),
+            (
+                "text=a&limit=99999999999999999999",
+                "`limit` is a whole number up to 1000000000, not `99999999999999999999`",
+            ),
             ("text=a&text=b", "`text` is given twice; give it once"),
             ("text=a&all=maybe", "`all` is true or false, not `maybe`"),
-            ("txt=a", "there is no parameter `txt`; there are `text`, `limit`, `all`, `tag`, `parts`"),
+            (
+                "txt=a",
+                "there is no parameter `txt`; there are `text`, `limit`, `all`, `tag`, `parts`",
+            ),
             ("text=%zz", "`%zz` has a `%` without two hexadecimal digits; write %25 for it"),
             ("text=%E9", "`%E9` is not UTF-8 once its percent signs are read"),
         ] {
@@ -459,10 +536,16 @@ mod tests {
             (r#"{"text":"a","limit":null}"#, "text=a"),
             (r#"{"text":1}"#, "`text` is a text, not `1`"),
             (r#"{"text":"a","limit":"3"}"#, "`limit` is a whole number, not `\"3\"`"),
-            (r#"{"text":"a","limit":1.5}"#, "`limit` is a whole number up to 1000000000, not `1.5`"),
+            (
+                r#"{"text":"a","limit":1.5}"#,
+                "`limit` is a whole number up to 1000000000, not `1.5`",
+            ),
             (r#"{"text":"a","all":"yes"}"#, "`all` is true or false, not `\"yes\"`"),
             (r#"{"text":"a","tag":"x"}"#, "`tag` is a list, not `\"x\"`"),
-            (r#"{"text":"a","tags":[]}"#, "there is no field `tags`; there are `text`, `limit`, `all`, `tag`, `parts`"),
+            (
+                r#"{"text":"a","tags":[]}"#,
+                "there is no field `tags`; there are `text`, `limit`, `all`, `tag`, `parts`",
+            ),
             ("{}", "`text` is missing: What"),
             (r#"{"text":""}"#, "`text` is missing: What"),
             (r#"{"text":null}"#, "`text` is missing: What"),

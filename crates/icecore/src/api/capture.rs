@@ -24,7 +24,8 @@ const STATE: Body = Body::One(&[
     Field::text("title", "What it is about"),
     Field::new("origin", ORIGIN, "Whose words; the assistant's if not said"),
 ]);
-const STATE_EXAMPLE: Option<&str> = Some(r##"{"title":"the parser","text":"# State\nThe parser is done, the tests are next."}"##);
+const STATE_EXAMPLE: Option<&str> =
+    Some(r##"{"title":"the parser","text":"# State\nThe parser is done, the tests are next."}"##);
 
 /// The routes that take things in.
 pub const ROUTES: &[Route] = &[
@@ -115,17 +116,24 @@ fn read(given: &Given) -> Result<Said> {
 fn messages(call: Call) -> Doing {
     Box::pin(async move {
         let many = call.bodies.len() > 1;
-        let numbered =
-            |at: usize, error: anyhow::Error| if many { wrong(format!("number {} of the list: {error}", at + 1)) } else { error };
-        let said: Result<Vec<Said>> =
-            call.bodies.iter().enumerate().map(|(at, given)| read(given).map_err(|error| numbered(at, error))).collect();
+        let numbered = |at: usize, error: anyhow::Error| {
+            if many { wrong(format!("number {} of the list: {error}", at + 1)) } else { error }
+        };
+        let said: Result<Vec<Said>> = call
+            .bodies
+            .iter()
+            .enumerate()
+            .map(|(at, given)| read(given).map_err(|error| numbered(at, error)))
+            .collect();
         let said = said?;
         if said.is_empty() {
             return Err(wrong("there is nothing to keep: the list is empty"));
         }
         let taken = call.memory().await?.add_messages(said, &Gaps::default()).await?;
         match taken.complaints.first() {
-            Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => Err(wrong(format!("nothing was kept: {complaint}"))),
+            Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
+                Err(wrong(format!("nothing was kept: {complaint}")))
+            }
             _ => Answer::named("taken", &taken),
         }
     })
@@ -135,12 +143,21 @@ fn session(call: Call) -> Doing {
     Box::pin(async move {
         let said = call.body()?;
         let (shape, at) = (said.read("format", str::parse::<Shape>)?, said.read("at", moment)?);
-        let (text, name) = (said.text("text").unwrap_or_default(), said.text("session").unwrap_or_default());
+        let (text, name) =
+            (said.text("text").unwrap_or_default(), said.text("session").unwrap_or_default());
         if text.trim().is_empty() {
             return Err(wrong("there is nothing to keep: the transcript is empty"));
         }
-        let gaps = Gaps { conversation: said.text("conversation"), session: None, origin: None, ..Gaps::default() };
-        Answer::named("session", &call.memory().await?.add_session(&text, &name, shape, at, &gaps).await?)
+        let gaps = Gaps {
+            conversation: said.text("conversation"),
+            session: None,
+            origin: None,
+            ..Gaps::default()
+        };
+        Answer::named(
+            "session",
+            &call.memory().await?.add_session(&text, &name, shape, at, &gaps).await?,
+        )
     })
 }
 
@@ -202,9 +219,14 @@ struct Sent {
 fn old_file(raw: &str) -> Result<OldFile, String> {
     let sent: Sent = serde_json::from_str(raw).map_err(|error| error.to_string())?;
     // What a folder on a disk would have: a way down, and nothing else.
-    let goes_down = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0']);
+    let goes_down = |part: &str| {
+        !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0'])
+    };
     if !sent.path.split('/').all(goes_down) {
-        return Err("a file's path goes down from its folder: no `..`, no leading slash, no backslash".into());
+        return Err(
+            "a file's path goes down from its folder: no `..`, no leading slash, no backslash"
+                .into(),
+        );
     }
     let modified = sent.modified.as_deref().map(moment).transpose()?.map(Moment::at);
     Ok(OldFile { path: sent.path, bytes: sent.text.into_bytes(), modified })
@@ -217,6 +239,8 @@ fn migrate(call: Call) -> Doing {
         if files.is_empty() {
             return Err(wrong("`files` is missing: the files of the old folder"));
         }
-        Answer::of(&call.memory().await?.migrate(files, Vec::new(), false, said.yes("dry_run")).await?)
+        Answer::of(
+            &call.memory().await?.migrate(files, Vec::new(), false, said.yes("dry_run")).await?,
+        )
     })
 }

@@ -1,4 +1,5 @@
-//! Looking after a vault: snapshots and the way back, checks and repairs, settings, pauses, other machines, models.
+//! Looking after a vault: snapshots and the way back, checks and repairs, settings, pauses, other
+//! machines, models.
 
 use icecore_domain::pause::{self, Reach};
 use icecore_engine::config;
@@ -18,14 +19,23 @@ const MOST_SNAPSHOTS: usize = 10_000;
 const INJECTED: usize = 5;
 /// The most of that.
 const MOST_INJECTED: usize = 1_000;
-const REACH: &[Field] =
-    &[Field::text("session", "Only this session; `last` is the one that was heard of last"), Field::text("project", "Only this project")];
+const REACH: &[Field] = &[
+    Field::text("session", "Only this session; `last` is the one that was heard of last"),
+    Field::text("project", "Only this project"),
+];
 
 /// The routes that look after a vault.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/snapshots", GROUP, "The states that one can go back to, newest first", "Snapshots", snapshots)
-        .query(&[Field::new("limit", Form::Between(1, MOST_SNAPSHOTS), "How many; 1000 if not given")])
-        .example("/api/snapshots?limit=5", None),
+    Route::get(
+        READ,
+        "/api/snapshots",
+        GROUP,
+        "The states that one can go back to, newest first",
+        "Snapshots",
+        snapshots,
+    )
+    .query(&[Field::new("limit", Form::Between(1, MOST_SNAPSHOTS), "How many; 1000 if not given")])
+    .example("/api/snapshots?limit=5", None),
     Route::post(
         WRITE,
         "/api/snapshots",
@@ -56,10 +66,28 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[Field::new("fix", Form::Yes, "Mend it")]))
     .example("/api/doctor", Some("{}")),
-    Route::post(WRITE, "/api/reindex", GROUP, "Make everything derived anew from the files", "Reindexed", reindex)
-        .body(Body::One(&[Field::new("words", Form::Yes, "Leave out what takes longest: the vectors by which meanings are compared")]))
-        .example("/api/reindex", Some(r#"{"words":true}"#)),
-    Route::get(READ, "/api/config", GROUP, "Every setting of the vault that is in force", "Policy", config_show),
+    Route::post(
+        WRITE,
+        "/api/reindex",
+        GROUP,
+        "Make everything derived anew from the files",
+        "Reindexed",
+        reindex,
+    )
+    .body(Body::One(&[Field::new(
+        "words",
+        Form::Yes,
+        "Leave out what takes longest: the vectors by which meanings are compared",
+    )]))
+    .example("/api/reindex", Some(r#"{"words":true}"#)),
+    Route::get(
+        READ,
+        "/api/config",
+        GROUP,
+        "Every setting of the vault that is in force",
+        "Policy",
+        config_show,
+    ),
     Route::get(
         READ,
         "/api/config/check",
@@ -68,7 +96,14 @@ pub const ROUTES: &[Route] = &[
         "Fine",
         config_check,
     ),
-    Route::get(READ, "/api/pauses", GROUP, "What is paused: nothing is kept of it", "Paused", pauses),
+    Route::get(
+        READ,
+        "/api/pauses",
+        GROUP,
+        "What is paused: nothing is kept of it",
+        "Paused",
+        pauses,
+    ),
     Route::post(
         WRITE,
         "/api/pauses",
@@ -83,9 +118,16 @@ pub const ROUTES: &[Route] = &[
         Field::text("for", "So long, e.g. 30m, 1h, 2d; without it until it is resumed"),
     ]))
     .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
-    Route::post(WRITE, "/api/resume", GROUP, "Keep what is said again; without a session or project, all pauses end", "Resumed", resume)
-        .body(Body::One(REACH))
-        .example("/api/resume", Some("{}")),
+    Route::post(
+        WRITE,
+        "/api/resume",
+        GROUP,
+        "Keep what is said again; without a session or project, all pauses end",
+        "Resumed",
+        resume,
+    )
+    .body(Body::One(REACH))
+    .example("/api/resume", Some("{}")),
     Route::get(
         READ,
         "/api/injected",
@@ -99,7 +141,14 @@ pub const ROUTES: &[Route] = &[
         Field::text("session", "Only to this session; `last` is the one that was heard of last"),
     ])
     .example("/api/injected?last=3", None),
-    Route::get(READ, "/api/triggers", GROUP, "The words that load pages: a person's own, and what pages suggest", "Triggers", triggers),
+    Route::get(
+        READ,
+        "/api/triggers",
+        GROUP,
+        "The words that load pages: a person's own, and what pages suggest",
+        "Triggers",
+        triggers,
+    ),
     Route::post(
         WRITE,
         "/api/triggers",
@@ -110,7 +159,14 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[]))
     .example("/api/triggers", Some("{}")),
-    Route::get(READ, "/api/merge", GROUP, "How this memory stands to those of other machines", "MergeStatus", merge_status),
+    Route::get(
+        READ,
+        "/api/merge",
+        GROUP,
+        "How this memory stands to those of other machines",
+        "MergeStatus",
+        merge_status,
+    ),
     Route::post(
         WRITE,
         "/api/merge",
@@ -119,7 +175,10 @@ pub const ROUTES: &[Route] = &[
         "MergeDone",
         merge,
     )
-    .body(Body::One(&[Field::text("other", "What to merge, such as origin/main; what this vault follows if not given")]))
+    .body(Body::One(&[Field::text(
+        "other",
+        "What to merge, such as origin/main; what this vault follows if not given",
+    )]))
     .example("/api/merge", Some(r#"{"other":"origin/main"}"#)),
     Route::post(
         WRITE,
@@ -144,16 +203,24 @@ fn snapshots(call: Call) -> Doing {
 
 fn snapshot(call: Call) -> Doing {
     Box::pin(async move {
-        let note = call.body()?.text("note").filter(|note| !note.trim().is_empty()).unwrap_or_else(|| "snapshot".into());
+        let note = call
+            .body()?
+            .text("note")
+            .filter(|note| !note.trim().is_empty())
+            .unwrap_or_else(|| "snapshot".into());
         let memory = call.memory().await?;
-        Answer::named("snapshot", &told::snapshots(&memory, memory.snapshot(&note).await?.as_slice())?.pop())
+        Answer::named(
+            "snapshot",
+            &told::snapshots(&memory, memory.snapshot(&note).await?.as_slice())?.pop(),
+        )
     })
 }
 
 fn undo(call: Call) -> Doing {
     Box::pin(async move {
         let undone = call.memory().await?.undo(call.body()?.one("to")).await?;
-        // Settings may have come back, and conversations hold their last turns: opened again, they read what stands there now.
+        // Settings may have come back, and conversations hold their last turns: opened again, they
+        // read what stands there now.
         call.api.spaces.close(call.user.as_deref());
         Answer::named("undone", &undone)
     })
@@ -178,7 +245,11 @@ fn reindex(call: Call) -> Doing {
         let (events, open_loops, _) = memory.reindex(&|_, _| {}).await?;
         let passages = memory.renew_passages(&|_, _| {}).await?.new;
         let mut embedded = memory.embedded().await?;
-        if let Some(model) = call.api.embedder().filter(|_| !call.bodies.first().is_some_and(|said| said.yes("words"))) {
+        if let Some(model) = call
+            .api
+            .embedder()
+            .filter(|_| !call.bodies.first().is_some_and(|said| said.yes("words")))
+        {
             embedded = memory.embed_passages(model, usize::MAX, &|_, _| {}).await?;
         }
         Answer::of(&told::reindexed(events, open_loops, passages, embedded.have))
@@ -202,7 +273,9 @@ async fn session(call: &Call, name: &str) -> anyhow::Result<String> {
         return Ok(name.to_owned());
     }
     let last = call.memory().await?.last_session().await?;
-    last.ok_or_else(|| Stop::new(Exit::NotFound, "no hook has told of a session yet; name one").into())
+    last.ok_or_else(|| {
+        Stop::new(Exit::NotFound, "no hook has told of a session yet; name one").into()
+    })
 }
 
 async fn reach(call: &Call, said: &Given) -> anyhow::Result<Reach> {
@@ -270,7 +343,8 @@ fn merge(call: Call) -> Doing {
     Box::pin(async move {
         let models = call.api.spaces.models();
         let other = call.body()?.one("other");
-        let merged = call.memory().await?.merge_in(other, models.asking().as_ref(), &|_, _, _| {}).await?;
+        let merged =
+            call.memory().await?.merge_in(other, models.asking().as_ref(), &|_, _, _| {}).await?;
         call.api.spaces.close(call.user.as_deref());
         Answer::of(&told::merged(&merged))
     })

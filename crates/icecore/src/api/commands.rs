@@ -1,4 +1,5 @@
-//! Which route does what a command does, and which commands have none, and why. A test holds it against the command line.
+//! Which route does what a command does, and which commands have none, and why. A test holds it
+//! against the command line.
 
 /// How a command is reached over HTTP.
 pub enum Reached {
@@ -17,7 +18,12 @@ const OF_THE_PROGRAM: &str = "it tells of the program itself, not of memory";
 
 /// Every command, in the order of the help.
 pub const COMMANDS: &[(&str, Reached)] = &[
-    ("init", Not("it makes a folder of the machine a vault; `serve --root` and the first words of an end user make theirs")),
+    (
+        "init",
+        Not(
+            "it makes a folder of the machine a vault; `serve --root` and the first words of an end user make theirs",
+        ),
+    ),
     ("status", By(&["GET /api/status"])),
     ("log", By(&["POST /api/log"])),
     ("remember", By(&["POST /api/events"])),
@@ -36,7 +42,10 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("session add", By(&["POST /api/sessions"])),
     ("save-state", By(&["POST /api/state", "POST /state/append-log"])),
     ("import", By(&["POST /api/import"])),
-    ("rollup", By(&["POST /api/jobs/run", "GET /api/rollup", "POST /api/rollup", "POST /api/backfill"])),
+    (
+        "rollup",
+        By(&["POST /api/jobs/run", "GET /api/rollup", "POST /api/rollup", "POST /api/backfill"]),
+    ),
     ("consolidate", By(&["POST /api/jobs/run", "GET /api/consolidate"])),
     ("compact", By(&["GET /api/compact", "POST /api/compact"])),
     ("prune", By(&["GET /api/prune", "POST /api/prune"])),
@@ -56,7 +65,10 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("lookback", By(&["GET /api/lookback"])),
     ("similar", By(&["GET /api/similar", "GET /api/similar/merged"])),
     ("conversation list", By(&["GET /api/conversations"])),
-    ("conversation show", By(&["GET /api/conversations/{name}", "GET /api/conversations/{name}/turns"])),
+    (
+        "conversation show",
+        By(&["GET /api/conversations/{name}", "GET /api/conversations/{name}/turns"]),
+    ),
     ("conversation facts", By(&["GET /api/conversations/{name}/facts"])),
     ("conversation turns", By(&["GET /api/conversations/{name}/turns"])),
     (
@@ -82,13 +94,26 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("space list", By(&["GET /api/spaces"])),
     ("space show", By(&["GET /api/spaces/{name}"])),
     ("space erase", By(&["DELETE /api/spaces/{name}"])),
-    ("space quota", By(&["GET /api/spaces/{name}/quota", "POST /api/spaces/{name}/quota", "GET /api/quota", "POST /api/quota"])),
+    (
+        "space quota",
+        By(&[
+            "GET /api/spaces/{name}/quota",
+            "POST /api/spaces/{name}/quota",
+            "GET /api/quota",
+            "POST /api/quota",
+        ]),
+    ),
     ("audit", By(&["GET /api/audit"])),
     ("mcp", Not("it speaks on standard input and output; POST /mcp is the same over HTTP")),
     ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
     ("install", Not(A_PERSONS_MACHINE)),
     ("uninstall", Not(A_PERSONS_MACHINE)),
-    ("hook", Not("a client calls it as a program, within milliseconds, and it reads transcripts by their paths")),
+    (
+        "hook",
+        Not(
+            "a client calls it as a program, within milliseconds, and it reads transcripts by their paths",
+        ),
+    ),
     ("pause", By(&["GET /api/pauses", "POST /api/pauses"])),
     ("resume", By(&["POST /api/resume"])),
     ("injected", By(&["GET /api/injected"])),
@@ -97,7 +122,12 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("daemon", Not(A_PROCESS)),
     ("runs", By(&["GET /api/runs", "GET /api/runs/days"])),
     ("model check", By(&["POST /api/model/check"])),
-    ("model fetch", Not("it would let whoever has a token make the server read any of its files and any address")),
+    (
+        "model fetch",
+        Not(
+            "it would let whoever has a token make the server read any of its files and any address",
+        ),
+    ),
     ("verify", By(&["POST /api/verify"])),
     ("doctor", By(&["POST /api/doctor"])),
     ("reindex", By(&["POST /api/reindex"])),
@@ -124,7 +154,9 @@ fn table() -> String {
     let mut text = String::from("| command | over HTTP |\n|---|---|\n");
     for (command, reached) in COMMANDS {
         let reached = match reached {
-            By(routes) => routes.iter().map(|route| format!("`{route}`")).collect::<Vec<_>>().join(", "),
+            By(routes) => {
+                routes.iter().map(|route| format!("`{route}`")).collect::<Vec<_>>().join(", ")
+            }
             Not(why) => format!("none: {why}"),
         };
         text.push_str(&format!("| `{command}` | {reached} |\n"));
@@ -156,8 +188,12 @@ mod tests {
         let mut there = Vec::new();
         leaves(&crate::cli::command(), "", &mut there);
         let told: Vec<&str> = COMMANDS.iter().map(|(command, _)| *command).collect();
-        assert_eq!(told, there, "a command has neither a route nor a reason here, or stands elsewhere in the help");
-        let routes: BTreeSet<String> = routes().iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        assert_eq!(
+            told, there,
+            "a command has neither a route nor a reason here, or stands elsewhere in the help"
+        );
+        let routes: BTreeSet<String> =
+            routes().iter().map(|route| format!("{} {}", route.method, route.path)).collect();
         for (command, reached) in COMMANDS {
             match reached {
                 By(named) => {

@@ -13,22 +13,64 @@ const GROUP: &str = "Conversations";
 
 /// The routes of conversations.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/conversations", GROUP, "List conversations, the latest first", "Conversations", list),
-    Route::get(READ, "/api/conversations/{name}", GROUP, "A conversation: its facts, its turns, its artifacts", "Conversation", show)
-        .example("/api/conversations/trip", None),
-    Route::get(READ, "/api/conversations/{name}/facts", GROUP, "What was established, now or at the end of a turn", "Facts", facts)
-        .query(&[Field::new("turn", Form::Number, "At the end of this turn")])
-        .example("/api/conversations/trip/facts?turn=12", None),
-    Route::get(READ, "/api/conversations/{name}/turns", GROUP, "The turns, each in a line; or one of them, word for word", "Turns", turns)
-        .query(&[
-            Field::new("turn", Form::Number, "What was said in this turn, word for word"),
-            Field::new("unsummarized", Form::Yes, "Only those that could not be summarised"),
-        ])
-        .example("/api/conversations/trip/turns?unsummarized=true", None),
-    Route::get(READ, "/api/conversations/{name}/artifacts", GROUP, "Every version of code and drafts", "Artifacts", artifacts)
-        .example("/api/conversations/trip/artifacts", None),
-    Route::get(READ, "/api/conversations/{name}/artifacts/{which}", GROUP, "One version of one of them", "Artifact", artifact)
-        .example("/api/conversations/trip/artifacts/sort.py@v1", None),
+    Route::get(
+        READ,
+        "/api/conversations",
+        GROUP,
+        "List conversations, the latest first",
+        "Conversations",
+        list,
+    ),
+    Route::get(
+        READ,
+        "/api/conversations/{name}",
+        GROUP,
+        "A conversation: its facts, its turns, its artifacts",
+        "Conversation",
+        show,
+    )
+    .example("/api/conversations/trip", None),
+    Route::get(
+        READ,
+        "/api/conversations/{name}/facts",
+        GROUP,
+        "What was established, now or at the end of a turn",
+        "Facts",
+        facts,
+    )
+    .query(&[Field::new("turn", Form::Number, "At the end of this turn")])
+    .example("/api/conversations/trip/facts?turn=12", None),
+    Route::get(
+        READ,
+        "/api/conversations/{name}/turns",
+        GROUP,
+        "The turns, each in a line; or one of them, word for word",
+        "Turns",
+        turns,
+    )
+    .query(&[
+        Field::new("turn", Form::Number, "What was said in this turn, word for word"),
+        Field::new("unsummarized", Form::Yes, "Only those that could not be summarised"),
+    ])
+    .example("/api/conversations/trip/turns?unsummarized=true", None),
+    Route::get(
+        READ,
+        "/api/conversations/{name}/artifacts",
+        GROUP,
+        "Every version of code and drafts",
+        "Artifacts",
+        artifacts,
+    )
+    .example("/api/conversations/trip/artifacts", None),
+    Route::get(
+        READ,
+        "/api/conversations/{name}/artifacts/{which}",
+        GROUP,
+        "One version of one of them",
+        "Artifact",
+        artifact,
+    )
+    .example("/api/conversations/trip/artifacts/sort.py@v1", None),
     Route::get(
         READ,
         "/api/conversations/{name}/artifacts/{which}/diff",
@@ -39,15 +81,29 @@ pub const ROUTES: &[Route] = &[
     )
     .query(&[Field::text("to", "The other: NAME, NAME@v2 or NAME@turn-3").must()])
     .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
-    Route::get(READ, "/api/conversations/{name}/diff", GROUP, "What changed in the facts between the ends of two turns", "Changes", diff)
-        .query(&[
-            Field::new("from", Form::Number, "The earlier turn; 0 for the beginning").must(),
-            Field::new("to", Form::Number, "The later turn").must(),
-        ])
-        .example("/api/conversations/trip/diff?from=0&to=5", None),
-    Route::post(WRITE, "/api/conversations/{name}/retry", GROUP, "Summarise again what could not be summarised", "Reflected", retry)
-        .body(Body::One(&[]))
-        .example("/api/conversations/trip/retry", Some("{}")),
+    Route::get(
+        READ,
+        "/api/conversations/{name}/diff",
+        GROUP,
+        "What changed in the facts between the ends of two turns",
+        "Changes",
+        diff,
+    )
+    .query(&[
+        Field::new("from", Form::Number, "The earlier turn; 0 for the beginning").must(),
+        Field::new("to", Form::Number, "The later turn").must(),
+    ])
+    .example("/api/conversations/trip/diff?from=0&to=5", None),
+    Route::post(
+        WRITE,
+        "/api/conversations/{name}/retry",
+        GROUP,
+        "Summarise again what could not be summarised",
+        "Reflected",
+        retry,
+    )
+    .body(Body::One(&[]))
+    .example("/api/conversations/trip/retry", Some("{}")),
     Route::post(
         WRITE,
         "/api/conversations/{name}/promote",
@@ -58,8 +114,15 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[Field::new("id", Form::Id, "The fact").must()]))
     .example("/api/conversations/trip/promote", Some(r#"{"id":"EVT-20260213-004"}"#)),
-    Route::get(READ, "/api/conversations/{name}/export", GROUP, "Everything that is kept of a conversation", "ConversationExport", export)
-        .example("/api/conversations/trip/export", None),
+    Route::get(
+        READ,
+        "/api/conversations/{name}/export",
+        GROUP,
+        "Everything that is kept of a conversation",
+        "ConversationExport",
+        export,
+    )
+    .example("/api/conversations/trip/export", None),
     Route::delete(
         WRITE,
         "/api/conversations/{name}",
@@ -76,13 +139,19 @@ fn turn_of(call: &Call, name: &str) -> Option<u64> {
 }
 
 fn list(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("conversations", &call.chats().await?.conversations().await?) })
+    Box::pin(
+        async move { Answer::named("conversations", &call.chats().await?.conversations().await?) },
+    )
 }
 
 fn show(call: Call) -> Doing {
     Box::pin(async move {
         let (chats, name) = (call.chats().await?, call.path("name"));
-        let (facts, turns, artifacts) = (chats.facts(name, None).await?, chats.turns(name).await?, chats.artifacts(name).await?);
+        let (facts, turns, artifacts) = (
+            chats.facts(name, None).await?,
+            chats.turns(name).await?,
+            chats.artifacts(name).await?,
+        );
         Answer::of(&told::conversation(name, &facts, &turns, &artifacts))
     })
 }
@@ -112,12 +181,15 @@ fn turns(call: Call) -> Doing {
 }
 
 fn artifacts(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("artifacts", &call.chats().await?.artifacts(call.path("name")).await?) })
+    Box::pin(async move {
+        Answer::named("artifacts", &call.chats().await?.artifacts(call.path("name")).await?)
+    })
 }
 
 fn artifact(call: Call) -> Doing {
     Box::pin(async move {
-        let (kept, text) = call.chats().await?.artifact(call.path("name"), call.path("which")).await?;
+        let (kept, text) =
+            call.chats().await?.artifact(call.path("name"), call.path("which")).await?;
         Answer::of(&json!({ "artifact": kept, "text": text }))
     })
 }
@@ -125,15 +197,18 @@ fn artifact(call: Call) -> Doing {
 fn artifact_diff(call: Call) -> Doing {
     Box::pin(async move {
         let (chats, name) = (call.chats().await?, call.path("name"));
-        let ((old, before), (new, after)) =
-            (chats.artifact(name, call.path("which")).await?, chats.artifact(name, call.query.one("to").unwrap_or_default()).await?);
+        let ((old, before), (new, after)) = (
+            chats.artifact(name, call.path("which")).await?,
+            chats.artifact(name, call.query.one("to").unwrap_or_default()).await?,
+        );
         Answer::named("diff", &told::artifact_diff((&old, &before), (&new, &after)))
     })
 }
 
 fn diff(call: Call) -> Doing {
     Box::pin(async move {
-        let (from, to) = (turn_of(&call, "from").unwrap_or_default(), turn_of(&call, "to").unwrap_or_default());
+        let (from, to) =
+            (turn_of(&call, "from").unwrap_or_default(), turn_of(&call, "to").unwrap_or_default());
         Answer::of(&told::changes(&call.chats().await?.changes(call.path("name"), from, to).await?))
     })
 }
@@ -154,7 +229,8 @@ fn retry(call: Call) -> Doing {
 
 fn promote(call: Call) -> Doing {
     Box::pin(async move {
-        let id = call.body()?.read("id", EventId::from_hand)?.ok_or_else(|| wrong("`id` is missing"))?;
+        let id =
+            call.body()?.read("id", EventId::from_hand)?.ok_or_else(|| wrong("`id` is missing"))?;
         let event = call.chats().await?.promote(call.path("name"), id).await?;
         Answer::of(&json!({ "id": event.id.to_string(), "content": event.content }))
     })

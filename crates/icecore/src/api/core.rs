@@ -1,4 +1,5 @@
-//! The core: a vault's whole time as layers, one of them with what it was made from, and the words below.
+//! The core: a vault's whole time as layers, one of them with what it was made from, and the words
+//! below.
 
 use icecore_domain::budget;
 use icecore_domain::calendar::Days;
@@ -107,7 +108,9 @@ fn headlines(call: Call) -> Doing {
     Box::pin(async move {
         let memory = call.memory().await?;
         let within = within(&call, memory.now().day())?;
-        let Some(tier) = call.query.read("tier", str::parse::<Tier>)? else { return Err(wrong("`tier` is missing")) };
+        let Some(tier) = call.query.read("tier", str::parse::<Tier>)? else {
+            return Err(wrong("`tier` is missing"));
+        };
         let most = call.query.number("limit").unwrap_or(HEADLINES);
         Answer::named("headlines", &memory.headlines(tier, within, most).await?)
     })
@@ -133,8 +136,11 @@ fn why(call: Call) -> Doing {
 
 /// A message, or its beginning.
 fn told(record: &Record, characters: usize) -> Value {
-    let text =
-        record.text.char_indices().nth(characters).map_or(record.text.as_str(), |(end, _)| record.text.get(..end).unwrap_or_default());
+    let text = record
+        .text
+        .char_indices()
+        .nth(characters)
+        .map_or(record.text.as_str(), |(end, _)| record.text.get(..end).unwrap_or_default());
     let fields = json!({
         "ts": record.ts.to_string(),
         "conversation": record.conversation,
@@ -158,10 +164,20 @@ fn told(record: &Record, characters: usize) -> Value {
 fn messages(call: Call) -> Doing {
     Box::pin(async move {
         let (period, asked) = (period(&call)?, &call.query);
-        let records = call.memory().await?.words_of(period, asked.one("conversation"), asked.one("session")).await?;
-        let (offset, limit) = (asked.number("offset").unwrap_or(0), asked.number("limit").unwrap_or(MESSAGES));
+        let records = call
+            .memory()
+            .await?
+            .words_of(period, asked.one("conversation"), asked.one("session"))
+            .await?;
+        let (offset, limit) =
+            (asked.number("offset").unwrap_or(0), asked.number("limit").unwrap_or(MESSAGES));
         let characters = asked.number("characters").unwrap_or(usize::MAX);
-        let page: Vec<Value> = records.iter().skip(offset).take(limit).map(|record| told(record, characters)).collect();
+        let page: Vec<Value> = records
+            .iter()
+            .skip(offset)
+            .take(limit)
+            .map(|record| told(record, characters))
+            .collect();
         Answer::of(&json!({ "messages": page, "total": records.len(), "offset": offset }))
     })
 }

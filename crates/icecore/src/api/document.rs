@@ -18,9 +18,15 @@ const EXAMPLE: &str = "x-icecore-example";
 pub fn document(routes: &[Route]) -> Value {
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for route in routes {
-        paths.entry(route.path).or_default().insert(route.method.as_str().to_ascii_lowercase(), operation(route));
+        paths
+            .entry(route.path)
+            .or_default()
+            .insert(route.method.as_str().to_ascii_lowercase(), operation(route));
     }
-    for (path, about, kind) in [(PATH, "This document", "application/json"), (page::PATH, "This document as a page", "text/html")] {
+    for (path, about, kind) in [
+        (PATH, "This document", "application/json"),
+        (page::PATH, "This document as a page", "text/html"),
+    ] {
         let content = json!({ kind: { "schema": {} } });
         let told = json!({
             "operationId": operation_id("get", path),
@@ -32,8 +38,8 @@ pub fn document(routes: &[Route]) -> Value {
         });
         paths.entry(path).or_default().insert("get".into(), told);
     }
-    let refusals =
-        [400, 401, 403, 404, 429, 500, 503].map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
+    let refusals = [400, 401, 403, 404, 429, 500, 503]
+        .map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
     let about = "What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything`";
     let mut responses = Map::from_iter(refusals);
     // OpenAPI 3.1 has no word for a stream: the schema is that of each event in it.
@@ -90,7 +96,10 @@ fn user() -> Value {
 }
 
 fn operation_id(method: &str, path: &str) -> String {
-    let words = path.split(['/', '-', '.']).filter(|part| !part.is_empty()).map(|part| part.trim_matches(['{', '}']));
+    let words = path
+        .split(['/', '-', '.'])
+        .filter(|part| !part.is_empty())
+        .map(|part| part.trim_matches(['{', '}']));
     std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
@@ -108,17 +117,32 @@ fn operation(route: &Route) -> Value {
         parameters.push(user());
     }
     let reply = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", route.reply) } } });
-    let mut responses = Map::from_iter([("200".to_owned(), json!({ "description": route.about, "content": reply }))]);
+    let mut responses = Map::from_iter([(
+        "200".to_owned(),
+        json!({ "description": route.about, "content": reply }),
+    )]);
     let writes = method != "get";
-    // 409: it contradicts what is there; 413: the body is too large; 429: the space has done as much as it may; 503: somebody else is at it.
-    let refused = [(400, true), (401, true), (403, true), (404, true), (409, writes), (413, writes), (429, true), (500, true), (503, true)];
+    // 409: it contradicts what is there; 413: the body is too large; 429: the space has done as
+    // much as it may; 503: somebody else is at it.
+    let refused = [
+        (400, true),
+        (401, true),
+        (403, true),
+        (404, true),
+        (409, writes),
+        (413, writes),
+        (429, true),
+        (500, true),
+        (503, true),
+    ];
     if !writes {
         responses.insert("304".to_owned(), json!({ "description": "It is what If-None-Match names: the ETag of an earlier answer" }));
     }
     for (status, _) in refused.into_iter().filter(|(_, may)| *may) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Refused" }));
     }
-    let sent: Value = route.example.1.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
+    let sent: Value =
+        route.example.1.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
     let mut told = json!({
         "operationId": operation_id(&method, route.path),
         "tags": [route.group],
@@ -144,8 +168,10 @@ fn body(body: Body) -> Option<Value> {
         Body::One(fields) => Some(sent_object(fields)),
         // What is wrong with a value is told to the model that wrote it, so any value is taken.
         Body::Open(fields) => {
-            let properties: Map<String, Value> =
-                fields.iter().map(|field| (field.name.to_owned(), json!({ "description": field.about }))).collect();
+            let properties: Map<String, Value> = fields
+                .iter()
+                .map(|field| (field.name.to_owned(), json!({ "description": field.about })))
+                .collect();
             Some(json!({ "type": "object", "properties": properties }))
         }
         Body::OneOrMany(fields) => {
@@ -184,7 +210,8 @@ pub fn object(fields: &[Field]) -> Value {
             (field.name.to_owned(), schema)
         })
         .collect();
-    let required: Vec<&str> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let required: Vec<&str> =
+        fields.iter().filter(|field| field.required).map(|field| field.name).collect();
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
@@ -199,9 +226,12 @@ mod tests {
     #[test]
     fn a_body_takes_null_where_the_document_says_so_and_nowhere_else() {
         let admits_null = |schema: &Value| {
-            let kinds = schema["type"].as_array().is_some_and(|kinds| kinds.contains(&json!("null")));
+            let kinds =
+                schema["type"].as_array().is_some_and(|kinds| kinds.contains(&json!("null")));
             kinds
-                || schema["anyOf"].as_array().is_some_and(|all| all.contains(&json!({ "type": "null" })))
+                || schema["anyOf"]
+                    .as_array()
+                    .is_some_and(|all| all.contains(&json!({ "type": "null" })))
                 || schema.get("type").or(schema.get("anyOf")).is_none()
         };
         for route in routes() {
@@ -211,12 +241,29 @@ mod tests {
             };
             for field in route.body.fields() {
                 let told = &schema["properties"][field.name];
-                assert_eq!(admits_null(told), !field.required, "{} {}: {told}", route.path, field.name);
-                assert!(field.required || told.get("enum").is_none_or(|words| words.as_array().unwrap().contains(&Value::Null)), "{told}");
+                assert_eq!(
+                    admits_null(told),
+                    !field.required,
+                    "{} {}: {told}",
+                    route.path,
+                    field.name
+                );
+                assert!(
+                    field.required
+                        || told
+                            .get("enum")
+                            .is_none_or(|words| words.as_array().unwrap().contains(&Value::Null)),
+                    "{told}"
+                );
                 // What else is missing may be said, but not that this is wrong.
-                let said =
-                    Given::from_object(route.body.fields(), &json!({ field.name: null }).to_string()).err().map(|error| error.to_string());
-                let is_named = said.is_some_and(|said| said.starts_with(&format!("`{}`", field.name)));
+                let said = Given::from_object(
+                    route.body.fields(),
+                    &json!({ field.name: null }).to_string(),
+                )
+                .err()
+                .map(|error| error.to_string());
+                let is_named =
+                    said.is_some_and(|said| said.starts_with(&format!("`{}`", field.name)));
                 assert!(!is_named || field.required, "{} {}", route.path, field.name);
             }
         }
@@ -241,19 +288,30 @@ mod tests {
             .unwrap()
             .iter()
             .flat_map(|(path, methods)| {
-                methods.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
+                methods
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .map(|method| (method.to_uppercase(), path.clone()))
+                    .collect::<Vec<_>>()
             })
             .collect();
-        let mut there: BTreeSet<(String, String)> = routes.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+        let mut there: BTreeSet<(String, String)> =
+            routes.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
         assert_eq!(there.len(), routes.len(), "a route is there twice");
-        there.extend([PATH, page::PATH, live::PATH].map(|path| ("GET".to_owned(), path.to_owned())));
+        there
+            .extend([PATH, page::PATH, live::PATH].map(|path| ("GET".to_owned(), path.to_owned())));
         assert_eq!(told, there);
     }
 
     #[test]
     fn the_dashboard_knows_the_api_as_it_is() {
-        let kept: Value = serde_json::from_str(include_str!("../../../../dashboard/openapi.json")).unwrap();
-        assert!(kept == document(routes()), "dashboard/openapi.json is not this API's document: start a server, run dashboard/types");
+        let kept: Value =
+            serde_json::from_str(include_str!("../../../../dashboard/openapi.json")).unwrap();
+        assert!(
+            kept == document(routes()),
+            "dashboard/openapi.json is not this API's document: start a server, run dashboard/types"
+        );
     }
 
     #[test]
@@ -265,7 +323,10 @@ mod tests {
         references(&document, &mut found);
         assert!(found.len() > 20);
         for reference in &found {
-            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference} leads nowhere");
+            assert!(
+                document.pointer(reference.trim_start_matches('#')).is_some(),
+                "{reference} leads nowhere"
+            );
         }
         for name in document["components"]["schemas"].as_object().unwrap().keys() {
             let reference = format!("#/components/schemas/{name}");
@@ -275,20 +336,40 @@ mod tests {
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
                 let place = format!("{method} {path}");
-                assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{place}: its id is there twice");
-                assert!(operation["summary"].as_str().is_some_and(|summary| !summary.is_empty()), "{place}");
+                assert!(
+                    ids.insert(operation["operationId"].as_str().unwrap()),
+                    "{place}: its id is there twice"
+                );
+                assert!(
+                    operation["summary"].as_str().is_some_and(|summary| !summary.is_empty()),
+                    "{place}"
+                );
                 assert!(operation["responses"]["200"].is_object(), "{place}");
                 let none = Vec::new();
                 let parameters = operation["parameters"].as_array().unwrap_or(&none);
-                let in_path: BTreeSet<&str> =
-                    parameters.iter().filter(|one| one["in"] == "path").map(|one| one["name"].as_str().unwrap()).collect();
-                let named: BTreeSet<&str> = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+                let in_path: BTreeSet<&str> = parameters
+                    .iter()
+                    .filter(|one| one["in"] == "path")
+                    .map(|one| one["name"].as_str().unwrap())
+                    .collect();
+                let named: BTreeSet<&str> = path
+                    .split('/')
+                    .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+                    .collect();
                 assert_eq!(in_path, named, "{place}");
-                assert!(parameters.iter().all(|one| one["schema"].is_object() && one["description"].is_string()), "{place}");
+                assert!(
+                    parameters
+                        .iter()
+                        .all(|one| one["schema"].is_object() && one["description"].is_string()),
+                    "{place}"
+                );
                 assert_eq!(operation.get("requestBody").is_some(), method == "post", "{place}");
                 let target = operation[EXAMPLE]["target"].as_str().unwrap();
                 let parts = target.split('?').next().unwrap().split('/').count();
-                assert!(target.starts_with('/') && parts == path.split('/').count(), "{place}: {target}");
+                assert!(
+                    target.starts_with('/') && parts == path.split('/').count(),
+                    "{place}: {target}"
+                );
             }
         }
     }

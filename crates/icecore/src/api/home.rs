@@ -1,4 +1,5 @@
-//! What a person looks at first, and what they look after: the day at a glance, figures of runs, reports, health.
+//! What a person looks at first, and what they look after: the day at a glance, figures of runs,
+//! reports, health.
 
 use std::collections::BTreeMap;
 
@@ -37,18 +38,46 @@ pub const ROUTES: &[Route] = &[
         "Home",
         home,
     ),
-    Route::get(READ, "/api/runs/days", GROUP, "What the runs of each day came to, a column for each figure", "RunDays", figures)
-        .query(&[
-            Field::new("from", Form::Day, "From this day on; 90 days ago if not given"),
-            Field::new("to", Form::Day, "Until this day; today if not given"),
-        ])
-        .example("/api/runs/days?from=-30d", None),
-    Route::get(READ, "/api/jobs/log", GROUP, "The jobs that ran, the newest first", "JobLog", job_log)
-        .query(&[Field::new("limit", Form::Between(1, MOST_JOBS), "How many; 50 if not given")])
-        .example("/api/jobs/log?limit=10", None),
-    Route::get(READ, "/api/reports", GROUP, "The reports of the nights, newest first", "Reports", reports),
-    Route::get(READ, "/api/reports/{date}", GROUP, "What a night did, for a person, as Markdown", "Report", report)
-        .example("/api/reports/2026-02-13", None),
+    Route::get(
+        READ,
+        "/api/runs/days",
+        GROUP,
+        "What the runs of each day came to, a column for each figure",
+        "RunDays",
+        figures,
+    )
+    .query(&[
+        Field::new("from", Form::Day, "From this day on; 90 days ago if not given"),
+        Field::new("to", Form::Day, "Until this day; today if not given"),
+    ])
+    .example("/api/runs/days?from=-30d", None),
+    Route::get(
+        READ,
+        "/api/jobs/log",
+        GROUP,
+        "The jobs that ran, the newest first",
+        "JobLog",
+        job_log,
+    )
+    .query(&[Field::new("limit", Form::Between(1, MOST_JOBS), "How many; 50 if not given")])
+    .example("/api/jobs/log?limit=10", None),
+    Route::get(
+        READ,
+        "/api/reports",
+        GROUP,
+        "The reports of the nights, newest first",
+        "Reports",
+        reports,
+    ),
+    Route::get(
+        READ,
+        "/api/reports/{date}",
+        GROUP,
+        "What a night did, for a person, as Markdown",
+        "Report",
+        report,
+    )
+    .example("/api/reports/2026-02-13", None),
     Route::get(
         READ,
         "/api/health",
@@ -69,7 +98,8 @@ struct Open {
 }
 
 async fn last_report(memory: &Memory, date: Option<&str>) -> anyhow::Result<Option<Value>> {
-    let found = memory.reports().await?.into_iter().find(|(day, ..)| date.is_none_or(|date| day == date));
+    let found =
+        memory.reports().await?.into_iter().find(|(day, ..)| date.is_none_or(|date| day == date));
     let Some((date, path, _)) = found else { return Ok(None) };
     let text = memory.store().document(&path).await?.unwrap_or_default();
     Ok(Some(json!({ "date": date, "path": path.as_str(), "text": String::from_utf8_lossy(&text) })))
@@ -108,7 +138,8 @@ fn home(call: Call) -> Doing {
             ("spend", json!({ "spent": spent, "total": spent.total(), "ceiling": models.settings.spend.tokens_per_day }).to_string()),
             ("model", serde_json::to_string(&models.summarizer.as_ref().map(|llm| llm.name()))?),
         ];
-        let parts: Vec<String> = parts.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let parts: Vec<String> =
+            parts.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
         Ok(Answer::json(format!("{{{}}}", parts.join(","))))
     })
 }
@@ -133,7 +164,8 @@ fn columns(all: &BTreeMap<Date, Figures>, ceiling: u64) -> Columns {
     let mut columns = Columns { ceiling, ..Columns::default() };
     for (day, figures) in all {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        let ratio = (figures.bytes_out > 0).then(|| (figures.bytes_in as f64 / figures.bytes_out as f64 * 10.0).round() / 10.0);
+        let ratio = (figures.bytes_out > 0)
+            .then(|| (figures.bytes_in as f64 / figures.bytes_out as f64 * 10.0).round() / 10.0);
         columns.day.push(day.to_string());
         columns.runs.push(figures.runs);
         columns.refused.push(figures.refused);
@@ -153,7 +185,10 @@ fn figures(call: Call) -> Doing {
         let memory = call.memory().await?;
         let today = memory.now().day();
         let last = call.query.day("to", today)?.unwrap_or(today);
-        let first = call.query.day("from", today)?.unwrap_or_else(|| last.checked_sub(FIGURED_DAYS.days()).unwrap_or(last));
+        let first = call
+            .query
+            .day("from", today)?
+            .unwrap_or_else(|| last.checked_sub(FIGURED_DAYS.days()).unwrap_or(last));
         if first > last {
             return Err(wrong("`from` lies after `to`"));
         }
@@ -163,13 +198,20 @@ fn figures(call: Call) -> Doing {
 }
 
 fn job_log(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("jobs", &call.memory().await?.jobs_ran(call.query.number("limit").unwrap_or(JOBS)).await?) })
+    Box::pin(async move {
+        Answer::named(
+            "jobs",
+            &call.memory().await?.jobs_ran(call.query.number("limit").unwrap_or(JOBS)).await?,
+        )
+    })
 }
 
 fn reports(call: Call) -> Doing {
     Box::pin(async move {
         let all = call.memory().await?.reports().await?;
-        let told = all.iter().map(|(date, path, bytes)| json!({ "date": date, "path": path.as_str(), "bytes": bytes }));
+        let told = all.iter().map(
+            |(date, path, bytes)| json!({ "date": date, "path": path.as_str(), "bytes": bytes }),
+        );
         Answer::named("reports", &told.collect::<Vec<_>>())
     })
 }
@@ -180,7 +222,11 @@ fn report(call: Call) -> Doing {
         date.parse::<Date>().map_err(|_| wrong("a report is of a day, such as 2026-02-13"))?;
         match last_report(call.memory().await?.as_ref(), Some(date)).await? {
             Some(report) => Answer::of(&report),
-            None => Err(Stop::new(Exit::NotFound, format!("there is no report of {date}; GET /api/reports lists them")).into()),
+            None => Err(Stop::new(
+                Exit::NotFound,
+                format!("there is no report of {date}; GET /api/reports lists them"),
+            )
+            .into()),
         }
     })
 }

@@ -15,9 +15,13 @@ const MARK: Form = Form::Word(|| vec!["important", "dull", "none"]);
 const TIER: Form = Form::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
 const PRESS: &[Field] = &[
     Field::new("tier", TIER, "Only this tier"),
-    Field::text("period", "Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session"),
+    Field::text(
+        "period",
+        "Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
+    ),
 ];
-const DAYS: &[Field] = &[Field::new("days", Form::Between(1, 400), "How many days ahead; 14 if not given")];
+const DAYS: &[Field] =
+    &[Field::new("days", Form::Between(1, 400), "How many days ahead; 14 if not given")];
 /// Days of a calendar, if nobody says how many.
 const CALENDAR_DAYS: u16 = 14;
 const JOB: Form = Form::Word(|| vec!["rollup", "consolidate"]);
@@ -29,15 +33,34 @@ const MOST_RUNS: usize = 10_000;
 /// The routes of jobs.
 pub const ROUTES: &[Route] = &[
     Route::get(READ, "/api/jobs", GROUP, "When each job runs and what is due", "Jobs", jobs),
-    Route::post(WRITE, "/api/jobs/run", GROUP, "Press what is due, or consolidate; the answer comes when it is done", "Ran", run)
-        .body(Body::One(&[Field::new("job", JOB, "rollup: press what is due; consolidate: do a night's work now").must()]))
-        .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
+    Route::post(
+        WRITE,
+        "/api/jobs/run",
+        GROUP,
+        "Press what is due, or consolidate; the answer comes when it is done",
+        "Ran",
+        run,
+    )
+    .body(Body::One(&[Field::new(
+        "job",
+        JOB,
+        "rollup: press what is due; consolidate: do a night's work now",
+    )
+    .must()]))
+    .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
     Route::get(READ, "/api/calendar", GROUP, "What runs in the next days", "Calendar", calendar)
         .query(DAYS)
         .example("/api/calendar?days=30", None),
-    Route::get(READ, "/api/calendar/ics", GROUP, "Likewise, as the text of an iCalendar file", "Ics", ics)
-        .query(DAYS)
-        .example("/api/calendar/ics?days=30", None),
+    Route::get(
+        READ,
+        "/api/calendar/ics",
+        GROUP,
+        "Likewise, as the text of an iCalendar file",
+        "Ics",
+        ics,
+    )
+    .query(DAYS)
+    .example("/api/calendar/ics?days=30", None),
     Route::get(READ, "/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook)
         .query(PRESS)
         .example("/api/rollup?tier=week", None),
@@ -87,14 +110,35 @@ pub const ROUTES: &[Route] = &[
     )
     .body(Body::One(&[]))
     .example("/api/compact", Some("{}")),
-    Route::get(READ, "/api/prune", GROUP, "What would leave the ledger because it has expired", "Pruned", would_prune),
-    Route::post(WRITE, "/api/prune", GROUP, "Move what has expired to the archive", "Pruned", prune)
-        .body(Body::One(&[]))
-        .example("/api/prune", Some("{}")),
+    Route::get(
+        READ,
+        "/api/prune",
+        GROUP,
+        "What would leave the ledger because it has expired",
+        "Pruned",
+        would_prune,
+    ),
+    Route::post(
+        WRITE,
+        "/api/prune",
+        GROUP,
+        "Move what has expired to the archive",
+        "Pruned",
+        prune,
+    )
+    .body(Body::One(&[]))
+    .example("/api/prune", Some("{}")),
     Route::get(READ, "/api/runs", GROUP, "What was pressed, with its cost", "Runs", runs)
         .query(&[Field::new("limit", Form::Number, "How many; 20 if not given")])
         .example("/api/runs?limit=5", None),
-    Route::get(READ, "/api/reviews", GROUP, "Drafts of summaries that were refused and wait for a person", "Reviews", reviews),
+    Route::get(
+        READ,
+        "/api/reviews",
+        GROUP,
+        "Drafts of summaries that were refused and wait for a person",
+        "Reviews",
+        reviews,
+    ),
     Route::post(
         WRITE,
         "/api/reviews/{period}",
@@ -104,20 +148,44 @@ pub const ROUTES: &[Route] = &[
         settle,
     )
     .body(Body::One(&[
-        Field::new("settle", SETTLE, "accept: let it stand; edit: put `text` in its place; retry: ask the model again").must(),
+        Field::new(
+            "settle",
+            SETTLE,
+            "accept: let it stand; edit: put `text` in its place; retry: ask the model again",
+        )
+        .must(),
         Field::text("text", "A few sentences, a blank line, the rest"),
     ]))
     .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
-    Route::post(WRITE, "/api/marks", GROUP, "Mark a day as important or dull, so that it is pressed accordingly", "Marked", mark)
-        .body(Body::One(&[Field::new("date", Form::When, "The day").must(), Field::new("mark", MARK, "none takes a mark back").must()]))
-        .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
-    Route::post(WRITE, "/api/verify", GROUP, "Check everything: ids, references, the index, what was verified before", "Verdict", verify)
-        .body(Body::One(&[]))
-        .example("/api/verify", Some("{}")),
+    Route::post(
+        WRITE,
+        "/api/marks",
+        GROUP,
+        "Mark a day as important or dull, so that it is pressed accordingly",
+        "Marked",
+        mark,
+    )
+    .body(Body::One(&[
+        Field::new("date", Form::When, "The day").must(),
+        Field::new("mark", MARK, "none takes a mark back").must(),
+    ]))
+    .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
+    Route::post(
+        WRITE,
+        "/api/verify",
+        GROUP,
+        "Check everything: ids, references, the index, what was verified before",
+        "Verdict",
+        verify,
+    )
+    .body(Body::One(&[]))
+    .example("/api/verify", Some("{}")),
 ];
 
 fn jobs(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&told::jobs(&told::plan(call.memory().await?.as_ref()).await?)) })
+    Box::pin(
+        async move { Answer::of(&told::jobs(&told::plan(call.memory().await?.as_ref()).await?)) },
+    )
 }
 
 fn run(call: Call) -> Doing {
@@ -132,7 +200,8 @@ fn run(call: Call) -> Doing {
         };
         // The work is done; that this fails must not make it look undone.
         if let Some(model) = call.api.embedder()
-            && let Err(error) = call.memory().await?.embed_passages(model, EMBED_IN_A_NIGHT, &|_, _| {}).await
+            && let Err(error) =
+                call.memory().await?.embed_passages(model, EMBED_IN_A_NIGHT, &|_, _| {}).await
         {
             (call.api.log)(&format!("new words could not be compared by meaning: {error}"));
         }
@@ -157,13 +226,20 @@ fn reviews(call: Call) -> Doing {
 
 fn settle(call: Call) -> Doing {
     Box::pin(async move {
-        let (period, said) = (call.path("period").parse::<Period>().map_err(|error| wrong(error.to_string()))?, call.body()?);
+        let (period, said) = (
+            call.path("period").parse::<Period>().map_err(|error| wrong(error.to_string()))?,
+            call.body()?,
+        );
         let settle = match (said.one("settle"), said.text("text")) {
             (Some("accept"), None) => Settle::Accept,
             (Some("retry"), None) => Settle::Retry,
             (Some("edit"), Some(text)) => Settle::Edit(text),
-            (Some("edit"), None) => return Err(wrong("`text` is missing: what is to stand instead")),
-            (Some("accept" | "retry"), Some(_)) => return Err(wrong("`text` goes with `edit` alone; leave it out")),
+            (Some("edit"), None) => {
+                return Err(wrong("`text` is missing: what is to stand instead"));
+            }
+            (Some("accept" | "retry"), Some(_)) => {
+                return Err(wrong("`text` goes with `edit` alone; leave it out"));
+            }
             _ => return Err(wrong("`settle`: choose accept, edit or retry")),
         };
         let kept = call.memory().await?.settle_review(period, settle).await?;
@@ -180,11 +256,14 @@ fn mark(call: Call) -> Doing {
             "dull" => Ok(Some(Importance::Dull)),
             _ => Err("choose important, dull or none"),
         })?;
-        let (Some(day), Some(importance)) = (said.one_day("date", memory.now().day())?, importance) else {
+        let (Some(day), Some(importance)) = (said.one_day("date", memory.now().day())?, importance)
+        else {
             return Err(wrong("`date` and `mark` are needed"));
         };
         memory.mark(day, importance).await?;
-        Answer::of(&json!({ "days": [day.to_string()], "mark": importance.map_or("none", Importance::word) }))
+        Answer::of(
+            &json!({ "days": [day.to_string()], "mark": importance.map_or("none", Importance::word) }),
+        )
     })
 }
 
@@ -197,14 +276,19 @@ fn ahead(call: &Call) -> u16 {
 }
 
 fn calendar(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("calendar", &told::calendar(&call.memory().await?.upcoming(ahead(&call))?)) })
+    Box::pin(async move {
+        Answer::named("calendar", &told::calendar(&call.memory().await?.upcoming(ahead(&call))?))
+    })
 }
 
 fn ics(call: Call) -> Doing {
     Box::pin(async move {
         let memory = call.memory().await?;
         let name = call.api.spaces.place(call.user.as_deref()).title();
-        Answer::named("ics", &schedule::ics(&name, &memory.upcoming(ahead(&call))?, memory.now().at()))
+        Answer::named(
+            "ics",
+            &schedule::ics(&name, &memory.upcoming(ahead(&call))?, memory.now().at()),
+        )
     })
 }
 
@@ -216,7 +300,13 @@ fn wish(given: &Given) -> anyhow::Result<(Wish, Option<Period>)> {
 fn outlook(call: Call) -> Doing {
     Box::pin(async move {
         let (wish, _) = wish(&call.query)?;
-        Answer::of(&call.memory().await?.outlook(&wish, call.api.spaces.models().summarizer.is_some()).await?)
+        Answer::of(
+            &call
+                .memory()
+                .await?
+                .outlook(&wish, call.api.spaces.models().summarizer.is_some())
+                .await?,
+        )
     })
 }
 
@@ -224,11 +314,14 @@ fn rollup(call: Call) -> Doing {
     Box::pin(async move {
         let (wish, period) = wish(call.body()?)?;
         if wish.tier.is_none() {
-            return Err(wrong("`tier` or `period` is missing: what to press. POST /api/jobs/run presses everything that is due"));
+            return Err(wrong(
+                "`tier` or `period` is missing: what to press. POST /api/jobs/run presses everything that is due",
+            ));
         }
         let (memory, models) = (call.memory().await?, call.api.spaces.models());
         let rolled = memory.roll(&wish, models.asking().as_ref(), &|_, _, _| {}).await?;
-        if let Some(period) = period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
+        if let Some(period) =
+            period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
             && memory.newest_summary(period).await?.is_none()
         {
             return Err(told::nothing_said(period).into());
@@ -252,7 +345,9 @@ fn night_outlook(call: Call) -> Doing {
 }
 
 fn would_compact(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("compacted", &call.memory().await?.compaction_outlook(false).await?) })
+    Box::pin(async move {
+        Answer::named("compacted", &call.memory().await?.compaction_outlook(false).await?)
+    })
 }
 
 fn compact(call: Call) -> Doing {
@@ -260,7 +355,9 @@ fn compact(call: Call) -> Doing {
 }
 
 fn would_prune(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("pruned", &call.memory().await?.compaction_outlook(true).await?) })
+    Box::pin(async move {
+        Answer::named("pruned", &call.memory().await?.compaction_outlook(true).await?)
+    })
 }
 
 fn prune(call: Call) -> Doing {

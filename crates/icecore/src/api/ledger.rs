@@ -14,12 +14,14 @@ use crate::told;
 
 const GROUP: &str = "Ledger";
 const KIND: Form = Form::Word(|| Kind::ALL.iter().map(|kind| kind.word()).collect());
-const PRIORITY: Form = Form::Word(|| Priority::ALL.iter().map(|priority| priority.word()).collect());
+const PRIORITY: Form =
+    Form::Word(|| Priority::ALL.iter().map(|priority| priority.word()).collect());
 const ENTITY_KIND: Form = Form::Word(|| EntityKind::ALL.iter().map(|kind| kind.word()).collect());
 /// Whose words something goes back to.
 pub const ORIGIN: Form = Form::Word(|| Origin::ALL.iter().map(|origin| origin.word()).collect());
 
-const STATUS: Form = Form::Word(|| vec!["active", "superseded", "closed", "retracted", "quarantined", "any"]);
+const STATUS: Form =
+    Form::Word(|| vec!["active", "superseded", "closed", "retracted", "quarantined", "any"]);
 /// Events of a page, if nobody says how many.
 const EVENTS: usize = 50;
 /// The most events of a page.
@@ -228,8 +230,13 @@ fn page(call: Call) -> Doing {
         })?;
         let query = asked_for(asked, memory.now().day())?;
         memory.notice().await;
-        let (offset, limit) = (asked.number("offset").unwrap_or(0), asked.number("limit").unwrap_or(EVENTS));
-        Answer::of(&memory.ledger_page(query, status.unwrap_or_default(), asked.yes("acts"), offset, limit).await?)
+        let (offset, limit) =
+            (asked.number("offset").unwrap_or(0), asked.number("limit").unwrap_or(EVENTS));
+        Answer::of(
+            &memory
+                .ledger_page(query, status.unwrap_or_default(), asked.yes("acts"), offset, limit)
+                .await?,
+        )
     })
 }
 
@@ -248,7 +255,10 @@ fn remember(call: Call) -> Doing {
             return Err(wrong("there is nothing to remember: the text is empty"));
         }
         said.day("due", call.api.spaces.of(None).await?.memory().now().day())?;
-        let (supersedes, related) = (said.read_all("supersedes", EventId::from_hand)?, said.read_all("related", EventId::from_hand)?);
+        let (supersedes, related) = (
+            said.read_all("supersedes", EventId::from_hand)?,
+            said.read_all("related", EventId::from_hand)?,
+        );
         let mut remember = Remember {
             text: said.text("text").unwrap_or_default(),
             kind: said.read("type", str::parse::<Kind>)?,
@@ -299,7 +309,11 @@ fn act(call: Call, act: Act) -> Doing {
     Box::pin(async move {
         let (id, said) = (call.id()?, call.body()?);
         let origin = said.read("origin", str::parse::<Origin>)?.unwrap_or(Origin::User);
-        let acted = call.memory().await?.act(act, vec![id], said.text("note"), origin, said.text("session")).await?;
+        let acted = call
+            .memory()
+            .await?
+            .act(act, vec![id], said.text("note"), origin, said.text("session"))
+            .await?;
         Answer::named("acts", &acted)
     })
 }
@@ -321,7 +335,8 @@ fn forget(call: Call) -> Doing {
         if said.yes("dry_run") {
             return Answer::of(&memory.would_forget(&wish).await?);
         }
-        let forgot = memory.forget(&wish, call.api.spaces.models().asking().as_ref(), &|_, _, _| {}).await?;
+        let forgot =
+            memory.forget(&wish, call.api.spaces.models().asking().as_ref(), &|_, _, _| {}).await?;
         // Open conversations hold their last turns in memory; opened again, they read what is left.
         call.api.spaces.close(call.user.as_deref());
         Answer::of(&forgot)
@@ -346,7 +361,10 @@ fn quarantine(call: Call) -> Doing {
 fn confirm_held(call: Call) -> Doing {
     Box::pin(async move {
         let (id, said) = (call.id()?, call.body()?);
-        Answer::named("acts", &call.memory().await?.confirm_held(vec![id], said.text("note")).await?)
+        Answer::named(
+            "acts",
+            &call.memory().await?.confirm_held(vec![id], said.text("note")).await?,
+        )
     })
 }
 

@@ -1,7 +1,8 @@
 //! Live: what changes is told to whoever listens, as server-sent events.
 //!
-//! However many listen, a space is looked at by one, and only while somebody listens. What is told is which things changed; they are read
-//! again by their own routes. Whoever falls behind is told that everything may have changed.
+//! However many listen, a space is looked at by one, and only while somebody listens. What is told
+//! is which things changed; they are read again by their own routes. Whoever falls behind is told
+//! that everything may have changed.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -57,7 +58,10 @@ impl Live {
     }
 
     /// What changes in a space from now on.
-    async fn changes(self: &Arc<Self>, user: Option<String>) -> anyhow::Result<broadcast::Receiver<Thing>> {
+    async fn changes(
+        self: &Arc<Self>,
+        user: Option<String>,
+    ) -> anyhow::Result<broadcast::Receiver<Thing>> {
         let place = self.spaces.place(user.as_deref());
         let known = |live: &Self| {
             let watched = live.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +106,8 @@ impl Live {
                 _ = ticks.tick() => {}
                 _ = closing.wait_for(|closing| *closing) => break,
             }
-            // Something that is being put in place may be missing for a moment; whoever is gone for good has nobody who listens long.
+            // Something that is being put in place may be missing for a moment; whoever is gone for
+            // good has nobody who listens long.
             let after = self.look(user.clone()).await;
             // A database that does not answer for a moment takes nobody away.
             let is_there = after.is_ok() || self.spaces.has(user.as_deref()).await.unwrap_or(true);
@@ -162,9 +167,17 @@ async fn begin(live: &Arc<Live>, uri: &Uri, headers: &HeaderMap) -> anyhow::Resu
     }
     let user = match headers.get(USER).filter(|value| !value.is_empty()) {
         None => None,
-        Some(value) => Some(user_name(std::str::from_utf8(value.as_bytes()).map_err(|_| wrong("X-Icecore-User is not UTF-8"))?)?),
+        Some(value) => Some(user_name(
+            std::str::from_utf8(value.as_bytes())
+                .map_err(|_| wrong("X-Icecore-User is not UTF-8"))?,
+        )?),
     };
-    let busy = || error::Stop::new(error::Exit::TryLater, format!("{LISTENERS} listen already; try again later"));
+    let busy = || {
+        error::Stop::new(
+            error::Exit::TryLater,
+            format!("{LISTENERS} listen already; try again later"),
+        )
+    };
     let place = live.places.clone().try_acquire_owned().map_err(|_| busy())?;
     let changes = live.changes(user).await?;
     Ok(Line { changes, closing: live.closing.subscribe(), greeted: false, _place: place })

@@ -72,11 +72,16 @@ fn login(call: Call) -> Doing {
         let rights = held.grant.rights;
         // A page is for looking at memory.
         if !rights.cover(Right::Read) {
-            return Err(Stop::new(Exit::NotAllowed, "that token may not look at memory; use one with the scope read").into());
+            return Err(Stop::new(
+                Exit::NotAllowed,
+                "that token may not look at memory; use one with the scope read",
+            )
+            .into());
         }
         let given = logins.begin(held)?;
         let cookie = logins::cookie(&host(&call)?, &call.headers, Some(&given));
-        Ok(Answer::of(&json!({ "right": word(rights), "expires_in_seconds": given.seconds }))?.with_cookie(cookie))
+        Ok(Answer::of(&json!({ "right": word(rights), "expires_in_seconds": given.seconds }))?
+            .with_cookie(cookie))
     })
 }
 
@@ -84,7 +89,11 @@ fn logout(call: Call) -> Doing {
     Box::pin(async move {
         let host = host(&call)?;
         logins(&call)?.end(&host, &call.headers);
-        Ok(Answer::of(&json!({ "ok": true }))?.with_cookie(logins::cookie(&host, &call.headers, None)))
+        Ok(Answer::of(&json!({ "ok": true }))?.with_cookie(logins::cookie(
+            &host,
+            &call.headers,
+            None,
+        )))
     })
 }
 

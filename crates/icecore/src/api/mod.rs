@@ -1,7 +1,8 @@
 //! The memory API: everything the command line can do, over HTTP.
 //!
-//! A request is checked against its route, does its work where it holds nobody up, and is answered with the JSON that `--json`
-//! prints. `route` is what a route is, `call` a request, and the other rooms are the verbs; `document` and `page` tell of them.
+//! A request is checked against its route, does its work where it holds nobody up, and is answered
+//! with the JSON that `--json` prints. `route` is what a route is, `call` a request, and the other
+//! rooms are the verbs; `document` and `page` tell of them.
 
 pub mod access;
 mod across;
@@ -32,7 +33,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::rejection::{BytesRejection, RawPathParamsRejection};
 use axum::extract::{Extension, RawPathParams};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, IF_NONE_MATCH, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, IF_NONE_MATCH, REFERRER_POLICY,
+    RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
@@ -108,20 +110,26 @@ pub fn router(
     let described = document::document(routes()).to_string();
     let (shown, policy) = page::page(routes());
     router
-        .route(live::PATH, get(move |uri: Uri, headers: HeaderMap| live::listen(live, uri, headers)))
+        .route(
+            live::PATH,
+            get(move |uri: Uri, headers: HeaderMap| live::listen(live, uri, headers)),
+        )
         .route(document::PATH, get(move || async move { json(StatusCode::OK, described) }))
         .route(page::PATH, get(move || async move { html(shown, &policy) }))
 }
 
 fn answers(api: &Arc<Api>, route: Route) -> MethodRouter {
-    let (api, filter) = (api.clone(), MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET));
+    let (api, filter) =
+        (api.clone(), MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET));
     on(
         filter,
         move |path: Result<RawPathParams, RawPathParamsRejection>,
               uri: Uri,
               headers: HeaderMap,
               Extension(caller): Extension<Caller>,
-              body: Result<Bytes, BytesRejection>| { answer(api, route, path, uri, headers, caller, body) },
+              body: Result<Bytes, BytesRejection>| {
+            answer(api, route, path, uri, headers, caller, body)
+        },
     )
 }
 
@@ -135,17 +143,29 @@ async fn answer(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Ok(path) = path else {
-        return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the path is not UTF-8 once its percent signs are read");
+        return http::own_refusal(
+            StatusCode::BAD_REQUEST,
+            "usage",
+            "the path is not UTF-8 once its percent signs are read",
+        );
     };
-    let path: BTreeMap<String, String> = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let path: BTreeMap<String, String> =
+        path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let body = match body {
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let most = http::Limits::default().body_bytes >> 20;
-            let message = format!("the body is too large: at most {most} MiB are taken; send less at once");
+            let message =
+                format!("the body is too large: at most {most} MiB are taken; send less at once");
             return http::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &message);
         }
-        Err(_) => return http::own_refusal(StatusCode::BAD_REQUEST, "usage", "the body broke off; send it again"),
+        Err(_) => {
+            return http::own_refusal(
+                StatusCode::BAD_REQUEST,
+                "usage",
+                "the body broke off; send it again",
+            );
+        }
     };
     let log = api.log.clone();
     let has = headers.get(IF_NONE_MATCH).filter(|_| *route.method == Method::GET).cloned();
@@ -163,7 +183,11 @@ async fn answer(
         Ok(Err(error)) => failed(&error, &log),
         Err(broken) => {
             log(&format!("the API failed: {broken}"));
-            http::own_refusal(StatusCode::INTERNAL_SERVER_ERROR, "failure", "it did not work; the server's log says more")
+            http::own_refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "failure",
+                "it did not work; the server's log says more",
+            )
         }
     }
 }

@@ -15,7 +15,9 @@ const STYLE: &str = include_str!("page.css");
 /// The page, and the policy that lets its own style in and nothing else.
 pub fn page(routes: &[Route]) -> (String, String) {
     let hash = base64(&Sha256::digest(STYLE));
-    let policy = format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
     (text(routes), policy)
 }
 
@@ -23,7 +25,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in bytes.chunks(3) {
-        let whole = three.iter().fold(0_u32, |whole, &byte| whole << 8 | u32::from(byte)) << (8 * (3 - three.len()));
+        let whole = three.iter().fold(0_u32, |whole, &byte| whole << 8 | u32::from(byte))
+            << (8 * (3 - three.len()));
         for at in 0..4 {
             let digit = DIGITS.get((whole >> (18 - 6 * at) & 63) as usize).copied().unwrap_or(b'=');
             text.push(if at <= three.len() { char::from(digit) } else { '=' });
@@ -33,7 +36,11 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 fn text(routes: &[Route]) -> String {
@@ -51,16 +58,24 @@ fn text(routes: &[Route]) -> String {
     page.push_str("<li><a href=\"#commands\">Commands</a></li>\n</ul></nav>\n</header>\n<main>\n");
     for group in &groups {
         let _ = writeln!(page, "<section id=\"{}\">\n<h2>{}</h2>", anchor(group), escaped(group));
-        routes.iter().filter(|route| route.group == *group).for_each(|route| show(route, &mut page));
+        routes
+            .iter()
+            .filter(|route| route.group == *group)
+            .for_each(|route| show(route, &mut page));
         page.push_str("</section>\n");
     }
     page.push_str("<section id=\"commands\">\n<h2>Commands</h2>\n<dl>\n");
     for (command, reached) in COMMANDS {
         let reached = match reached {
-            Reached::By(routes) => routes.iter().map(|route| format!("<code>{}</code>", escaped(route))).collect::<Vec<_>>().join(", "),
+            Reached::By(routes) => routes
+                .iter()
+                .map(|route| format!("<code>{}</code>", escaped(route)))
+                .collect::<Vec<_>>()
+                .join(", "),
             Reached::Not(why) => format!("not over HTTP: {}", escaped(why)),
         };
-        let _ = writeln!(page, "<dt><code>icecore {}</code></dt><dd>{reached}</dd>", escaped(command));
+        let _ =
+            writeln!(page, "<dt><code>icecore {}</code></dt><dd>{reached}</dd>", escaped(command));
     }
     page.push_str("</dl>\n</section>\n</main>\n</body>\n</html>\n");
     page
@@ -83,7 +98,12 @@ fn show(route: &Route, page: &mut String) {
     if !names.is_empty() || !route.query.is_empty() || !route.body.fields().is_empty() {
         page.push_str("<dl>\n");
         for name in names {
-            let _ = writeln!(page, "<dt><code>{}</code> <i>path</i></dt><dd>{}</dd>", escaped(name), escaped(about_name(route.path, name)));
+            let _ = writeln!(
+                page,
+                "<dt><code>{}</code> <i>path</i></dt><dd>{}</dd>",
+                escaped(name),
+                escaped(about_name(route.path, name))
+            );
         }
         route.query.iter().for_each(|field| tell(field, "query", page));
         route.body.fields().iter().for_each(|field| tell(field, "body", page));
@@ -97,8 +117,15 @@ fn tell(field: &Field, place: &str, page: &mut String) {
     if let Form::Word(words) = field.form {
         let _ = write!(about, " <small>{}</small>", escaped(&words().join(", ")));
     }
-    let (must, many) = (if field.required { ", required" } else { "" }, if field.many { ", may be several" } else { "" });
-    let _ = writeln!(page, "<dt><code>{}</code> <i>{place}{must}{many}</i></dt><dd>{about}</dd>", escaped(field.name));
+    let (must, many) = (
+        if field.required { ", required" } else { "" },
+        if field.many { ", may be several" } else { "" },
+    );
+    let _ = writeln!(
+        page,
+        "<dt><code>{}</code> <i>{place}{must}{many}</i></dt><dd>{about}</dd>",
+        escaped(field.name)
+    );
 }
 
 /// A command to try a route with.
@@ -125,9 +152,15 @@ mod tests {
 
     #[test]
     fn base64_is_as_the_standard_has_it() {
-        for (bytes, expected) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")]
-        {
+        for (bytes, expected) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), expected);
         }
     }
@@ -138,16 +171,23 @@ mod tests {
         let (page, policy) = page(routes);
         for route in routes {
             assert!(
-                page.contains(&escaped(route.path)) && page.contains(&escaped(route.about)) && page.contains(&escaped(route.example.0)),
+                page.contains(&escaped(route.path))
+                    && page.contains(&escaped(route.about))
+                    && page.contains(&escaped(route.example.0)),
                 "{}",
                 route.path
             );
         }
-        for word in ["<script", "<img", "<link", "<iframe", "style=\"", " onclick", "src=", "https://"] {
+        for word in
+            ["<script", "<img", "<link", "<iframe", "style=\"", " onclick", "src=", "https://"]
+        {
             assert!(!page.contains(word), "{word}");
         }
         assert!(!STYLE.contains("url(") && !STYLE.contains("@import") && !STYLE.contains("</"));
-        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("unsafe"));
+        assert!(
+            policy.starts_with("default-src 'none'; style-src 'sha256-")
+                && !policy.contains("unsafe")
+        );
         assert_eq!(escaped("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 }

@@ -66,7 +66,9 @@ fn key(call: &Call) -> anyhow::Result<PageKey> {
     let kind = call.path("kind").parse::<PageKind>().map_err(|error| wrong(error.to_string()))?;
     let place = format!("knowledge/{kind}/{}.md", call.path("slug"));
     let key = place.parse().ok().and_then(|place| PageKey::of_path(&place));
-    key.ok_or_else(|| wrong("the name of a page has small letters, digits and dashes, such as `client-x`"))
+    key.ok_or_else(|| {
+        wrong("the name of a page has small letters, digits and dashes, such as `client-x`")
+    })
 }
 
 fn list(call: Call) -> Doing {
@@ -85,7 +87,9 @@ fn save(call: Call) -> Doing {
         let (key, said) = (key(&call)?, call.body()?);
         let text = said.text("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("an empty page says nothing; strike through what does not hold, or retract its events"));
+            return Err(wrong(
+                "an empty page says nothing; strike through what does not hold, or retract its events",
+            ));
         }
         Answer::of(&call.memory().await?.edit_page(&key, &text, said.one("hash")).await?)
     })
@@ -96,7 +100,10 @@ fn versions(call: Call) -> Doing {
         let key = key(&call)?;
         let most = call.query.number("limit").unwrap_or(VERSIONS);
         let memory = call.memory().await?;
-        Answer::named("versions", &told::snapshots(&memory, &memory.page_versions(&key, most).await?)?)
+        Answer::named(
+            "versions",
+            &told::snapshots(&memory, &memory.page_versions(&key, most).await?)?,
+        )
     })
 }
 
@@ -111,7 +118,8 @@ fn version(call: Call) -> Doing {
 fn diff(call: Call) -> Doing {
     Box::pin(async move {
         let key = key(&call)?;
-        let (from, to) = (call.query.one("from").unwrap_or_default(), call.query.one("to").unwrap_or("now"));
+        let (from, to) =
+            (call.query.one("from").unwrap_or_default(), call.query.one("to").unwrap_or("now"));
         Answer::named("diff", &call.memory().await?.page_diff(&key, from, to).await?)
     })
 }

@@ -1,5 +1,6 @@
-//! Routes as values: what each one takes, whose memory it is about, and what it does. The router, the checks at the door, the
-//! document and the page are all made from the same list, so none of them can tell of another API.
+//! Routes as values: what each one takes, whose memory it is about, and what it does. The router,
+//! the checks at the door, the document and the page are all made from the same list, so none of
+//! them can tell of another API.
 
 use std::pin::Pin;
 
@@ -46,12 +47,22 @@ impl Form {
             Self::Text => json!({ "type": "string" }),
             Self::Word(words) => json!({ "type": "string", "enum": words() }),
             Self::Number => json!({ "type": "integer", "minimum": 0, "maximum": MOST }),
-            Self::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Self::Between(least, most) => {
+                json!({ "type": "integer", "minimum": least, "maximum": most })
+            }
             Self::Yes => json!({ "type": "boolean" }),
-            Self::Limit => json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "minLength": 1 }] }),
-            Self::Id => json!({ "type": "string", "minLength": 1, "examples": ["EVT-20260213-001"] }),
-            Self::Day => json!({ "type": "string", "minLength": 1, "examples": ["2026-02-20", "friday", "+3d"] }),
-            Self::When => json!({ "type": "string", "minLength": 1, "examples": ["yesterday", "2026-W07", "last month"] }),
+            Self::Limit => {
+                json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "minLength": 1 }] })
+            }
+            Self::Id => {
+                json!({ "type": "string", "minLength": 1, "examples": ["EVT-20260213-001"] })
+            }
+            Self::Day => {
+                json!({ "type": "string", "minLength": 1, "examples": ["2026-02-20", "friday", "+3d"] })
+            }
+            Self::When => {
+                json!({ "type": "string", "minLength": 1, "examples": ["yesterday", "2026-W07", "last month"] })
+            }
             Self::Moment => json!({ "type": "string", "format": "date-time" }),
             Self::Json => json!({}),
             Self::Files => json!({
@@ -127,7 +138,8 @@ pub enum Body {
     One(&'static [Field]),
     /// An object with these fields, or a list of such objects.
     OneOrMany(&'static [Field]),
-    /// An object that a model wrote, usually with these fields. What is wrong with it is told to the model, not refused.
+    /// An object that a model wrote, usually with these fields. What is wrong with it is told to
+    /// the model, not refused.
     Open(&'static [Field]),
 }
 
@@ -180,7 +192,8 @@ pub type Doing = Pin<Box<dyn Future<Output = Result<Answer>>>>;
 pub struct Route {
     /// `GET`, `POST` or `DELETE`.
     pub method: &'static Method,
-    /// The right that a caller needs. There is none by default: a route that does not say it does not compile.
+    /// The right that a caller needs. There is none by default: a route that does not say it does
+    /// not compile.
     pub needs: Option<Right>,
     /// Its path, with names in braces for what varies.
     pub path: &'static str,
@@ -212,8 +225,21 @@ impl Route {
         reply: &'static str,
         does: fn(Call) -> Doing,
     ) -> Self {
-        let (query, body, whose, example) = (&[] as &[Field], Body::None, Whose::Theirs, (path, None));
-        Self { method: &Method::GET, needs, path, group, about, query, body, whose, reply, example, does }
+        let (query, body, whose, example) =
+            (&[] as &[Field], Body::None, Whose::Theirs, (path, None));
+        Self {
+            method: &Method::GET,
+            needs,
+            path,
+            group,
+            about,
+            query,
+            body,
+            whose,
+            reply,
+            example,
+            does,
+        }
     }
 
     /// A route that does something.
@@ -277,7 +303,9 @@ pub fn about_name(path: &str, name: &str) -> &'static str {
         "period" => "The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
         "token" => "The token, by its id",
         "which" => "The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded",
-        _ if path.starts_with("/api/users") || path.starts_with("/api/spaces") => "The end user, percent-encoded",
+        _ if path.starts_with("/api/users") || path.starts_with("/api/spaces") => {
+            "The end user, percent-encoded"
+        }
         _ => "The conversation, percent-encoded",
     }
 }

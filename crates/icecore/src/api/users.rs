@@ -11,7 +11,8 @@ const GROUP: &str = "End users";
 
 /// The routes of end users.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/users", GROUP, "The end users who have a space here", "Users", list).of(Whose::Everybodys),
+    Route::get(READ, "/api/users", GROUP, "The end users who have a space here", "Users", list)
+        .of(Whose::Everybodys),
     Route::get(
         READ,
         "/api/users/{name}/export",
@@ -22,15 +23,26 @@ pub const ROUTES: &[Route] = &[
     )
     .of(Whose::Named)
     .example("/api/users/ann%40example.org/export", None),
-    Route::delete(ADMIN, "/api/users/{name}", GROUP, "Forget an end user: their whole space is taken away", "UserForgotten", forget)
-        .of(Whose::Named)
-        .example("/api/users/ann%40example.org", None),
+    Route::delete(
+        ADMIN,
+        "/api/users/{name}",
+        GROUP,
+        "Forget an end user: their whole space is taken away",
+        "UserForgotten",
+        forget,
+    )
+    .of(Whose::Named)
+    .example("/api/users/ann%40example.org", None),
 ];
 
 fn list(call: Call) -> Doing {
     Box::pin(async move {
-        let user = |(user, folder): (Option<String>, String)| json!({ "user": user, "folder": folder });
-        Answer::named("users", &call.api.spaces.named().await?.into_iter().map(user).collect::<Vec<_>>())
+        let user =
+            |(user, folder): (Option<String>, String)| json!({ "user": user, "folder": folder });
+        Answer::named(
+            "users",
+            &call.api.spaces.named().await?.into_iter().map(user).collect::<Vec<_>>(),
+        )
     })
 }
 
@@ -47,12 +59,17 @@ fn export(call: Call) -> Doing {
         let mut files = Map::new();
         files.insert(layout::LEDGER.into(), text(store.ledger().await?.bytes));
         for place in store.documents("").await? {
-            files.insert(place.to_string(), text(store.document(&place).await?.unwrap_or_default()));
+            files
+                .insert(place.to_string(), text(store.document(&place).await?.unwrap_or_default()));
         }
-        Answer::of(&json!({ "user": user, "conversations": chats.conversations().await?, "files": files }))
+        Answer::of(
+            &json!({ "user": user, "conversations": chats.conversations().await?, "files": files }),
+        )
     })
 }
 
 fn forget(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&json!({ "user": forgotten(&call).await?, "forgotten": true })) })
+    Box::pin(
+        async move { Answer::of(&json!({ "user": forgotten(&call).await?, "forgotten": true })) },
+    )
 }

@@ -1,4 +1,5 @@
-//! `token`, `space` and `audit`: who may do what in a home in a database, how much, and who did what.
+//! `token`, `space` and `audit`: who may do what in a home in a database, how much, and who did
+//! what.
 
 use anyhow::Result;
 use axum::http::StatusCode;
@@ -28,7 +29,9 @@ pub enum Token {
     )]
     Add(Add),
     /// List tokens; never what has to be shown
-    #[command(after_help = "Examples:\n  icecore token list\n  icecore token list --user ann --json")]
+    #[command(
+        after_help = "Examples:\n  icecore token list\n  icecore token list --user ann --json"
+    )]
     List(List),
     /// Put a new token in the place of one, which stays good for a while
     #[command(
@@ -91,7 +94,8 @@ pub enum Space {
     /// Show how much a space has and may do
     #[command(after_help = "Example:\n  icecore space show ann")]
     Show(Named),
-    /// Erase a space with everything in it, its tokens too; only the audit log keeps that it was there
+    /// Erase a space with everything in it, its tokens too; only the audit log keeps that it was
+    /// there
     #[command(
         after_help = "Examples:\n  icecore space erase ann --yes\n  icecore space erase --home --yes --space chat    the home itself, with all its end users"
     )]
@@ -192,7 +196,8 @@ async fn meant(global: &Global) -> Result<Home> {
     Home::at(&place)
 }
 
-/// The home that is meant, which must be there: tokens and limits of a mistyped one would be good nowhere, and nobody would know why.
+/// The home that is meant, which must be there: tokens and limits of a mistyped one would be good
+/// nowhere, and nobody would know why.
 async fn home(global: &Global) -> Result<Home> {
     let home = meant(global).await?;
     match home.database.glance(&home.name).await? {
@@ -207,11 +212,18 @@ fn missing(home: &Home) -> anyhow::Error {
 
 /// Whoever has the database at hand.
 fn by() -> By {
-    let who = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
-    By { token: "store".into(), door: "cli", who: icecore_domain::plain::one_line(&who), now: SystemClock.now() }
+    let who =
+        ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    By {
+        token: "store".into(),
+        door: "cli",
+        who: icecore_domain::plain::one_line(&who),
+        now: SystemClock.now(),
+    }
 }
 
-/// Notes that a command was given to a memory in a database, and what came of it: which one, never with what.
+/// Notes that a command was given to a memory in a database, and what came of it: which one, never
+/// with what.
 pub async fn note(place: &Place, command: &str, outcome: &Result<()>) -> Result<()> {
     let Place::Space { database, name } = place else { return Ok(()) };
     let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| as_status(error).0).as_u16();
@@ -228,7 +240,10 @@ fn tell_made(home: &Home, made: &Made, by: &By, out: &mut Out) -> Result<()> {
         return out.json(&told::told_made(home, made, by.now));
     }
     out.line(&made.secret)?;
-    let until = made.token.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {end}"));
+    let until = made
+        .token
+        .expires
+        .map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {end}"));
     out.say(format!(
         "Token {} ({}), good {until}. It is shown this once; keep it where secrets are kept.",
         made.token.id,
@@ -241,22 +256,36 @@ pub async fn token(global: &Global, token: &Token, out: &mut Out) -> Result<()> 
     let (home, by) = (home(global).await?, by());
     match token {
         Token::Add(Add { user, scope, expires, label }) => {
-            let wanted = Wanted { user: user.clone(), rights: scope.clone(), lasts: *expires, label: label.clone() };
+            let wanted = Wanted {
+                user: user.clone(),
+                rights: scope.clone(),
+                lasts: *expires,
+                label: label.clone(),
+            };
             let made = access::add_token(&home, wanted, &by).await?;
             tell_made(&home, &made, &by, out)
         }
         Token::List(List { user, limit }) => {
-            let space = user.as_deref().map(user_name).transpose()?.map(|user| home.space(Some(&user)));
+            let space =
+                user.as_deref().map(user_name).transpose()?.map(|user| home.space(Some(&user)));
             let tokens = home.database.tokens(&home.name, space.as_deref(), many(*limit)).await?;
-            let tokens: Vec<Value> = tokens.iter().map(|token| told::told(&home, token, by.now)).collect();
+            let tokens: Vec<Value> =
+                tokens.iter().map(|token| told::told(&home, token, by.now)).collect();
             if out.is_json() {
                 return out.json_named("tokens", &tokens);
             }
             if tokens.is_empty() {
                 return out.line("There are no tokens; `icecore token add` makes one.");
             }
-            let scopes =
-                |token: &Value| token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+            let scopes = |token: &Value| {
+                token["scopes"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect::<Vec<_>>()
+                    .join(",")
+            };
             let row = |token: &Value| {
                 vec![
                     text(&token["id"]),
@@ -268,7 +297,10 @@ pub async fn token(global: &Global, token: &Token, out: &mut Out) -> Result<()> 
                     text(&token["label"]),
                 ]
             };
-            out.table(&["id", "user", "scopes", "state", "expires", "used", "label"], tokens.iter().map(row).collect())
+            out.table(
+                &["id", "user", "scopes", "state", "expires", "used", "label"],
+                tokens.iter().map(row).collect(),
+            )
         }
         Token::Rotate(Rotate { id, grace }) => {
             let made = access::rotate_token(&home, id, *grace, &by).await?;
@@ -311,7 +343,11 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
             if out.is_json() {
                 return out.json(&shown);
             }
-            out.line(format!("{}: {}", text(&shown["user"]).content(), counted(shown["tokens"].as_u64(), "good token")))?;
+            out.line(format!(
+                "{}: {}",
+                text(&shown["user"]).content(),
+                counted(shown["tokens"].as_u64(), "good token")
+            ))?;
             let nothing = Value::Null;
             let used = [
                 ("requests_per_minute", &nothing),
@@ -319,14 +355,21 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
                 ("bytes", &shown["bytes"]),
                 ("model_tokens_per_day", &shown["model_tokens_today"]),
             ];
-            let row = |(name, used): (&str, &Value)| vec![Cell::new(name), text(used), text(&shown["limits"][name])];
+            let row = |(name, used): (&str, &Value)| {
+                vec![Cell::new(name), text(used), text(&shown["limits"][name])]
+            };
             out.table(&["", "used", "limit"], used.into_iter().map(row).collect())
         }
         Space::Erase(Erase { name, yes, .. }) => {
             let user = user_name(name.as_deref().unwrap_or_default())?;
-            let is_meant = *yes || (out.can_ask() && out.ask(&format!("Erase everything of {user}, for good?"))?);
+            let is_meant = *yes
+                || (out.can_ask() && out.ask(&format!("Erase everything of {user}, for good?"))?);
             if !is_meant {
-                return Err(Stop::new(Exit::Usage, format!("everything of {user} would be gone for good; say so with --yes")).into());
+                return Err(Stop::new(
+                    Exit::Usage,
+                    format!("everything of {user} would be gone for good; say so with --yes"),
+                )
+                .into());
             }
             if !access::erase(&home, &user, &by).await? {
                 return Err(no_user(&user));
@@ -334,7 +377,9 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
             if out.is_json() {
                 return out.json(&json!({ "user": user, "erased": true }));
             }
-            out.line(format!("Erased everything of {user}. Backups of the database are out of reach."))
+            out.line(format!(
+                "Erased everything of {user}. Backups of the database are out of reach."
+            ))
         }
         Space::Quota(quota) => {
             let user = quota.name.as_deref().map(user_name).transpose()?;
@@ -375,15 +420,24 @@ async fn erase_home(home: &Home, yes: bool, out: &mut Out) -> Result<()> {
     let many = users.len();
     let more = many.saturating_sub(NAMED);
     users.truncate(NAMED);
-    let mut named: Vec<String> = users.iter().map(|user| icecore_domain::plain::one_line(user)).collect();
+    let mut named: Vec<String> =
+        users.iter().map(|user| icecore_domain::plain::one_line(user)).collect();
     if more > 0 {
         named.push(format!("{more} more"));
     }
     let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
-    let what = format!("the home `{}` with {}{named}", home.name, counted(u64::try_from(many).ok(), "end user"));
+    let what = format!(
+        "the home `{}` with {}{named}",
+        home.name,
+        counted(u64::try_from(many).ok(), "end user")
+    );
     let is_meant = yes || (out.can_ask() && out.ask(&format!("Erase {what}, for good?"))?);
     if !is_meant {
-        return Err(Stop::new(Exit::Usage, format!("{what} would be gone for good; say so with --yes")).into());
+        return Err(Stop::new(
+            Exit::Usage,
+            format!("{what} would be gone for good; say so with --yes"),
+        )
+        .into());
     }
     if !out.is_json() {
         out.say(format!("Erasing {what}"));
@@ -414,7 +468,14 @@ fn tell_limits(limits: &Value, out: &mut Out) -> Result<()> {
 pub async fn audit(global: &Global, audit: &Audit, out: &mut Out) -> Result<()> {
     let home = meant(global).await?;
     let as_of = wire::as_of(global)?;
-    let deeds = told::told_audit(&home, audit.user.as_deref(), audit.since.as_deref(), as_of, many(audit.limit)).await?;
+    let deeds = told::told_audit(
+        &home,
+        audit.user.as_deref(),
+        audit.since.as_deref(),
+        as_of,
+        many(audit.limit),
+    )
+    .await?;
     // The log of a home that was erased can still be looked at.
     if deeds.is_empty() && home.database.glance(&home.name).await?.is_none() {
         return Err(missing(&home));
@@ -422,6 +483,14 @@ pub async fn audit(global: &Global, audit: &Audit, out: &mut Out) -> Result<()> 
     if out.is_json() {
         return out.json_named("deeds", &deeds);
     }
-    let row = |deed: &Value| ["at", "space", "token", "door", "verb", "what", "status"].iter().map(|name| text(&deed[name])).collect();
-    out.table(&["at", "space", "token", "door", "verb", "what", "status"], deeds.iter().map(row).collect())
+    let row = |deed: &Value| {
+        ["at", "space", "token", "door", "verb", "what", "status"]
+            .iter()
+            .map(|name| text(&deed[name]))
+            .collect()
+    };
+    out.table(
+        &["at", "space", "token", "door", "verb", "what", "status"],
+        deeds.iter().map(row).collect(),
+    )
 }

@@ -1,4 +1,5 @@
-//! Commands that look across time: what comes up again, what was at this time before, what is like what.
+//! Commands that look across time: what comes up again, what was at this time before, what is like
+//! what.
 
 use anyhow::Result;
 use clap::Args;
@@ -18,7 +19,8 @@ use crate::wire::Open;
 
 #[derive(Debug, Args)]
 pub struct Trends {
-    /// Of this time: 2026, last year, "last 90 days", since march … [default: the last twelve months]
+    /// Of this time: 2026, last year, "last 90 days", since march … [default: the last twelve
+    /// months]
     #[arg(long, value_name = "SPAN")]
     when: Option<String>,
     /// At most so many topics
@@ -41,7 +43,8 @@ pub struct Lookback {
 
 #[derive(Debug, Args)]
 pub struct SimilarTo {
-    /// Like this session, day, week, month or year [default: the latest week, else the latest month]
+    /// Like this session, day, week, month or year [default: the latest week, else the latest
+    /// month]
     #[arg(value_name = "PERIOD", value_parser = read::period)]
     period: Option<Period>,
     /// Print one text of what it and those like it say, each thing once
@@ -88,7 +91,11 @@ pub async fn trends(open: &Open, asked: &Trends, out: &mut Out) -> Result<()> {
     if trends.topics.is_empty() {
         return nothing_came_up(&trended, asked, out);
     }
-    out.line(format!("{BOLD}{}{BOLD:#}  {DIM}{}{DIM:#}", trended.days, counted(trends.occasions, "occasion")))?;
+    out.line(format!(
+        "{BOLD}{}{BOLD:#}  {DIM}{}{DIM:#}",
+        trended.days,
+        counted(trends.occasions, "occasion")
+    ))?;
     let rows = trends.topics.iter().map(|topic| topic_row(topic, asked.ascii)).collect();
     out.table(&["TOPIC", "OCCASIONS", "FIRST", "LAST", "BY MONTH"], rows)?;
     if trends.left_out > 0 {
@@ -105,7 +112,10 @@ pub async fn trends(open: &Open, asked: &Trends, out: &mut Out) -> Result<()> {
 }
 
 fn nothing_came_up(trended: &Trended, asked: &Trends, out: &mut Out) -> Result<()> {
-    let about = asked.about.as_ref().map_or(String::new(), |word| format!(" about {}", plain::one_line(word)));
+    let about = asked
+        .about
+        .as_ref()
+        .map_or(String::new(), |word| format!(" about {}", plain::one_line(word)));
     out.line(format!("Nothing{about} came up again and again in {}.", trended.days))?;
     match trended.memory {
         None => out.say("Nothing was captured yet: `icecore import`, `icecore session add` and `icecore log` take in what is said."),
@@ -140,7 +150,11 @@ pub async fn lookback(open: &Open, asked: &Lookback, out: &mut Out) -> Result<()
         text => {
             let days = read::when(&text, open.memory.now().day())?.span();
             if days.first != days.last {
-                return Err(Stop::new(Exit::Usage, format!("`{}` is more than one day", plain::one_line(&text))).into());
+                return Err(Stop::new(
+                    Exit::Usage,
+                    format!("`{}` is more than one day", plain::one_line(&text)),
+                )
+                .into());
             }
             Some(days.first)
         }
@@ -173,7 +187,11 @@ fn nothing_back_then(looked: &LookedBack, out: &mut Out) -> Result<()> {
 
 fn tell_look(look: &Look, out: &mut Out) -> Result<()> {
     let days = look.vista.days;
-    let when = if days.first == days.last { days.first.to_string() } else { format!("{} to {}", days.first, days.last) };
+    let when = if days.first == days.last {
+        days.first.to_string()
+    } else {
+        format!("{} to {}", days.first, days.last)
+    };
     out.line(format!("{BOLD}{}{BOLD:#}  {DIM}{when}{DIM:#}", capitalised(&look.vista.name)))?;
     for told in &look.told {
         out.line(format!("  {CYAN}{}{CYAN:#}  {}", told.period, show::gist(&told.headline)))?;
@@ -184,21 +202,36 @@ fn tell_look(look: &Look, out: &mut Out) -> Result<()> {
         }
         out.line(format!("  {DIM}{title}{DIM:#}"))?;
         entries.iter().try_for_each(|entry| {
-            let gone = if entry.standing.is_active() { String::new() } else { format!(" {DIM}[{}]{DIM:#}", entry.standing.word()) };
-            out.line(format!("  {CYAN}{}{CYAN:#}  {}{gone}", entry.event.id, show::gist(&entry.event.content)))
+            let gone = if entry.standing.is_active() {
+                String::new()
+            } else {
+                format!(" {DIM}[{}]{DIM:#}", entry.standing.word())
+            };
+            out.line(format!(
+                "  {CYAN}{}{CYAN:#}  {}{gone}",
+                entry.event.id,
+                show::gist(&entry.event.content)
+            ))
         })
     };
     list("decided and reached", &look.decided)?;
     list("promised then and still open", &look.open)?;
     if look.left_out > 0 {
-        out.line(format!("  {DIM}{} more; `icecore zoom {days} --summary` shows all of it{DIM:#}", look.left_out))?;
+        out.line(format!(
+            "  {DIM}{} more; `icecore zoom {days} --summary` shows all of it{DIM:#}",
+            look.left_out
+        ))?;
     }
     Ok(())
 }
 
 pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()> {
     if asked.merge && asked.budget < LEAST_BYTES {
-        return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_BYTES} bytes are needed")).into());
+        return Err(Stop::new(
+            Exit::Usage,
+            format!("--budget: at least {LEAST_BYTES} bytes are needed"),
+        )
+        .into());
     }
     let Some(alike) = open.memory.similar(asked.period).await? else {
         if out.is_json() {
@@ -214,7 +247,11 @@ pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()
     if out.is_json() {
         return out.json(&told::similar(Some(&alike)));
     }
-    out.line(format!("{BOLD}{}{BOLD:#}  {}", alike.summary.period, show::gist(&alike.summary.headline)))?;
+    out.line(format!(
+        "{BOLD}{}{BOLD:#}  {}",
+        alike.summary.period,
+        show::gist(&alike.summary.headline)
+    ))?;
     if alike.like.is_empty() {
         let others = match alike.others {
             0 => "There is no other to compare it with yet.".to_owned(),
@@ -244,7 +281,10 @@ fn merge(open: &Open, alike: &Alike, budget: usize, out: &mut Out) -> Result<()>
     out.line("")?;
     out.raw(&plain::visible(&merged.text()))?;
     if alike.like.is_empty() {
-        out.say(format!("{YELLOW}nothing else is like {}; this is its own text{YELLOW:#}", alike.summary.period));
+        out.say(format!(
+            "{YELLOW}nothing else is like {}; this is its own text{YELLOW:#}",
+            alike.summary.period
+        ));
     }
     if merged.repeated > 0 {
         out.say(format!("{} said again what another says", counted(merged.repeated, "line")));

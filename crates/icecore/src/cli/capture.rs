@@ -88,7 +88,8 @@ pub struct SessionAdd {
 
 #[derive(Debug, Args)]
 pub struct SaveState {
-    /// The state; `-` or nothing reads standard input, on a terminal memory/state/assistant-state.md
+    /// The state; `-` or nothing reads standard input, on a terminal
+    /// memory/state/assistant-state.md
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// What it is about
@@ -106,11 +107,15 @@ fn open_input(path: &Path) -> Result<Box<dyn Read>> {
         return Ok(Box::new(std::io::stdin()));
     }
     let file = std::fs::File::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Stop::new(Exit::NotFound, format!("{} does not exist", path.display())),
+        std::io::ErrorKind::NotFound => {
+            Stop::new(Exit::NotFound, format!("{} does not exist", path.display()))
+        }
         _ => Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display())),
     })?;
     if file.metadata().is_ok_and(|found| found.is_dir()) {
-        return Err(Stop::new(Exit::Usage, format!("{} is a folder; name a file", path.display())).into());
+        return Err(
+            Stop::new(Exit::Usage, format!("{} is a folder; name a file", path.display())).into()
+        );
     }
     Ok(Box::new(file))
 }
@@ -118,9 +123,16 @@ fn open_input(path: &Path) -> Result<Box<dyn Read>> {
 /// A whole file as text; what is not UTF-8 is shown as such and told.
 pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     let mut bytes = Vec::new();
-    open_input(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("reading {}", path.display()))?;
+    open_input(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("reading {}", path.display()))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(Stop::new(Exit::Usage, format!("{} has more than {MAX_FILE_BYTES} bytes", path.display())).into());
+        return Err(Stop::new(
+            Exit::Usage,
+            format!("{} has more than {MAX_FILE_BYTES} bytes", path.display()),
+        )
+        .into());
     }
     // A few zeros are the trace of a crash; many are another kind of file, UTF-16 included.
     let zeros = bytes.iter().filter(|&&byte| byte == 0).count();
@@ -130,7 +142,10 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
-            out.warn(format!("{} is not UTF-8; what could not be read stands as \u{fffd}", path.display()));
+            out.warn(format!(
+                "{} is not UTF-8; what could not be read stands as \u{fffd}",
+                path.display()
+            ));
             String::from_utf8_lossy(error.as_bytes()).into_owned()
         }
     })
@@ -140,11 +155,18 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
 pub fn tell(taken: &Taken, out: &mut Out) {
     ledger::tell_hidden(&taken.secrets, out);
     if taken.own_bytes > 0 {
-        out.say(format!("{} bytes were icecore's own text coming back; they were left out", taken.own_bytes));
+        out.say(format!(
+            "{} bytes were icecore's own text coming back; they were left out",
+            taken.own_bytes
+        ));
     }
     if !taken.others.is_empty() {
-        let shown: Vec<String> =
-            taken.others.iter().take(5).map(|(name, count)| format!("{} ({count})", icecore_domain::plain::one_line(name))).collect();
+        let shown: Vec<String> = taken
+            .others
+            .iter()
+            .take(5)
+            .map(|(name, count)| format!("{} ({count})", icecore_domain::plain::one_line(name)))
+            .collect();
         let more = if taken.others.len() > 5 { ", …" } else { "" };
         out.say(format!(
             "messages by other people: {}{more}. They make no rules of yours; if one of these names is you, add it to `names` under \
@@ -153,7 +175,10 @@ pub fn tell(taken: &Taken, out: &mut Out) {
         ));
     }
     if taken.forgotten > 0 {
-        out.say(format!("{} messages hold what was forgotten; they came in without it, or not at all", taken.forgotten));
+        out.say(format!(
+            "{} messages hold what was forgotten; they came in without it, or not at all",
+            taken.forgotten
+        ));
     }
     if taken.passed_over > 0 {
         out.say(format!("{} empty messages were passed over", taken.passed_over));
@@ -219,19 +244,36 @@ fn refuse(taken: &Taken) -> Result<()> {
 
 pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) -> Result<()> {
     let text = read_input(&add.file, out)?;
-    let name = add.file.file_stem().filter(|name| *name != "-").map_or("session".into(), |name| name.to_string_lossy().into_owned());
-    let gaps = Gaps { conversation: add.conversation.clone(), session: add.session.clone(), origin: None, ..Gaps::default() };
+    let name = add
+        .file
+        .file_stem()
+        .filter(|name| *name != "-")
+        .map_or("session".into(), |name| name.to_string_lossy().into_owned());
+    let gaps = Gaps {
+        conversation: add.conversation.clone(),
+        session: add.session.clone(),
+        origin: None,
+        ..Gaps::default()
+    };
     let taken = open.memory.add_session(&text, &name, add.format, add.at, &gaps).await?;
     let rolled = if add.no_primer {
         Rolled::default()
     } else {
-        let wish = Wish { tier: Some(icecore_domain::summary::Tier::Session), days: None, sessions: Some(taken.sessions.clone()) };
+        let wish = Wish {
+            tier: Some(icecore_domain::summary::Tier::Session),
+            days: None,
+            sessions: Some(taken.sessions.clone()),
+        };
         match press::roll(open, &wish, out).await {
             // The words are kept; only the primer has to wait.
             Err(error)
-                if error.downcast_ref::<icecore_engine::Error>().is_some_and(|error| matches!(error, icecore_engine::Error::Busy(_))) =>
+                if error
+                    .downcast_ref::<icecore_engine::Error>()
+                    .is_some_and(|error| matches!(error, icecore_engine::Error::Busy(_))) =>
             {
-                out.warn("another run is pressing; the primer comes with the next `icecore rollup`");
+                out.warn(
+                    "another run is pressing; the primer comes with the next `icecore rollup`",
+                );
                 Rolled::default()
             }
             other => other?,
@@ -244,9 +286,14 @@ pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) ->
     for (what, count) in &taken.skipped {
         out.whisper(format!("passed over: {count} × {what}"));
     }
-    out.line(format!("{} turns read as {}: {} new, {} known already", taken.turns, taken.shape, taken.taken.new, taken.taken.same))?;
+    out.line(format!(
+        "{} turns read as {}: {} new, {} known already",
+        taken.turns, taken.shape, taken.taken.new, taken.taken.same
+    ))?;
     match add.no_primer {
-        true if taken.taken.new > 0 => out.say("its primer is written by the next `icecore rollup`"),
+        true if taken.taken.new > 0 => {
+            out.say("its primer is written by the next `icecore rollup`")
+        }
         true => {}
         false => press::tell_what_was_done(&rolled, out)?,
     }
@@ -258,8 +305,12 @@ pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<
         Some(file) => read_input(file, out)?,
         None if std::io::stdin().is_terminal() => {
             let bytes = open.memory.store().document(&layout::STATE.parse()?).await?;
-            let bytes = bytes
-                .ok_or_else(|| Stop::new(Exit::NotFound, format!("there is no {} yet; name a file or pipe the state in", layout::STATE)))?;
+            let bytes = bytes.ok_or_else(|| {
+                Stop::new(
+                    Exit::NotFound,
+                    format!("there is no {} yet; name a file or pipe the state in", layout::STATE),
+                )
+            })?;
             String::from_utf8_lossy(&bytes).into_owned()
         }
         None => read_input(Path::new("-"), out)?,

@@ -41,7 +41,8 @@ pub enum Config {
     Show,
     /// Check icecore.toml
     Check,
-    /// Put another icecore.toml in place, if it is in order: for a memory in a database, which has no file to edit
+    /// Put another icecore.toml in place, if it is in order: for a memory in a database, which has
+    /// no file to edit
     Set {
         /// The file; `-` reads standard input
         #[arg(value_name = "FILE")]
@@ -78,7 +79,11 @@ pub struct NewVault {
 }
 
 /// Makes a vault, with its first snapshot.
-pub async fn make_vault(global: &Global, folder: Option<&Path>, zone: Option<&str>) -> Result<NewVault> {
+pub async fn make_vault(
+    global: &Global,
+    folder: Option<&Path>,
+    zone: Option<&str>,
+) -> Result<NewVault> {
     let (open, guessed) = wire::create(global, folder, zone).await?;
     let mut notes = open.memory.store().mended().await;
     notes.extend(guessed);
@@ -107,17 +112,25 @@ pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
         out.say(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
         return Ok(());
     }
-    let NewVault { open, zone, git, notes } = make_vault(global, init.folder.as_deref(), init.tz.as_deref()).await?;
+    let NewVault { open, zone, git, notes } =
+        make_vault(global, init.folder.as_deref(), init.tz.as_deref()).await?;
     if out.is_json() {
-        let mut told = json!({ "vault": open.place.home(), "zone": zone, "git": git, "notes": notes });
+        let mut told =
+            json!({ "vault": open.place.home(), "zone": zone, "git": git, "notes": notes });
         if let Some(space) = open.place.space() {
             told = json!({ "vault": open.place.home(), "space": space, "zone": zone, "snapshots": git, "notes": notes });
         }
         return out.json(&told);
     }
     let (made, kept) = match open.place.space() {
-        None => (format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place), ", snapshots are kept in git"),
-        Some(space) => (format!("space {space}{GREEN:#} in {BOLD}{}{BOLD:#}", open.place.home()), ", snapshots are kept beside it"),
+        None => (
+            format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place),
+            ", snapshots are kept in git",
+        ),
+        Some(space) => (
+            format!("space {space}{GREEN:#} in {BOLD}{}{BOLD:#}", open.place.home()),
+            ", snapshots are kept beside it",
+        ),
     };
     out.line(format!("{GREEN}Made {made}"))?;
     out.say(format!("  days are those of {zone}{}", if git { kept } else { "" }));
@@ -130,11 +143,17 @@ pub async fn init(global: &Global, init: &Init, out: &mut Out) -> Result<()> {
         None => String::new(),
         Some(space) => {
             let store = if global.store.is_some() { " --store …" } else { "" };
-            let space = if space == wire::SPACE { String::new() } else { format!(" --space {}", plain::one_line(space)) };
+            let space = if space == wire::SPACE {
+                String::new()
+            } else {
+                format!(" --space {}", plain::one_line(space))
+            };
             format!("{store}{space}")
         }
     };
-    out.say(format!("Next:  {CYAN}icecore remember \"Send the offer to Client X\" --due friday{again}{CYAN:#}"));
+    out.say(format!(
+        "Next:  {CYAN}icecore remember \"Send the offer to Client X\" --due friday{again}{CYAN:#}"
+    ));
     out.say(format!("       {CYAN}icecore status{again}{CYAN:#}"));
     if !again.is_empty() {
         out.say(format!("       {DIM}or set {} and ICECORE_SPACE once{DIM:#}", wire::STORE));
@@ -171,11 +190,18 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         here(&status, out)?;
     }
     if status.days_captured > 0 {
-        let due =
-            if status.jobs_due.is_empty() { String::new() } else { format!("; due: {}, `icecore rollup due`", status.jobs_due.join(", ")) };
+        let due = if status.jobs_due.is_empty() {
+            String::new()
+        } else {
+            format!("; due: {}, `icecore rollup due`", status.jobs_due.join(", "))
+        };
         out.line(format!(
             "  {} captured{due}",
-            if status.days_captured == 1 { "1 day".into() } else { format!("{} days", status.days_captured) }
+            if status.days_captured == 1 {
+                "1 day".into()
+            } else {
+                format!("{} days", status.days_captured)
+            }
         ))?;
     }
     let connected = super::install::connected();
@@ -188,7 +214,11 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         for entry in &status.due {
             let due = entry.event.due.map_or(String::new(), |due| show::due_in(due, now.day()));
             let style = if due.ends_with("overdue") { RED } else { YELLOW };
-            out.line(format!("  {style}{due:<14}{style:#} {CYAN}{}{CYAN:#}  {}", entry.event.id, show::gist(&entry.event.content)))?;
+            out.line(format!(
+                "  {style}{due:<14}{style:#} {CYAN}{}{CYAN:#}  {}",
+                entry.event.id,
+                show::gist(&entry.event.content)
+            ))?;
         }
     }
     if !status.oldest_open.is_empty() {
@@ -200,18 +230,29 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         };
         out.line(format!("{BOLD}Open commitments{BOLD:#}{DIM}{shown}{DIM:#}"))?;
         for entry in &status.oldest_open {
-            let waiting =
-                entry.event.waiting_on.as_ref().map_or(String::new(), |whom| format!("  {DIM}waiting on {}{DIM:#}", show::gist(whom)));
+            let waiting = entry.event.waiting_on.as_ref().map_or(String::new(), |whom| {
+                format!("  {DIM}waiting on {}{DIM:#}", show::gist(whom))
+            });
             let age = show::age(entry.event.ts.day(), now.day());
-            out.line(format!("  {age:<14} {CYAN}{}{CYAN:#}  {}{waiting}", entry.event.id, show::gist(&entry.event.content)))?;
+            out.line(format!(
+                "  {age:<14} {CYAN}{}{CYAN:#}  {}{waiting}",
+                entry.event.id,
+                show::gist(&entry.event.content)
+            ))?;
         }
     }
     if !status.conflicts.is_empty() {
         out.line("")?;
-        out.line(format!("{BOLD}Conflicts{BOLD:#}  {DIM}icecore conflicts says how to settle them{DIM:#}"))?;
+        out.line(format!(
+            "{BOLD}Conflicts{BOLD:#}  {DIM}icecore conflicts says how to settle them{DIM:#}"
+        ))?;
         for conflict in status.conflicts.iter().take(5) {
             let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
-            out.line(format!("  {YELLOW}⚠{YELLOW:#} {}  {}", show::gist(&conflict.about), ids.join(" / ")))?;
+            out.line(format!(
+                "  {YELLOW}⚠{YELLOW:#} {}  {}",
+                show::gist(&conflict.about),
+                ids.join(" / ")
+            ))?;
         }
         if status.conflicts.len() > 5 {
             out.line(format!("  and {} more", status.conflicts.len() - 5))?;
@@ -222,9 +263,15 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
         out.line(format!("{RED}✗{RED:#} {}", plain::one_line(wrong)))?;
     }
     match &status.integrity {
-        Integrity::Whole { days_ago: 0, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, today"))?,
-        Integrity::Whole { days_ago, at } if *days_ago < 0 => out.line(format!("{DIM}Verified on {}{DIM:#}", at.day()))?,
-        Integrity::Whole { days_ago, .. } => out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, {days_ago} d ago"))?,
+        Integrity::Whole { days_ago: 0, .. } => {
+            out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, today"))?
+        }
+        Integrity::Whole { days_ago, at } if *days_ago < 0 => {
+            out.line(format!("{DIM}Verified on {}{DIM:#}", at.day()))?
+        }
+        Integrity::Whole { days_ago, .. } => {
+            out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, {days_ago} d ago"))?
+        }
         Integrity::Unknown => out.line(format!("{DIM}Not verified yet: icecore verify{DIM:#}"))?,
         Integrity::Failing { .. } => {}
     }
@@ -240,7 +287,10 @@ fn here(status: &Status, out: &mut Out) -> Result<()> {
         .collect();
     let active: usize = status.active.iter().map(|(_, many)| many).sum();
     let ended = status.statements - active;
-    out.line(format!("  {}", if parts.is_empty() { "nothing holds at the moment".into() } else { parts.join(", ") }))?;
+    out.line(format!(
+        "  {}",
+        if parts.is_empty() { "nothing holds at the moment".into() } else { parts.join(", ") }
+    ))?;
     let mut rest = Vec::new();
     if status.p0 > 0 {
         rest.push(format!("{} of them P0", status.p0));
@@ -270,11 +320,14 @@ pub async fn verify(open: &Open, out: &mut Out) -> Result<()> {
 pub fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
     ledger::tell_noticed(&verdict.noticed, out);
     for (check, passed) in &verdict.checks {
-        let mark = if *passed { format!("{GREEN}✓{GREEN:#}") } else { format!("{RED}✗{RED:#}") };
+        let mark =
+            if *passed { format!("{GREEN}✓{GREEN:#}") } else { format!("{RED}✗{RED:#}") };
         out.line(format!("{mark} {}", check.title()))?;
-        let findings: Vec<&Finding> = verdict.findings.iter().filter(|finding| finding.check == *check).collect();
+        let findings: Vec<&Finding> =
+            verdict.findings.iter().filter(|finding| finding.check == *check).collect();
         for finding in findings.iter().take(20) {
-            let mark = if finding.fails { format!("{RED}!{RED:#}") } else { format!("{DIM}·{DIM:#}") };
+            let mark =
+                if finding.fails { format!("{RED}!{RED:#}") } else { format!("{DIM}·{DIM:#}") };
             out.line(format!("    {mark} {}", plain::one_line(&finding.what)))?;
         }
         if findings.len() > 20 {
@@ -283,7 +336,10 @@ pub fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
     }
     let bytes = verdict.bytes;
     let events = format!("{} event{}", verdict.events, if verdict.events == 1 { "" } else { "s" });
-    out.line(format!("{events}, {bytes} bytes: {}", if verdict.ok { "everything whole" } else { "DAMAGED" }))?;
+    out.line(format!(
+        "{events}, {bytes} bytes: {}",
+        if verdict.ok { "everything whole" } else { "DAMAGED" }
+    ))?;
     Ok(())
 }
 
@@ -327,7 +383,11 @@ fn tell_troubles(troubles: &[Trouble], out: &mut Out) -> Result<()> {
     out.line(format!("{YELLOW}Hooks could not do their work{YELLOW:#}"))?;
     for trouble in troubles.iter().take(SHOWN) {
         let at = trouble.ts.get(..16).unwrap_or(&trouble.ts).replace('T', " ");
-        out.line(format!("  {DIM}{at}{DIM:#} {CYAN}{}{CYAN:#} {}", trouble.event, plain::one_line(&trouble.what)))?;
+        out.line(format!(
+            "  {DIM}{at}{DIM:#} {CYAN}{}{CYAN:#} {}",
+            trouble.event,
+            plain::one_line(&trouble.what)
+        ))?;
     }
     if troubles.len() > SHOWN {
         out.line(format!("  and {} more", troubles.len() - SHOWN))?;
@@ -375,13 +435,19 @@ async fn set_config(open: &Open, file: &Path, out: &mut Out) -> Result<()> {
         Some("-") => std::io::stdin().read_to_string(&mut text).map(|_| ()),
         _ => std::fs::read_to_string(file).map(|read| text = read),
     };
-    read.map_err(|error| Stop::new(Exit::NotFound, format!("{} cannot be read: {error}", file.display())))?;
+    read.map_err(|error| {
+        Stop::new(Exit::NotFound, format!("{} cannot be read: {error}", file.display()))
+    })?;
     let policy = Policy::read(&text).and_then(|policy| policy.zone().map(|_| policy));
-    let policy = policy.map_err(|mistake| Stop::new(Exit::Usage, format!("{mistake}. Nothing was changed")))?;
+    let policy = policy
+        .map_err(|mistake| Stop::new(Exit::Usage, format!("{mistake}. Nothing was changed")))?;
     policy.warnings.iter().for_each(|warning| out.warn(warning));
     let path = icecore_domain::layout::CONFIG.parse()?;
     let known = open.memory.store().document(&path).await?;
-    open.memory.store().swap(&path, text.as_bytes(), icecore_store::ContentVersion::of(known.as_deref())).await?;
+    open.memory
+        .store()
+        .swap(&path, text.as_bytes(), icecore_store::ContentVersion::of(known.as_deref()))
+        .await?;
     if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is in place")?) }
 }
 
@@ -393,8 +459,12 @@ pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
     match (config, out.is_json()) {
         // Opening the vault has read and checked the settings already.
         (Config::Check, true) => out.json(&json!({ "ok": policy.warnings.is_empty() })),
-        (Config::Check, false) if policy.warnings.is_empty() => Ok(out.line("icecore.toml is in order")?),
-        (Config::Check, false) => Ok(out.line("icecore.toml can be used; what it says beyond that is passed over")?),
+        (Config::Check, false) if policy.warnings.is_empty() => {
+            Ok(out.line("icecore.toml is in order")?)
+        }
+        (Config::Check, false) => {
+            Ok(out.line("icecore.toml can be used; what it says beyond that is passed over")?)
+        }
         (Config::Show, true) => out.json(policy),
         (Config::Show, false) => Ok(out.line(policy.show().trim_end())?),
         (Config::Set { .. }, _) => Ok(()),
@@ -410,7 +480,13 @@ pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result
         }
         for one in &all {
             let at = zone.moment(one.at);
-            out.line(format!("{CYAN}{}{CYAN:#}  {} {}  {}", short(&one.id), at.day(), at.clock(), plain::one_line(&one.note)))?;
+            out.line(format!(
+                "{CYAN}{}{CYAN:#}  {} {}  {}",
+                short(&one.id),
+                at.day(),
+                at.clock(),
+                plain::one_line(&one.note)
+            ))?;
         }
         if all.is_empty() {
             out.say("There are no snapshots yet.");
@@ -420,10 +496,15 @@ pub async fn snapshot(open: &Open, snapshot: &Snapshot, out: &mut Out) -> Result
     let note = if snapshot.note.trim().is_empty() { "snapshot" } else { &snapshot.note };
     let made = open.memory.snapshot(note).await?;
     if out.is_json() {
-        return out.json(&json!({ "snapshot": told::snapshots(&open.memory, made.as_slice())?.pop() }));
+        return out
+            .json(&json!({ "snapshot": told::snapshots(&open.memory, made.as_slice())?.pop() }));
     }
     match made {
-        Some(made) => Ok(out.line(format!("{CYAN}{}{CYAN:#}  {}", short(&made.id), plain::one_line(&made.note)))?),
+        Some(made) => Ok(out.line(format!(
+            "{CYAN}{}{CYAN:#}  {}",
+            short(&made.id),
+            plain::one_line(&made.note)
+        ))?),
         None => {
             out.say("Nothing changed since the last snapshot.");
             Ok(())
@@ -444,7 +525,11 @@ pub async fn undo(open: &Open, undo: &Undo, out: &mut Out) -> Result<()> {
         out.say("Nothing changed since the last snapshot, so there is nothing to undo. `icecore undo --to ID` goes further back.");
         return Ok(());
     };
-    out.line(format!("Back to {CYAN}{}{CYAN:#}, {}", short(&undone.to), plain::one_line(&undone.note)))?;
+    out.line(format!(
+        "Back to {CYAN}{}{CYAN:#}, {}",
+        short(&undone.to),
+        plain::one_line(&undone.note)
+    ))?;
     for file in &undone.files {
         out.line(format!("  {}  {}", file.what, file.path))?;
     }
@@ -455,7 +540,10 @@ pub async fn undo(open: &Open, undo: &Undo, out: &mut Out) -> Result<()> {
         out.line("  nothing had to change")?;
     }
     if let Some(before) = &undone.before {
-        out.say(format!("{DIM}The state before is snapshot {}; `icecore undo` comes back to it.{DIM:#}", short(before)));
+        out.say(format!(
+            "{DIM}The state before is snapshot {}; `icecore undo` comes back to it.{DIM:#}",
+            short(before)
+        ));
     }
     Ok(())
 }

@@ -86,7 +86,8 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
         ));
     }
     if !more.left_users.is_empty() {
-        let (many, first) = (more.left_users.len(), more.left_users[..more.left_users.len().min(5)].join(", "));
+        let (many, first) =
+            (more.left_users.len(), more.left_users[..more.left_users.len().min(5)].join(", "));
         out.warn(format!(
             "memories of {} beneath it are not in this file: {first}{}. Back up each, or take all of them along with `icecore export`",
             counted(many, "end user"),
@@ -96,7 +97,10 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
     if out.is_json() {
         return out.json(&Told { carried, more });
     }
-    let users = more.users.filter(|many| *many > 0).map_or(String::new(), |many| format!(", with {}", counted(many, "end user")));
+    let users = more
+        .users
+        .filter(|many| *many > 0)
+        .map_or(String::new(), |many| format!(", with {}", counted(many, "end user")));
     out.say(format!(
         "{what}{users}: {} documents, {} bytes, {} events; every byte was compared",
         carried.documents, carried.bytes, carried.events
@@ -131,9 +135,16 @@ async fn copied(source: &Place, from: &Home, target: &Place, out: &mut Out) -> R
         for (user, place) in &users {
             let named = user.clone().unwrap_or_else(|| place.title());
             let one = one_user(&named, place, &target.of_user(&named), &moves(&bar)).await;
-            let one = one.with_context(|| format!("{source} is in {target}, but not all of its end users: it broke off at {named}"))?;
-            (carried.documents, carried.bytes, carried.events) =
-                (carried.documents + one.documents, carried.bytes + one.bytes, carried.events + one.events);
+            let one = one.with_context(|| {
+                format!(
+                    "{source} is in {target}, but not all of its end users: it broke off at {named}"
+                )
+            })?;
+            (carried.documents, carried.bytes, carried.events) = (
+                carried.documents + one.documents,
+                carried.bytes + one.bytes,
+                carried.events + one.events,
+            );
         }
         anyhow::Ok((carried, users.len()))
     };
@@ -144,7 +155,12 @@ async fn copied(source: &Place, from: &Home, target: &Place, out: &mut Out) -> R
     tell(&format!("{source} is in {target}"), &carried, &more, out)
 }
 
-async fn one_user(user: &str, source: &Place, target: &Place, progress: Progress<'_>) -> Result<Carried> {
+async fn one_user(
+    user: &str,
+    source: &Place,
+    target: &Place,
+    progress: Progress<'_>,
+) -> Result<Carried> {
     let from = source.open().await?;
     let to = to_fill(target, &policy_of(&from).await?).await?;
     let carried = carry(from.0.as_ref(), to.0.as_ref(), progress).await?;
@@ -156,7 +172,8 @@ async fn one_user(user: &str, source: &Place, target: &Place, progress: Progress
     Ok(carried)
 }
 
-/// The links in a vault, which nobody follows: what they lead to may be anybody's. Nothing for a database, which has none.
+/// The links in a vault, which nobody follows: what they lead to may be anybody's. Nothing for a
+/// database, which has none.
 fn links(place: &Place) -> Option<Vec<String>> {
     let root = place.folder()?;
     let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
@@ -179,7 +196,8 @@ fn links(place: &Place) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// The folder that something is to be put into, which must be there: one that was mistyped would be made, and nobody find it.
+/// The folder that something is to be put into, which must be there: one that was mistyped would be
+/// made, and nobody find it.
 fn above(target: &Path) -> Result<PathBuf> {
     let folder = match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -188,7 +206,10 @@ fn above(target: &Path) -> Result<PathBuf> {
     if folder.is_dir() {
         return Ok(folder);
     }
-    let message = format!("there is no folder {}; make it with `mkdir -p`, or name another", folder.display());
+    let message = format!(
+        "there is no folder {}; make it with `mkdir -p`, or name another",
+        folder.display()
+    );
     Err(Stop::new(Exit::NotFound, message).into())
 }
 
@@ -196,7 +217,11 @@ pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
     let above = above(&export.to)?;
     let above = above.canonicalize().unwrap_or(above);
     if let Some(vault) = above.ancestors().find(|folder| folder.join(layout::CONFIG).is_file()) {
-        let message = format!("{} is inside the vault {}; name a folder elsewhere", export.to.display(), vault.display());
+        let message = format!(
+            "{} is inside the vault {}; name a folder elsewhere",
+            export.to.display(),
+            vault.display()
+        );
         return Err(Stop::new(Exit::Usage, message).into());
     }
     take_waiting(&open.memory, out).await;
@@ -207,8 +232,12 @@ pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
 async fn take_waiting(memory: &Memory, out: &mut Out) {
     match memory.take_all_waiting().await {
         Ok(0) => {}
-        Ok(left) => out.warn(format!("{} from hooks could not be added now and will be missing", counted(left, "note"))),
-        Err(error) => out.warn(format!("notes from hooks could not be added now and will be missing: {error}")),
+        Ok(left) => out.warn(format!(
+            "{} from hooks could not be added now and will be missing",
+            counted(left, "note")
+        )),
+        Err(error) => out
+            .warn(format!("notes from hooks could not be added now and will be missing: {error}")),
     }
 }
 
@@ -225,7 +254,11 @@ pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> 
     }
     let place = wire::place_to_make(global)?;
     if place.folder().is_some_and(|target| same(target, folder)) {
-        return Err(Stop::new(Exit::Usage, "this is the vault itself; name another home with --vault or --store").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "this is the vault itself; name another home with --vault or --store",
+        )
+        .into());
     }
     copied(&source, &from, &place, out).await
 }
@@ -247,14 +280,26 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     let home = open.place.open().await?;
     let now = open.memory.now();
     let file = file.map_or_else(
-        || PathBuf::from(format!("icecore-{}-{}.zip", icecore_domain::page::slug(&open.place.title()), now.at().strftime("%Y%m%d-%H%M%S"))),
+        || {
+            PathBuf::from(format!(
+                "icecore-{}-{}.zip",
+                icecore_domain::page::slug(&open.place.title()),
+                now.at().strftime("%Y%m%d-%H%M%S")
+            ))
+        },
         Path::to_owned,
     );
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
-        return Err(Stop::new(Exit::Usage, format!("{} is no name for a file", file.display())).into());
+        return Err(
+            Stop::new(Exit::Usage, format!("{} is no name for a file", file.display())).into()
+        );
     };
     if file.exists() {
-        return Err(Stop::new(Exit::Conflict, format!("{} is there already; name another file", file.display())).into());
+        return Err(Stop::new(
+            Exit::Conflict,
+            format!("{} is there already; name another file", file.display()),
+        )
+        .into());
     }
     let folder = above(&file)?;
     take_waiting(&open.memory, out).await;
@@ -262,7 +307,14 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     let stage = Stage::beside(&folder)?;
     let bar = out.steps("Backing up");
     let mut written = BufWriter::new(stage.file(name)?);
-    let carried = back_up(home.0.as_ref(), &open.place.to_string(), &now.to_string(), &mut written, &moves(&bar)).await?;
+    let carried = back_up(
+        home.0.as_ref(),
+        &open.place.to_string(),
+        &now.to_string(),
+        &mut written,
+        &moves(&bar),
+    )
+    .await?;
     written.flush().with_context(|| format!("{} cannot be written", file.display()))?;
     drop(written);
     bar.finish_and_clear();
@@ -272,7 +324,12 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     if !out.is_json() {
         out.line(file.display().to_string())?;
     }
-    let users = open.place.users().await?.into_iter().map(|(user, place)| user.unwrap_or_else(|| place.title()));
+    let users = open
+        .place
+        .users()
+        .await?
+        .into_iter()
+        .map(|(user, place)| user.unwrap_or_else(|| place.title()));
     let more = More {
         file: Some(file.display().to_string()),
         left_links: links(&open.place),
@@ -283,7 +340,9 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
 }
 
 fn opened(file: &Path) -> Result<BufReader<File>> {
-    let opened = File::open(file).map_err(|error| Stop::new(Exit::NotFound, format!("{} cannot be opened: {error}", file.display())))?;
+    let opened = File::open(file).map_err(|error| {
+        Stop::new(Exit::NotFound, format!("{} cannot be opened: {error}", file.display()))
+    })?;
     Ok(BufReader::new(opened))
 }
 
@@ -303,14 +362,21 @@ async fn verify(file: &Path, drill: bool, out: &mut Out) -> Result<()> {
         checked.holds.documents,
         checked.holds.bytes,
         checked.holds.events,
-        if drilled.is_some() { "; brought back into a temporary vault and verified there" } else { "" }
+        if drilled.is_some() {
+            "; brought back into a temporary vault and verified there"
+        } else {
+            ""
+        }
     ));
     Ok(())
 }
 
 /// Brings a backup back where nobody is disturbed, and looks whether the memory is sound.
 async fn drill_with(file: &Path) -> Result<bool> {
-    let folder = tempfile::Builder::new().prefix("icecore-drill-").tempdir().context("making a temporary folder")?;
+    let folder = tempfile::Builder::new()
+        .prefix("icecore-drill-")
+        .tempdir()
+        .context("making a temporary folder")?;
     let place = Place::Folder(folder.path().join("vault"));
     let outcome = async {
         let home = place.create(icecore_engine::config::first(&wire::utc()?).as_str()).await?;

@@ -1,4 +1,5 @@
-//! `chat`: a terminal chat with memory. It is a client of a server of its own, so it goes the way every client goes.
+//! `chat`: a terminal chat with memory. It is a client of a server of its own, so it goes the way
+//! every client goes.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -54,7 +55,8 @@ struct Told {
     memory: Option<String>,
 }
 
-/// A reply on its way to the screen: the mark of an artifact is shown as the artifact. To other clients replies go as they are.
+/// A reply on its way to the screen: the mark of an artifact is shown as the artifact. To other
+/// clients replies go as they are.
 #[derive(Default)]
 struct Screen(String);
 
@@ -82,7 +84,9 @@ impl Screen {
             };
             pieces.extend((at > 0).then(|| Piece::Words(held[..at].to_owned())));
             let rest = &held[at..];
-            if let Some((range, _)) = artifact::markers(rest).into_iter().find(|(range, _)| range.start == 0) {
+            if let Some((range, _)) =
+                artifact::markers(rest).into_iter().find(|(range, _)| range.start == 0)
+            {
                 pieces.push(Piece::Mark(rest[range.clone()].to_owned()));
                 self.0 = rest[range.end..].to_owned();
             } else if may_be_a_mark(rest) {
@@ -131,7 +135,8 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     let models = Arc::new(wire::models()?);
     let settings = models.settings.chat.clone();
     if !matches!(settings.provider, Provider::OpenAi | Provider::Anthropic) {
-        let message = format!("there is no model to chat with: set [chat] in {}", models.place.display());
+        let message =
+            format!("there is no model to chat with: set [chat] in {}", models.place.display());
         return Err(Stop::new(Exit::NotFound, message).into());
     }
     let home = wire::home_of(global, None).await?;
@@ -179,7 +184,11 @@ async fn converse(client: &Client, chat: &Chat, out: &mut Out) -> Result<()> {
     }
     let asks = std::io::stdin().is_terminal() && !out.is_json();
     if asks {
-        out.say(format!("Chatting with {} in `{}`. End with Ctrl-D", client.model, plain::one_line(&chat.conversation)));
+        out.say(format!(
+            "Chatting with {} in `{}`. End with Ctrl-D",
+            client.model,
+            plain::one_line(&chat.conversation)
+        ));
     }
     loop {
         if asks {
@@ -206,10 +215,14 @@ impl Client {
     async fn turn(&self, chat: &Chat, text: &str, out: &mut Out) -> Result<()> {
         let messages = json!([{ "role": "user", "content": text }]);
         let (path, body) = match self.provider {
-            Provider::Anthropic => {
-                ("/v1/messages", json!({ "model": self.model, "max_tokens": MOST_TOKENS, "stream": true, "messages": messages }))
-            }
-            _ => ("/v1/chat/completions", json!({ "model": self.model, "stream": true, "messages": messages })),
+            Provider::Anthropic => (
+                "/v1/messages",
+                json!({ "model": self.model, "max_tokens": MOST_TOKENS, "stream": true, "messages": messages }),
+            ),
+            _ => (
+                "/v1/chat/completions",
+                json!({ "model": self.model, "stream": true, "messages": messages }),
+            ),
         };
         // What the person's settings say of every request, such as max_tokens.
         let mut body = body;
@@ -228,7 +241,9 @@ impl Client {
             request = request.header("x-icecore-user", header_text(user)?);
         }
         let response = request.send().await.context("the model cannot be asked")?;
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let header = |name: &str| {
+            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
         let told = Told {
             turn: header("x-icecore-turn"),
             injected: header("x-icecore-injected"),
@@ -243,7 +258,11 @@ impl Client {
                 .ok()
                 .and_then(|value| Some(value["error"]["message"].as_str()?.to_owned()))
                 .unwrap_or(said);
-            let message = format!("the model's server answered {}: {}", status.as_u16(), plain::one_line(&said));
+            let message = format!(
+                "the model's server answered {}: {}",
+                status.as_u16(),
+                plain::one_line(&said)
+            );
             return Err(Stop::new(Exit::Failure, message).into());
         }
         let (mut reply, mut buffer, mut screen) = (String::new(), Vec::new(), Screen::default());
@@ -264,12 +283,17 @@ impl Client {
         }
         self.show(screen.rest(), chat, out).await?;
         out.line("")?;
-        let injected = told.injected.as_deref().unwrap_or_default().split(',').filter(|id| !id.is_empty()).count();
-        let left = told
-            .left_out
+        let injected = told
+            .injected
             .as_deref()
-            .filter(|left| *left != "0")
-            .map_or_else(String::new, |left| format!(", {left} kinds of older things left out"));
+            .unwrap_or_default()
+            .split(',')
+            .filter(|id| !id.is_empty())
+            .count();
+        let left =
+            told.left_out.as_deref().filter(|left| *left != "0").map_or_else(String::new, |left| {
+                format!(", {left} kinds of older things left out")
+            });
         out.say(match told.memory.as_deref() {
             Some("on") => format!(
                 "{DIM}turn {}; memory told {injected} {}, with the last turns {} tokens{left}{DIM:#}",
@@ -301,7 +325,11 @@ impl Client {
         let name = hear::name(&chat.conversation)?;
         // The version may be of the turn before.
         self.spaces.settle(AT_ONCE).await;
-        self.chats.artifact(&name, which).await.ok().map(|(_, text)| text.trim_end_matches('\n').to_owned())
+        self.chats
+            .artifact(&name, which)
+            .await
+            .ok()
+            .map(|(_, text)| text.trim_end_matches('\n').to_owned())
     }
 }
 
@@ -313,13 +341,15 @@ fn words_of(line: &str) -> Option<String> {
 }
 
 fn header_text(text: &str) -> Result<reqwest::header::HeaderValue> {
-    reqwest::header::HeaderValue::from_bytes(text.as_bytes())
-        .map_err(|_| Stop::new(Exit::Usage, format!("`{}` cannot be a name here", plain::one_line(text))).into())
+    reqwest::header::HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
+        Stop::new(Exit::Usage, format!("`{}` cannot be a name here", plain::one_line(text))).into()
+    })
 }
 
 fn random_token() -> Result<String> {
     let mut random = [0_u8; 24];
-    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut random)
+        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -20,7 +20,9 @@ use crate::wire::{self, Open};
 #[derive(Debug, Subcommand)]
 pub enum Conversation {
     /// List conversations, the latest first
-    #[command(after_help = "Examples:\n  icecore conversation list\n  icecore conversation list --user ann --json")]
+    #[command(
+        after_help = "Examples:\n  icecore conversation list\n  icecore conversation list --user ann --json"
+    )]
     List(Whose),
     /// Show a conversation: its facts, its last turns, its artifacts
     #[command(
@@ -28,10 +30,14 @@ pub enum Conversation {
     )]
     Show(Show),
     /// List what was established, now or at the end of a turn
-    #[command(after_help = "Examples:\n  icecore conversation facts trip\n  icecore conversation facts trip --turn 12")]
+    #[command(
+        after_help = "Examples:\n  icecore conversation facts trip\n  icecore conversation facts trip --turn 12"
+    )]
     Facts(AtTurn),
     /// List the turns, each in a line
-    #[command(after_help = "Examples:\n  icecore conversation turns trip\n  icecore conversation turns trip --unsummarized")]
+    #[command(
+        after_help = "Examples:\n  icecore conversation turns trip\n  icecore conversation turns trip --unsummarized"
+    )]
     Turns(Turns),
     /// List code and drafts, or print one version of one
     #[command(
@@ -39,7 +45,9 @@ pub enum Conversation {
     )]
     Artifacts(Artifacts),
     /// Show what changed in the facts between the ends of two turns
-    #[command(after_help = "Examples:\n  icecore conversation diff trip 3 12\n  icecore conversation diff trip 0 5   since the beginning")]
+    #[command(
+        after_help = "Examples:\n  icecore conversation diff trip 3 12\n  icecore conversation diff trip 0 5   since the beginning"
+    )]
     Diff(Diff),
     /// Summarise again what could not be summarised
     #[command(after_help = "Example:\n  icecore conversation retry trip")]
@@ -155,11 +163,18 @@ fn whose(conversation: &Conversation) -> Option<&str> {
     whose.user.as_deref()
 }
 
-pub async fn conversation(open: &Open, global: &Global, conversation: &Conversation, out: &mut Out) -> Result<()> {
+pub async fn conversation(
+    open: &Open,
+    global: &Global,
+    conversation: &Conversation,
+    out: &mut Out,
+) -> Result<()> {
     let chats = open.chats(global, whose(conversation)).await?;
     match conversation {
         Conversation::List(_) => list(&chats, out).await,
-        Conversation::Show(Show { one, turn: Some(turn) }) => said(&chats, &one.name, *turn, out).await,
+        Conversation::Show(Show { one, turn: Some(turn) }) => {
+            said(&chats, &one.name, *turn, out).await
+        }
         Conversation::Show(Show { one, turn: None }) => show(&chats, &one.name, out).await,
         Conversation::Facts(at) => facts(&chats.facts(&at.one.name, at.turn).await?, out),
         Conversation::Turns(turns) => self::turns(&chats, turns, out).await,
@@ -222,7 +237,8 @@ fn facts(facts: &[Fact], out: &mut Out) -> Result<()> {
 }
 
 async fn show(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
-    let (facts, turns, artifacts) = (chats.facts(name, None).await?, chats.turns(name).await?, chats.artifacts(name).await?);
+    let (facts, turns, artifacts) =
+        (chats.facts(name, None).await?, chats.turns(name).await?, chats.artifacts(name).await?);
     if out.is_json() {
         return out.json(&told::conversation(name, &facts, &turns, &artifacts));
     }
@@ -239,9 +255,13 @@ async fn show(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
         out.say(format!("{} earlier turns: `icecore conversation turns`", turns.len() - 10));
     }
     if !artifacts.is_empty() {
-        let names: std::collections::BTreeSet<&str> = artifacts.iter().map(|kept| kept.name.as_str()).collect();
+        let names: std::collections::BTreeSet<&str> =
+            artifacts.iter().map(|kept| kept.name.as_str()).collect();
         out.line("")?;
-        out.line(format!("{DIM}Artifacts:{DIM:#} {}", names.into_iter().collect::<Vec<_>>().join(", ")))?;
+        out.line(format!(
+            "{DIM}Artifacts:{DIM:#} {}",
+            names.into_iter().collect::<Vec<_>>().join(", ")
+        ))?;
     }
     Ok(())
 }
@@ -277,7 +297,9 @@ async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()>
         out.line(plain::visible(record.text.trim_end()))?;
         for (field, what) in [(CUT, "text"), (PARTS_CUT, "tool calls and results")] {
             if let Some(bytes) = record.number(field) {
-                out.line(format!("{YELLOW}(its {what} had {bytes} bytes, too many to keep all){YELLOW:#}"))?;
+                out.line(format!(
+                    "{YELLOW}(its {what} had {bytes} bytes, too many to keep all){YELLOW:#}"
+                ))?;
             }
         }
         out.line("")?;
@@ -294,7 +316,11 @@ async fn turns(chats: &Chats, turns: &Turns, out: &mut Out) -> Result<()> {
         return out.json_named("turns", &told::turns(&lines));
     }
     if lines.is_empty() {
-        out.say(if turns.unsummarized { "Every turn is summarised" } else { "There is no turn yet" });
+        out.say(if turns.unsummarized {
+            "Every turn is summarised"
+        } else {
+            "There is no turn yet"
+        });
     }
     lines.iter().try_for_each(|line| turn_line(line, out))
 }
@@ -302,9 +328,14 @@ async fn turns(chats: &Chats, turns: &Turns, out: &mut Out) -> Result<()> {
 async fn artifacts(chats: &Chats, artifacts: &Artifacts, out: &mut Out) -> Result<()> {
     let name = &artifacts.one.name;
     if let (Some(which), Some(other)) = (&artifacts.which, &artifacts.diff) {
-        let ((old, before), (new, after)) = (chats.artifact(name, which).await?, chats.artifact(name, other).await?);
+        let ((old, before), (new, after)) =
+            (chats.artifact(name, which).await?, chats.artifact(name, other).await?);
         let text = told::artifact_diff((&old, &before), (&new, &after));
-        return if out.is_json() { out.json_named("diff", &text) } else { out.raw(&plain::visible(&text)) };
+        return if out.is_json() {
+            out.json_named("diff", &text)
+        } else {
+            out.raw(&plain::visible(&text))
+        };
     }
     if let Some(which) = &artifacts.which {
         let (kept, text) = chats.artifact(name, which).await?;
@@ -323,9 +354,19 @@ async fn artifacts(chats: &Chats, artifacts: &Artifacts, out: &mut Out) -> Resul
     }
     let rows = all.iter().map(|kept| {
         let language = kept.language.clone().unwrap_or_default();
-        vec![kept.name.clone(), format!("v{}", kept.version), kept.turn.to_string(), kept.kind.clone(), language, kept.lines.to_string()]
+        vec![
+            kept.name.clone(),
+            format!("v{}", kept.version),
+            kept.turn.to_string(),
+            kept.kind.clone(),
+            language,
+            kept.lines.to_string(),
+        ]
     });
-    out.table(&["Name", "Version", "Turn", "Kind", "Language", "Lines"], rows.map(|row| row.into_iter().map(Cell::new).collect()).collect())
+    out.table(
+        &["Name", "Version", "Turn", "Kind", "Language", "Lines"],
+        rows.map(|row| row.into_iter().map(Cell::new).collect()).collect(),
+    )
 }
 
 async fn diff(chats: &Chats, diff: &Diff, out: &mut Out) -> Result<()> {
@@ -354,7 +395,11 @@ async fn retry(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
     chats.turns(name).await?;
     let models = wire::models()?;
     if models.summarizer.is_none() {
-        return Err(Stop::new(Exit::NotFound, "there is no model to summarise with; set [summarizer] in your config.toml").into());
+        return Err(Stop::new(
+            Exit::NotFound,
+            "there is no model to summarise with; set [summarizer] in your config.toml",
+        )
+        .into());
     }
     let reflected = chats.reflect(name, models.asking().as_ref(), true).await?;
     if out.is_json() {
@@ -377,7 +422,10 @@ async fn retry(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
 
 async fn delete(chats: &Chats, delete: &Delete, out: &mut Out) -> Result<()> {
     if !delete.yes {
-        let message = format!("`{}` would be gone for good; say so with --yes", plain::one_line(&delete.one.name));
+        let message = format!(
+            "`{}` would be gone for good; say so with --yes",
+            plain::one_line(&delete.one.name)
+        );
         chats.turns(&delete.one.name).await?;
         return Err(Stop::new(Exit::Usage, message).into());
     }
@@ -385,7 +433,12 @@ async fn delete(chats: &Chats, delete: &Delete, out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.json(&gone);
     }
-    out.line(format!("{} is gone: {} messages, {} files", plain::one_line(&gone.conversation), gone.messages, gone.files))?;
+    out.line(format!(
+        "{} is gone: {} messages, {} files",
+        plain::one_line(&gone.conversation),
+        gone.messages,
+        gone.files
+    ))?;
     out.say("Summaries of its days, and facts that were lifted to everywhere, stay");
     Ok(())
 }

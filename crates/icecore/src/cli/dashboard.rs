@@ -30,21 +30,39 @@ pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
     };
     if !addr.ip().is_loopback() {
         // The token goes over the wire as it is.
-        let message = format!("{addr} is another machine; run `icecore dashboard` there, or log in with its token");
+        let message = format!(
+            "{addr} is another machine; run `icecore dashboard` there, or log in with its token"
+        );
         return Err(Stop::new(Exit::NotAllowed, message).into());
     }
     let token = Token::shown(&|name: &str| std::env::var(name).ok(), &wire::token_file())?;
-    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).redirect(reqwest::redirect::Policy::none()).build()?;
-    let asked = client.post(format!("http://{addr}/api/login/code")).bearer_auth(token).body("{}").send().await;
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(PATIENCE)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()?;
+    let asked = client
+        .post(format!("http://{addr}/api/login/code"))
+        .bearer_auth(token)
+        .body("{}")
+        .send()
+        .await;
     let Ok(answer) = asked else {
-        let message = format!("no server answers at {addr}; `icecore serve` starts one and prints a link, --addr names another");
+        let message = format!(
+            "no server answers at {addr}; `icecore serve` starts one and prints a link, --addr names another"
+        );
         return Err(Stop::new(Exit::NotFound, message).into());
     };
     let status = answer.status();
     let told: Value = answer.json().await.unwrap_or_default();
     let Some(code) = told["code"].as_str().filter(|_| status.is_success()) else {
-        let said = told["error"]["message"].as_str().unwrap_or("it is no icecore server, or an older one");
-        return Err(Stop::new(Exit::NotAllowed, format!("{addr} gives no link: {}", icecore_domain::plain::one_line(said))).into());
+        let said =
+            told["error"]["message"].as_str().unwrap_or("it is no icecore server, or an older one");
+        return Err(Stop::new(
+            Exit::NotAllowed,
+            format!("{addr} gives no link: {}", icecore_domain::plain::one_line(said)),
+        )
+        .into());
     };
     let url = format!("http://{addr}/#code={code}");
     if out.is_json() {

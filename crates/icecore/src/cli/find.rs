@@ -37,7 +37,8 @@ pub struct Search {
     /// Only what is older than this day or moment
     #[arg(long, value_name = "WHEN")]
     before: Option<String>,
-    /// Only this kind: message, state, event, summary, page, memory, log, artifact; may be given more than once
+    /// Only this kind: message, state, event, summary, page, memory, log, artifact; may be given
+    /// more than once
     #[arg(long, value_name = "KIND", value_parser = kind)]
     kind: Vec<PassageKind>,
     /// Only of this conversation
@@ -58,7 +59,8 @@ pub struct Search {
     /// Compare words only
     #[arg(long, conflicts_with = "rerank")]
     words: bool,
-    /// Answer every line of a file: {"id","query","limit"?,"when"?,"before"?,"now"?,"conversation"?}; - for standard input
+    /// Answer every line of a file:
+    /// {"id","query","limit"?,"when"?,"before"?,"now"?,"conversation"?}; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["query", "explain"])]
     queries: Option<PathBuf>,
 }
@@ -94,7 +96,12 @@ impl Search {
         Ok(Looking {
             text: self.query.join(" "),
             limit: self.limit.min(MOST_HITS),
-            when: self.when.as_deref().map(|text| read::when(text, now.day())).transpose()?.map(|when| when.span()),
+            when: self
+                .when
+                .as_deref()
+                .map(|text| read::when(text, now.day()))
+                .transpose()?
+                .map(|when| when.span()),
             before: self.before.as_deref().map(|text| before(open, text, now)).transpose()?,
             now: None,
             kinds: self.kind.clone(),
@@ -123,13 +130,21 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
     }
     let answer = finder.search(&looking).await?;
     if answer.question.is_empty() {
-        return Err(Stop::new(Exit::Usage, "there is no word in that to look for; ask a question or give a few words").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "there is no word in that to look for; ask a question or give a few words",
+        )
+        .into());
     }
     if out.is_json() {
         return out.json(&told::answer(&answer, search.explain));
     }
     if !answer.unknown.is_empty() && !answer.hits.is_empty() {
-        let words = answer.unknown.iter().take(SHOWN_WORDS).map(|word| icecore_domain::budget::shortened(&plain::one_line(word), 40));
+        let words = answer
+            .unknown
+            .iter()
+            .take(SHOWN_WORDS)
+            .map(|word| icecore_domain::budget::shortened(&plain::one_line(word), 40));
         let more = answer.unknown.len().saturating_sub(SHOWN_WORDS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         out.say(format!("{DIM}nowhere: {}{more}{DIM:#}", words.collect::<Vec<_>>().join(", ")));
@@ -139,31 +154,57 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
         return Err(Stop::new(Exit::NotFound, how).into());
     }
     if answer.hits.is_empty() {
-        return Err(Stop::new(Exit::NotFound, "nothing was found; try fewer or other words, or a wider time").into());
+        return Err(Stop::new(
+            Exit::NotFound,
+            "nothing was found; try fewer or other words, or a wider time",
+        )
+        .into());
     }
     let marked = Marked::of(&answer);
     for hit in &answer.hits {
         show(hit, &marked, search.explain, out)?;
     }
     if !answer.by_meaning && !search.words {
-        let how =
-            if embed.is_some() { "`icecore reindex` makes the vectors for that" } else { "`icecore model fetch` gets the model for that" };
+        let how = if embed.is_some() {
+            "`icecore reindex` makes the vectors for that"
+        } else {
+            "`icecore model fetch` gets the model for that"
+        };
         out.say(format!("{DIM}words were compared, not meanings; {how}{DIM:#}"));
     }
     Ok(())
 }
 
-async fn in_bulk(open: &Open, finder: &Finder<'_>, common: &Looking, file: &Path, out: &mut Out) -> Result<()> {
-    let text = if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
-    let text = text.map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", file.display())))?;
+async fn in_bulk(
+    open: &Open,
+    finder: &Finder<'_>,
+    common: &Looking,
+    file: &Path,
+    out: &mut Out,
+) -> Result<()> {
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let text = text.map_err(|error| {
+        Stop::new(Exit::Failure, format!("{} cannot be read: {error}", file.display()))
+    })?;
     let bar = out.steps("Searching");
     bar.set_length(text.lines().filter(|line| !line.trim().is_empty()).count() as u64);
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |why: String| Stop::new(Exit::Usage, format!("{}, line {}: {why}", file.display(), at + 1));
-        let line: Line =
-            serde_json::from_str(line).map_err(|error| wrong(format!("this is not a JSON object with `id` and `query`: {error}")))?;
+        let wrong = |why: String| {
+            Stop::new(Exit::Usage, format!("{}, line {}: {why}", file.display(), at + 1))
+        };
+        let line: Line = serde_json::from_str(line).map_err(|error| {
+            wrong(format!("this is not a JSON object with `id` and `query`: {error}"))
+        })?;
         let now = match &line.now {
-            Some(text) => Some(Moment::read(text).ok_or_else(|| wrong(format!("`now` is no moment: {}", plain::one_line(text))))?.moment),
+            Some(text) => Some(
+                Moment::read(text)
+                    .ok_or_else(|| wrong(format!("`now` is no moment: {}", plain::one_line(text))))?
+                    .moment,
+            ),
             None => None,
         };
         let today = now.unwrap_or_else(|| open.memory.now());
@@ -200,16 +241,33 @@ struct Marked {
 
 impl Marked {
     fn of(answer: &Answer) -> Self {
-        Self { terms: answer.question.asked.iter().flat_map(|asked| asked.terms.iter().cloned()).collect(), reader: Reader::default() }
+        Self {
+            terms: answer
+                .question
+                .asked
+                .iter()
+                .flat_map(|asked| asked.terms.iter().cloned())
+                .collect(),
+            reader: Reader::default(),
+        }
     }
 
-    /// The part of a text around its first asked word, at most so many characters, with the asked words marked.
+    /// The part of a text around its first asked word, at most so many characters, with the asked
+    /// words marked.
     fn within(&self, text: &str) -> String {
         let text = plain::visible(text);
         let words = terms::words(&text);
-        let language = self.reader.terms(&text).language.unwrap_or(icecore_domain::rank::language::Language::English);
-        let asked: Vec<&terms::Word<'_>> =
-            words.iter().filter(|word| self.reader.of_word(word, language).iter().any(|term| self.terms.contains(term))).collect();
+        let language = self
+            .reader
+            .terms(&text)
+            .language
+            .unwrap_or(icecore_domain::rank::language::Language::English);
+        let asked: Vec<&terms::Word<'_>> = words
+            .iter()
+            .filter(|word| {
+                self.reader.of_word(word, language).iter().any(|term| self.terms.contains(term))
+            })
+            .collect();
         let first = asked.first().map_or(0, |word| word.at);
         let mut start = 0;
         if text.chars().count() > SHOWN_CHARS && text[..first].chars().count() > SHOWN_CHARS / 2 {
@@ -219,10 +277,13 @@ impl Marked {
                 .rfind(|&at| at <= first && text[at..first].chars().count() >= SHOWN_CHARS / 4)
                 .unwrap_or(0);
         }
-        let end = text[start..].char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(at, _)| start + at);
+        let end =
+            text[start..].char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(at, _)| start + at);
         let mut shown = String::from(if start > 0 { "… " } else { "" });
         let mut from = start;
-        for word in asked.into_iter().filter(|word| word.at >= start && word.at + word.text.len() <= end) {
+        for word in
+            asked.into_iter().filter(|word| word.at >= start && word.at + word.text.len() <= end)
+        {
             shown.push_str(&text[from..word.at]);
             shown.push_str(&format!("{BOLD}{YELLOW}{}{YELLOW:#}{BOLD:#}", word.text));
             from = word.at + word.text.len();
@@ -237,18 +298,32 @@ impl Marked {
 
 fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> {
     let passage = &hit.placed.passage;
-    let at = told::when(passage).map_or(String::new(), |when| format!("{} ", when.get(..16).unwrap_or(&when).replace('T', " ")));
-    let place = [passage.conversation.as_deref(), passage.session.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" / ");
-    let place = if place.is_empty() { String::new() } else { format!("  {DIM}{}{DIM:#}", plain::one_line(&place)) };
-    let replaced = hit.replaced_by.map_or(String::new(), |by| format!("  {YELLOW}replaced by {by}{YELLOW:#}"));
-    let unconfirmed = if hit.unconfirmed { format!("  {YELLOW}unconfirmed{YELLOW:#}") } else { String::new() };
-    let withdrawn = if hit.withdrawn { format!("  {YELLOW}withdrawn{YELLOW:#}") } else { String::new() };
+    let at = told::when(passage).map_or(String::new(), |when| {
+        format!("{} ", when.get(..16).unwrap_or(&when).replace('T', " "))
+    });
+    let place = [passage.conversation.as_deref(), passage.session.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" / ");
+    let place = if place.is_empty() {
+        String::new()
+    } else {
+        format!("  {DIM}{}{DIM:#}", plain::one_line(&place))
+    };
+    let replaced =
+        hit.replaced_by.map_or(String::new(), |by| format!("  {YELLOW}replaced by {by}{YELLOW:#}"));
+    let unconfirmed =
+        if hit.unconfirmed { format!("  {YELLOW}unconfirmed{YELLOW:#}") } else { String::new() };
+    let withdrawn =
+        if hit.withdrawn { format!("  {YELLOW}withdrawn{YELLOW:#}") } else { String::new() };
     out.line(format!(
         "{BOLD}{at}{BOLD:#}{CYAN}{} {}{CYAN:#}{place}{replaced}{unconfirmed}{withdrawn}",
         passage.kind,
         plain::one_line(&passage.id)
     ))?;
-    let lines: Vec<Passage> = if hit.around.is_empty() { vec![passage.clone()] } else { hit.around.clone() };
+    let lines: Vec<Passage> =
+        if hit.around.is_empty() { vec![passage.clone()] } else { hit.around.clone() };
     for line in &lines {
         let is_hit = line.id == passage.id;
         let text = if is_hit {
@@ -256,28 +331,45 @@ fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> 
         } else {
             icecore_domain::budget::shortened(&plain::visible(line.text.trim()), SHOWN_CHARS)
         };
-        let name = line.name.clone().or_else(|| line.role.map(|role| role.to_string())).filter(|_| line.role.is_some());
+        let name = line
+            .name
+            .clone()
+            .or_else(|| line.role.map(|role| role.to_string()))
+            .filter(|_| line.role.is_some());
         let name = name.map_or(String::new(), |name| format!("{}: ", plain::one_line(&name)));
         let mark = if lines.len() > 1 && is_hit { "▸" } else { " " };
         let mut rows = text.lines();
-        out.line(format!(" {mark} {DIM}{name}{DIM:#}{}", rows.next().unwrap_or_default()).trim_end())?;
+        out.line(
+            format!(" {mark} {DIM}{name}{DIM:#}{}", rows.next().unwrap_or_default()).trim_end(),
+        )?;
         rows.try_for_each(|row| out.line(format!("   {row}").trim_end()))?;
     }
     if !hit.also.is_empty() {
-        let ids = hit.also.iter().take(SHOWN_WORDS).map(|id| plain::one_line(id)).collect::<Vec<_>>().join(", ");
+        let ids = hit
+            .also
+            .iter()
+            .take(SHOWN_WORDS)
+            .map(|id| plain::one_line(id))
+            .collect::<Vec<_>>()
+            .join(", ");
         let more = hit.also.len().saturating_sub(SHOWN_WORDS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         out.line(format!("   {DIM}the same words: {ids}{more}{DIM:#}"))?;
     }
     if explain {
-        let sides: Vec<String> = hit.why.iter().map(|side| format!("{} {:.2}", side.name, side.adds)).collect();
+        let sides: Vec<String> =
+            hit.why.iter().map(|side| format!("{} {:.2}", side.name, side.adds)).collect();
         out.line(format!("   {DIM}{:.2} = {}{DIM:#}", hit.score, sides.join(" + ")))?;
     }
     if passage.kind == PassageKind::Message
         && let Some(day) = passage.day
     {
         let name = passage.conversation.as_deref().unwrap_or_default();
-        let quoted = if name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) { name.to_owned() } else { format!("{name:?}") };
+        let quoted = if name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) {
+            name.to_owned()
+        } else {
+            format!("{name:?}")
+        };
         out.whisper(format!("icecore zoom {day} --conversation {}", plain::one_line(&quoted)));
     }
     out.line("")?;

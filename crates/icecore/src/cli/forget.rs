@@ -57,7 +57,10 @@ pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
     if !forget.yes {
         let would = open.memory.would_forget(&wish).await?;
         if !std::io::stdin().is_terminal() || out.is_json() {
-            let message = format!("{} would be gone for good; say so with --yes, or look first with --dry-run", counted(&would));
+            let message = format!(
+                "{} would be gone for good; say so with --yes, or look first with --dry-run",
+                counted(&would)
+            );
             return Err(Stop::new(Exit::Usage, message).into());
         }
         tell(&would, true, out)?;
@@ -98,14 +101,27 @@ fn many(count: usize, what: &str) -> String {
 }
 
 fn counted(gone: &Forgetting) -> String {
-    let parts = [(gone.records, "message"), (gone.events.len(), "event"), (gone.turns, "turn"), (gone.places.len(), "file")];
-    let told: Vec<String> = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| many(*count, what)).collect();
+    let parts = [
+        (gone.records, "message"),
+        (gone.events.len(), "event"),
+        (gone.turns, "turn"),
+        (gone.places.len(), "file"),
+    ];
+    let told: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| many(*count, what))
+        .collect();
     if told.is_empty() { "nothing".into() } else { format!("what it says in {}", told.join(", ")) }
 }
 
 fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
     if gone.is_empty() {
-        out.line(if would { "There is nothing of it in memory." } else { "There was nothing of it in memory." })?;
+        out.line(if would {
+            "There is nothing of it in memory."
+        } else {
+            "There was nothing of it in memory."
+        })?;
     } else {
         out.line(format!(
             "{BOLD}{}{BOLD:#} {}, {}, {}; {} told of their days and {}",
@@ -113,27 +129,42 @@ fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
             many(gone.records, "message"),
             many(gone.events.len(), "event"),
             many(gone.turns, "turn"),
-            if gone.summaries.len() == 1 { "1 summary".into() } else { format!("{} summaries", gone.summaries.len()) },
+            if gone.summaries.len() == 1 {
+                "1 summary".into()
+            } else {
+                format!("{} summaries", gone.summaries.len())
+            },
             if would { "would go, too" } else { "went, too" },
         ))?;
         let shown = if out.is_verbose() { gone.places.len() } else { SHOWN };
         for place in gone.places.iter().take(shown) {
-            let what = place.lines.map_or_else(|| "the whole file".to_owned(), |lines| many(lines, "line"));
+            let what = place
+                .lines
+                .map_or_else(|| "the whole file".to_owned(), |lines| many(lines, "line"));
             out.line(format!("  {} {DIM}{what}{DIM:#}", plain::one_line(&place.path)))?;
         }
         if gone.places.len() > shown {
-            out.line(format!("  {DIM}and {} more files; -v lists them{DIM:#}", gone.places.len() - shown))?;
+            out.line(format!(
+                "  {DIM}and {} more files; -v lists them{DIM:#}",
+                gone.places.len() - shown
+            ))?;
         }
     }
     for path in &gone.left {
-        out.line(format!("{YELLOW}!{YELLOW:#} {} says it and is not icecore's to change; take it out by hand", plain::one_line(path)))?;
+        out.line(format!(
+            "{YELLOW}!{YELLOW:#} {} says it and is not icecore's to change; take it out by hand",
+            plain::one_line(path)
+        ))?;
     }
     Ok(())
 }
 
 fn tell_rest(forgot: &Forgot, out: &mut Out) -> Result<()> {
     if !forgot.pressed.is_empty() {
-        out.line(format!("{GREEN}+{GREEN:#} made again from what is left: {}", forgot.pressed.join(", ")))?;
+        out.line(format!(
+            "{GREEN}+{GREEN:#} made again from what is left: {}",
+            forgot.pressed.join(", ")
+        ))?;
     }
     if let Some((snapshots, files)) = forgot.rewritten {
         out.line(format!(

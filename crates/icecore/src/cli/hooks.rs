@@ -70,7 +70,10 @@ async fn session(open: &Open, name: &str) -> Result<String> {
         return Ok(name.to_owned());
     }
     let last = open.memory.last_session().await?;
-    last.ok_or_else(|| Stop::new(Exit::NotFound, "no hook has told of a session yet; name one with --session ID").into())
+    last.ok_or_else(|| {
+        Stop::new(Exit::NotFound, "no hook has told of a session yet; name one with --session ID")
+            .into()
+    })
 }
 
 async fn reach(open: &Open, about: &About) -> Result<Reach> {
@@ -79,16 +82,21 @@ async fn reach(open: &Open, about: &About) -> Result<Reach> {
         (None, Some(Some(name))) => Reach::Project(name.clone()),
         (None, Some(None)) => {
             let name = std::env::current_dir().ok().and_then(|folder| project::of(&folder));
-            Reach::Project(
-                name.ok_or_else(|| Stop::new(Exit::NotFound, "this folder is in no git repository; name one with --project NAME"))?,
-            )
+            Reach::Project(name.ok_or_else(|| {
+                Stop::new(
+                    Exit::NotFound,
+                    "this folder is in no git repository; name one with --project NAME",
+                )
+            })?)
         }
         (None, None) => Reach::Everything,
     })
 }
 
 fn shown(pause: &Paused) -> String {
-    let until = pause.until.map_or("until `icecore resume`".into(), |until| format!("until {} {}", until.day(), until.clock()));
+    let until = pause.until.map_or("until `icecore resume`".into(), |until| {
+        format!("until {} {}", until.day(), until.clock())
+    });
     format!("{CYAN}{}{CYAN:#} {until}", plain::one_line(&pause.reach.to_string()))
 }
 
@@ -129,7 +137,9 @@ async fn end(open: &Open, reach: &Reach, out: &mut Out) -> Result<()> {
     if ended.is_empty() {
         return out.line("Nothing of that was paused.");
     }
-    ended.iter().try_for_each(|pause| out.line(format!("{} is kept again", plain::one_line(&pause.reach.to_string()))))
+    ended.iter().try_for_each(|pause| {
+        out.line(format!("{} is kept again", plain::one_line(&pause.reach.to_string())))
+    })
 }
 
 pub async fn injected(open: &Open, injected: &Injected, out: &mut Out) -> Result<()> {
@@ -143,12 +153,18 @@ pub async fn injected(open: &Open, injected: &Injected, out: &mut Out) -> Result
     }
     if found.is_empty() {
         return match name {
-            Some(name) => out.line(format!("The session {} was given nothing, or not lately.", plain::one_line(&name))),
+            Some(name) => out.line(format!(
+                "The session {} was given nothing, or not lately.",
+                plain::one_line(&name)
+            )),
             None => out.line("No session was given anything yet."),
         };
     }
     for one in &found {
-        let project = one.project.as_ref().map_or(String::new(), |name| format!(", project {}", plain::one_line(name)));
+        let project = one
+            .project
+            .as_ref()
+            .map_or(String::new(), |name| format!(", project {}", plain::one_line(name)));
         let at = one.ts.get(..16).unwrap_or(&one.ts).replace('T', " ");
         out.line(format!(
             "{BOLD}{at}  {}{BOLD:#}  {DIM}session {}{project}, {} characters{DIM:#}",
@@ -160,7 +176,11 @@ pub async fn injected(open: &Open, injected: &Injected, out: &mut Out) -> Result
             out.line(format!("  {DIM}>{DIM:#} {}", plain::one_line(prompt)))?;
         }
         for item in &one.items {
-            out.line(format!("  {CYAN}{}{CYAN:#}  {}", plain::one_line(&item.what), plain::one_line(&item.why)))?;
+            out.line(format!(
+                "  {CYAN}{}{CYAN:#}  {}",
+                plain::one_line(&item.what),
+                plain::one_line(&item.why)
+            ))?;
         }
         for left in &one.left_out {
             out.line(format!("  {DIM}left out: {}{DIM:#}", plain::one_line(left)))?;

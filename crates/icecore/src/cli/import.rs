@@ -19,7 +19,8 @@ use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Files and folders; `-` reads standard input; `claude-code` and `codex` are the folders where these keep theirs
+    /// Files and folders; `-` reads standard input; `claude-code` and `codex` are the folders where
+    /// these keep theirs
     #[arg(value_name = "PATH", required_unless_present = "format")]
     pub paths: Vec<PathBuf>,
     /// Whose history it is; recognised if not given
@@ -46,23 +47,36 @@ fn format(word: &str) -> Result<Format, String> {
 /// The folder where a program keeps its history.
 fn own_folder(format: Format) -> Result<PathBuf, Stop> {
     let home = || {
-        etcetera::choose_base_strategy()
-            .map(|folders| folders.home_dir().to_owned())
-            .map_err(|_| Stop::new(Exit::Usage, "HOME is not set, so there is no folder of your own; name one"))
+        etcetera::choose_base_strategy().map(|folders| folders.home_dir().to_owned()).map_err(
+            |_| {
+                Stop::new(
+                    Exit::Usage,
+                    "HOME is not set, so there is no folder of your own; name one",
+                )
+            },
+        )
     };
-    let named = |variable: &str| std::env::var_os(variable).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let base = |variable: &str, folder: &str| named(variable).map_or_else(|| home().map(|home| home.join(folder)), Ok);
+    let named = |variable: &str| {
+        std::env::var_os(variable).filter(|folder| !folder.is_empty()).map(PathBuf::from)
+    };
+    let base = |variable: &str, folder: &str| {
+        named(variable).map_or_else(|| home().map(|home| home.join(folder)), Ok)
+    };
     match format {
         Format::ClaudeCode => Ok(base("CLAUDE_CONFIG_DIR", ".claude")?.join("projects")),
         Format::Codex => Ok(base("CODEX_HOME", ".codex")?.join("sessions")),
-        other => Err(Stop::new(Exit::Usage, format!("name the file or folder: there is no usual place for {other}"))),
+        other => Err(Stop::new(
+            Exit::Usage,
+            format!("name the file or folder: there is no usual place for {other}"),
+        )),
     }
 }
 
 /// What was named, with whose history it is.
 fn named(import: &Import) -> Result<Vec<(PathBuf, Option<Format>)>, Stop> {
     if import.paths.is_empty() {
-        let format = import.format.ok_or_else(|| Stop::new(Exit::Usage, "name a file or a folder"))?;
+        let format =
+            import.format.ok_or_else(|| Stop::new(Exit::Usage, "name a file or a folder"))?;
         return Ok(vec![(own_folder(format)?, Some(format))]);
     }
     let mut named = Vec::new();
@@ -117,10 +131,19 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     report.taken.complaints = links.into_iter().chain(complaints).collect();
     let idle = report.is_idle();
     if idle && refused.is_empty() && (report.broken > 0 || report.files.is_empty()) {
-        let why = report.taken.complaints.first().cloned().unwrap_or_else(|| told_as_list(&report.skipped, 3));
-        let places: Vec<String> = named.iter().map(|(path, _)| path.display().to_string()).collect();
-        let message =
-            format!("nothing was imported from {}: {}", places.join(", "), if why.is_empty() { "it is empty".into() } else { why });
+        let why = report
+            .taken
+            .complaints
+            .first()
+            .cloned()
+            .unwrap_or_else(|| told_as_list(&report.skipped, 3));
+        let places: Vec<String> =
+            named.iter().map(|(path, _)| path.display().to_string()).collect();
+        let message = format!(
+            "nothing was imported from {}: {}",
+            places.join(", "),
+            if why.is_empty() { "it is empty".into() } else { why }
+        );
         return Err(Stop::new(Exit::Usage, message).into());
     }
     // What was refused is told as an error, and beside it only what came in.
@@ -142,20 +165,27 @@ fn counted(many: usize, noun: &str) -> String {
 fn told_as_list(counts: &BTreeMap<String, usize>, most: usize) -> String {
     let mut counts: Vec<(&String, &usize)> = counts.iter().collect();
     counts.sort_by_key(|(what, count)| (std::cmp::Reverse(**count), (*what).clone()));
-    let shown: Vec<String> = counts.iter().take(most).map(|(what, count)| format!("{count} × {}", plain::one_line(what))).collect();
+    let shown: Vec<String> = counts
+        .iter()
+        .take(most)
+        .map(|(what, count)| format!("{count} × {}", plain::one_line(what)))
+        .collect();
     let more = if counts.len() > most { ", …" } else { "" };
     format!("{}{more}", shown.join(", "))
 }
 
 fn tell(report: &Report, out: &mut Out) -> Result<()> {
     capture::tell(&report.taken, out);
-    let files: Vec<String> = report.files.iter().map(|(format, count)| format!("{count} {format}")).collect();
+    let files: Vec<String> =
+        report.files.iter().map(|(format, count)| format!("{count} {format}")).collect();
     if !files.is_empty() {
         out.whisper(format!("read: {}", files.join(", ")));
     }
     let span = match (&report.first_day, &report.last_day) {
         (Some(first), Some(last)) if first == last => format!(" of {first}"),
-        (Some(first), Some(last)) => format!(" on {}, {first} to {last}", counted(report.days, "day")),
+        (Some(first), Some(last)) => {
+            format!(" on {}, {first} to {last}", counted(report.days, "day"))
+        }
         _ => String::new(),
     };
     if report.dry_run {
@@ -176,15 +206,25 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
             out.say(format!("{}{span}", counted(report.conversations, "conversation")));
         }
         if report.learnt + report.facts_known > 0 {
-            out.line(format!("{BOLD}{} learnt{BOLD:#}, {} known already", counted(report.learnt, "fact"), report.facts_known))?;
+            out.line(format!(
+                "{BOLD}{} learnt{BOLD:#}, {} known already",
+                counted(report.learnt, "fact"),
+                report.facts_known
+            ))?;
         }
     }
     if report.facts_waiting > 0 {
         let verb = if report.dry_run { "would wait" } else { "wait" };
-        out.say(format!("{} {verb} for confirmation: `icecore events --quarantined`", report.facts_waiting));
+        out.say(format!(
+            "{} {verb} for confirmation: `icecore events --quarantined`",
+            report.facts_waiting
+        ));
     }
     if report.unchanged > 0 {
-        out.say(format!("{} read before and unchanged; --again reads them once more", counted(report.unchanged, "file")));
+        out.say(format!(
+            "{} read before and unchanged; --again reads them once more",
+            counted(report.unchanged, "file")
+        ));
     }
     if !report.skipped.is_empty() {
         out.say(format!("{DIM}passed over: {}{DIM:#}", told_as_list(&report.skipped, 12)));
@@ -197,8 +237,14 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
         return Ok(());
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let (rate, megabytes) = (report.taken.new as f64 / report.seconds.max(0.001), report.bytes as f64 / 1e6 / report.seconds.max(0.001));
-    out.whisper(format!("{:.1} s, {rate:.0} messages and {megabytes:.1} MB a second", report.seconds));
+    let (rate, megabytes) = (
+        report.taken.new as f64 / report.seconds.max(0.001),
+        report.bytes as f64 / 1e6 / report.seconds.max(0.001),
+    );
+    out.whisper(format!(
+        "{:.1} s, {rate:.0} messages and {megabytes:.1} MB a second",
+        report.seconds
+    ));
     if report.taken.new > 0 {
         out.say(format!("{CYAN}icecore rollup due --backfill{CYAN:#} presses them, newest first"));
     }

@@ -67,31 +67,52 @@ fn troubled(trouble: Trouble) -> anyhow::Error {
 
 /// What of this machine decides where settings are.
 fn machine() -> Result<Machine> {
-    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let system = match std::env::consts::OS {
         "macos" => System::Mac,
         "windows" => System::Windows,
         _ => System::Linux,
     };
-    let home = etcetera::home_dir().map_err(|_| usage("HOME is not set, so it is not known where clients have their settings"))?;
+    let home = etcetera::home_dir().map_err(|_| {
+        usage("HOME is not set, so it is not known where clients have their settings")
+    })?;
     let config = folder(if system == System::Windows { "APPDATA" } else { "XDG_CONFIG_HOME" });
-    Ok(Machine { system, home, config, claude: folder("CLAUDE_CONFIG_DIR"), codex: folder("CODEX_HOME") })
+    Ok(Machine {
+        system,
+        home,
+        config,
+        claude: folder("CLAUDE_CONFIG_DIR"),
+        codex: folder("CODEX_HOME"),
+    })
 }
 
 fn records(machine: &Machine) -> Records {
     let state = etcetera::choose_base_strategy().ok().and_then(|folders| folders.state_dir());
-    Records::new(state.unwrap_or_else(|| machine.home.join(".local").join("state")).join("icecore").join("install"), &machine.home)
+    Records::new(
+        state
+            .unwrap_or_else(|| machine.home.join(".local").join("state"))
+            .join("icecore")
+            .join("install"),
+        &machine.home,
+    )
 }
 
 /// Where the search path leads to, for a program that can be run.
 fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let can_run = |place: &PathBuf| std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-    std::env::split_paths(&path).map(|folder| folder.join(name.as_ref())).filter(|place| place.is_absolute()).find(can_run)
+    let can_run = |place: &PathBuf| {
+        std::fs::metadata(place)
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name.as_ref()))
+        .filter(|place| place.is_absolute())
+        .find(can_run)
 }
 
-/// The version of a client that has hooks: the oldest of those that are installed, because all of them read the same
-/// settings. `None` if there is none, or one does not tell its version.
+/// The version of a client that has hooks: the oldest of those that are installed, because all of
+/// them read the same settings. `None` if there is none, or one does not tell its version.
 fn version(client: Client, machine: &Machine) -> Option<Version> {
     client.dialect()?;
     let first = client.program().and_then(on_path);
@@ -99,13 +120,18 @@ fn version(client: Client, machine: &Machine) -> Option<Version> {
     // By the name they are called with: a version manager's program decides by it what to run.
     let mut programs: Vec<PathBuf> = first.into_iter().chain(others).collect();
     programs.dedup_by_key(|place| std::fs::canonicalize(place).ok());
-    let versions: Option<Vec<Version>> = programs.iter().map(|program| Version::ask(program, &machine.home)).collect();
+    let versions: Option<Vec<Version>> =
+        programs.iter().map(|program| Version::ask(program, &machine.home)).collect();
     versions?.into_iter().min()
 }
 
 /// What a person should know about the version that the hooks are written for.
 fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Option<String> {
-    let missing: Vec<String> = client.dialect()?.unknown_events(version).map(|hook| format!("{} ({})", hook.event, hook.since)).collect();
+    let missing: Vec<String> = client
+        .dialect()?
+        .unknown_events(version)
+        .map(|hook| format!("{} ({})", hook.event, hook.since))
+        .collect();
     if missing.is_empty() {
         return None;
     }
@@ -116,7 +142,9 @@ fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Op
     }
     let who = match version {
         Some(version) => format!("{name} {version} does not know"),
-        None => format!("No {name} on this machine tells its version, so these are left out, which need a newer one:"),
+        None => format!(
+            "No {name} on this machine tells its version, so these are left out, which need a newer one:"
+        ),
     };
     let again = format!("After an upgrade, run `icecore install {}` again.", client.word());
     Some(format!("{who} {missing}. {again}"))
@@ -124,16 +152,22 @@ fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Op
 
 /// This program, and where the search path leads to it.
 fn ourselves() -> Result<(PathBuf, Option<PathBuf>)> {
-    let own =
-        std::env::current_exe().map_err(|error| Stop::new(Exit::Failure, format!("where this program is cannot be found out: {error}")))?;
-    let same = |place: &PathBuf| std::fs::canonicalize(place).is_ok_and(|place| std::fs::canonicalize(&own).is_ok_and(|own| own == place));
+    let own = std::env::current_exe().map_err(|error| {
+        Stop::new(Exit::Failure, format!("where this program is cannot be found out: {error}"))
+    })?;
+    let same = |place: &PathBuf| {
+        std::fs::canonicalize(place)
+            .is_ok_and(|place| std::fs::canonicalize(&own).is_ok_and(|own| own == place))
+    };
     let found = on_path("icecore").filter(same);
     Ok((own, found))
 }
 
 /// The folder of this project: the nearest above that is a repository, else this one.
 fn project() -> Result<PathBuf> {
-    let here = std::env::current_dir().map_err(|error| Stop::new(Exit::Failure, format!("this folder cannot be found out: {error}")))?;
+    let here = std::env::current_dir().map_err(|error| {
+        Stop::new(Exit::Failure, format!("this folder cannot be found out: {error}"))
+    })?;
     Ok(here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here).to_owned())
 }
 
@@ -143,18 +177,22 @@ fn pinned(global: &Global) -> Result<Option<String>> {
         let instead = "its address does not belong into a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store and --space out";
         return Err(needs_folder("binding a client", instead));
     }
-    let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else { return Ok(None) };
-    let place = std::fs::canonicalize(named).ok().filter(|place| place.join(layout::CONFIG).is_file());
+    let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else {
+        return Ok(None);
+    };
+    let place =
+        std::fs::canonicalize(named).ok().filter(|place| place.join(layout::CONFIG).is_file());
     let Some(place) = place else {
-        let message =
-            format!("{} is not a vault, so no client can be bound to it; `icecore init {}` makes one", named.display(), named.display());
+        let message = format!(
+            "{} is not a vault, so no client can be bound to it; `icecore init {}` makes one",
+            named.display(),
+            named.display()
+        );
         return Err(Stop::new(Exit::NotFound, message).into());
     };
-    place
-        .into_os_string()
-        .into_string()
-        .map(Some)
-        .map_err(|_| usage("the path of the vault is not UTF-8; settings files have no way to say it"))
+    place.into_os_string().into_string().map(Some).map_err(|_| {
+        usage("the path of the vault is not UTF-8; settings files have no way to say it")
+    })
 }
 
 struct Asked {
@@ -176,7 +214,8 @@ struct Plan {
 
 fn asked(client: Client, how: &How, machine: &Machine) -> Result<Asked> {
     let project = if how.project { Some(project()?) } else { None };
-    let mut places = client.places(machine, project.as_deref()).map_err(|why| troubled(why.into()))?;
+    let mut places =
+        client.places(machine, project.as_deref()).map_err(|why| troubled(why.into()))?;
     places.retain(|place| how.only.is_none_or(|only| place.part.what() == only));
     if places.is_empty() {
         return Err(usage(format!("{} has no hooks; leave --only out", client.name())));
@@ -192,12 +231,26 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     let asked = asked(client, &install.how, &machine)?;
     let vault = pinned(global)?;
     // Before the settings are read: some versions write them when they are asked.
-    let version = if asked.places.iter().any(|place| place.part.what() == What::Hooks) { version(client, &machine) } else { None };
+    let version = if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
+        version(client, &machine)
+    } else {
+        None
+    };
     // Files of a project are read by whatever version its people have.
-    let shared = asked.project.is_some().then_some(install::ASSUMED_CLAUDE_CODE).filter(|_| client == Client::ClaudeCode);
+    let shared = asked
+        .project
+        .is_some()
+        .then_some(install::ASSUMED_CLAUDE_CODE)
+        .filter(|_| client == Client::ClaudeCode);
     let written = version.map(|own| shared.map_or(own, |shared| own.min(shared)));
-    let caller = Caller { vault, version: written, ..install::caller(client, &own, found.as_deref(), asked.project.is_some()) };
-    let changes = install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records).map_err(troubled)?;
+    let caller = Caller {
+        vault,
+        version: written,
+        ..install::caller(client, &own, found.as_deref(), asked.project.is_some())
+    };
+    let changes =
+        install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records)
+            .map_err(troubled)?;
     let plan = plan(global, &asked, &caller, &changes)?;
     let any = changes.iter().any(Change::is_any) || plan.new_vault.is_some();
     show_plan(&changes, plan.new_vault.as_deref(), &install.how, out)?;
@@ -209,7 +262,11 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     }
     let backups = write(&asked, &changes, done, out)?;
     if out.is_json() {
-        let told: Vec<Value> = changes.iter().zip(&backups).map(|(change, backup)| told(change, backup.as_deref())).collect();
+        let told: Vec<Value> = changes
+            .iter()
+            .zip(&backups)
+            .map(|(change, backup)| told(change, backup.as_deref()))
+            .collect();
         return out.json(&json!({
             "client": client.word(),
             "version": version.map(|version| version.to_string()),
@@ -239,11 +296,16 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
 
 fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> Result<Plan> {
     let mut plan = Plan::default();
-    if asked.project.is_some() && (Path::new(&caller.command).is_absolute() || caller.vault.is_some()) {
+    if asked.project.is_some()
+        && (Path::new(&caller.command).is_absolute() || caller.vault.is_some())
+    {
         plan.notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
     }
     for change in changes.iter().filter(|change| change.is_in_vain()) {
-        plan.notes.push(format!("{} has `disableAllHooks`, so no hook runs until that is taken out.", change.place.path.display()));
+        plan.notes.push(format!(
+            "{} has `disableAllHooks`, so no hook runs until that is taken out.",
+            change.place.path.display()
+        ));
     }
     if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
         plan.notes.extend(version_note(asked.client, caller.version, asked.project.is_some()));
@@ -269,14 +331,19 @@ fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> 
 pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     let machine = machine()?;
     let asked = asked(uninstall.client, &uninstall.how, &machine)?;
-    let changes = install::disconnecting(&asked.places, asked.project.as_deref(), &asked.records).map_err(troubled)?;
+    let changes = install::disconnecting(&asked.places, asked.project.as_deref(), &asked.records)
+        .map_err(troubled)?;
     let any = changes.iter().any(Change::is_any);
     show_plan(&changes, None, &uninstall.how, out)?;
     let Some(done) = agreed(any, &uninstall.how, "Take this out?", out)? else { return Ok(()) };
     // Where there is nothing to take out, what was kept of the settings still goes.
     let backups = write(&asked, &changes, !uninstall.how.dry_run, out)?;
     if out.is_json() {
-        let told: Vec<Value> = changes.iter().zip(&backups).map(|(change, backup)| told(change, backup.as_deref())).collect();
+        let told: Vec<Value> = changes
+            .iter()
+            .zip(&backups)
+            .map(|(change, backup)| told(change, backup.as_deref()))
+            .collect();
         let (client, dry_run) = (asked.client.word(), uninstall.how.dry_run);
         let notes: [&str; 0] = [];
         return out.json(
@@ -285,7 +352,9 @@ pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     }
     let name = asked.client.name();
     match (any, done) {
-        (false, _) => out.line(format!("There is nothing of icecore in the settings of {name}."))?,
+        (false, _) => {
+            out.line(format!("There is nothing of icecore in the settings of {name}."))?
+        }
         (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
         (true, true) => {
             out.line(format!("{GREEN}icecore is out of the settings of {name}.{GREEN:#}"))?;
@@ -295,7 +364,8 @@ pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// Shows everything that would be done, unless the person wants to hear little and has agreed already.
+/// Shows everything that would be done, unless the person wants to hear little and has agreed
+/// already.
 fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut Out) -> Result<()> {
     if out.is_json() || out.is_quiet() && how.yes {
         return Ok(());
@@ -304,7 +374,10 @@ fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut 
         show(change, out)?;
     }
     if let Some(folder) = new_vault {
-        out.line(format!("There is no vault yet; a new one in {BOLD}{}{BOLD:#} will hold your memory.", folder.display()))?;
+        out.line(format!(
+            "There is no vault yet; a new one in {BOLD}{}{BOLD:#} will hold your memory.",
+            folder.display()
+        ))?;
     }
     Ok(())
 }
@@ -318,7 +391,9 @@ fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<
         return Ok(Some(true));
     }
     if out.is_json() || !out.can_ask() {
-        return Err(usage("not a terminal; pass --yes to apply this change, or --dry-run to see it"));
+        return Err(usage(
+            "not a terminal; pass --yes to apply this change, or --dry-run to see it",
+        ));
     }
     out.flush()?;
     if out.ask(question)? {
@@ -329,9 +404,17 @@ fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<
 }
 
 /// Writes the changes; where each file's former text is kept.
-fn write(asked: &Asked, changes: &[Change], done: bool, out: &mut Out) -> Result<Vec<Option<PathBuf>>> {
+fn write(
+    asked: &Asked,
+    changes: &[Change],
+    done: bool,
+    out: &mut Out,
+) -> Result<Vec<Option<PathBuf>>> {
     out.flush()?;
-    let backups = changes.iter().map(|change| if done { change.backup(&asked.records) } else { None }).collect();
+    let backups = changes
+        .iter()
+        .map(|change| if done { change.backup(&asked.records) } else { None })
+        .collect();
     if done {
         changes.iter().try_for_each(|change| change.write(&asked.records)).map_err(troubled)?;
     }
@@ -351,7 +434,9 @@ fn tell_next(asked: &Asked, memory: &str, out: &mut Out) {
     out.say(format!("Next:  {CYAN}{}{CYAN:#}", client.next()));
     if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
         out.say(format!("  From then on your prompts and its answers are kept in {memory}; secrets are replaced first."));
-        out.say("  A session is summarized when it ends; days, weeks and months when they are over.");
+        out.say(
+            "  A session is summarized when it ends; days, weeks and months when they are over.",
+        );
         out.say(format!(
             "  {CYAN}icecore injected{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
         ));
@@ -360,11 +445,16 @@ fn tell_next(asked: &Asked, memory: &str, out: &mut Out) {
         out.say(format!("  Its model can then search {memory} and write things down there. Nothing is captured by itself."));
     }
     let project = if asked.project.is_some() { " --project" } else { "" };
-    out.say(format!("  {CYAN}icecore uninstall {}{project}{CYAN:#} undoes this; your memory stays.", client.word()));
+    out.say(format!(
+        "  {CYAN}icecore uninstall {}{project}{CYAN:#} undoes this; your memory stays.",
+        client.word()
+    ));
 }
 
 fn difference(change: &Change) -> String {
-    let named = |text: Option<&str>, file: &Path| text.map_or_else(|| "/dev/null".to_owned(), |_| file.display().to_string());
+    let named = |text: Option<&str>, file: &Path| {
+        text.map_or_else(|| "/dev/null".to_owned(), |_| file.display().to_string())
+    };
     let (old, new) = (change.text.as_deref(), change.after.as_deref());
     let file = &change.target;
     let shown = |text: Option<&str>| text.unwrap_or_default().replace("\r\n", "\n");
@@ -375,7 +465,11 @@ fn difference(change: &Change) -> String {
 
 fn show(change: &Change, out: &mut Out) -> Result<()> {
     if change.target != change.place.path {
-        out.say(format!("{DIM}{} is a link to {}{DIM:#}", change.place.path.display(), change.target.display()));
+        out.say(format!(
+            "{DIM}{} is a link to {}{DIM:#}",
+            change.place.path.display(),
+            change.target.display()
+        ));
     }
     let diff = difference(change);
     if diff.is_empty() {
@@ -386,7 +480,9 @@ fn show(change: &Change, out: &mut Out) -> Result<()> {
     for line in diff.lines() {
         let line = plain::visible(line);
         match line.as_bytes().first() {
-            _ if line.starts_with("+++") || line.starts_with("---") => out.line(format!("{BOLD}{line}{BOLD:#}"))?,
+            _ if line.starts_with("+++") || line.starts_with("---") => {
+                out.line(format!("{BOLD}{line}{BOLD:#}"))?
+            }
             Some(b'+') => out.line(format!("{GREEN}{line}{GREEN:#}"))?,
             Some(b'-') => out.line(format!("{RED}{line}{RED:#}"))?,
             Some(b'@') => out.line(format!("{CYAN}{line}{CYAN:#}"))?,
@@ -421,12 +517,15 @@ fn word(what: What) -> &'static str {
 }
 
 fn is_here(client: Client, machine: &Machine) -> bool {
-    client.folder(machine).exists() || client.program().is_some_and(|program| on_path(program).is_some())
+    client.folder(machine).exists()
+        || client.program().is_some_and(|program| on_path(program).is_some())
 }
 
 fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> Result<()> {
-    let all =
-        install::connected(machine, |client| Caller { version: version(client, machine), ..install::caller(client, own, found, false) });
+    let all = install::connected(machine, |client| Caller {
+        version: version(client, machine),
+        ..install::caller(client, own, found, false)
+    });
     if out.is_json() {
         let told: Vec<Value> = all
             .iter()
@@ -441,7 +540,11 @@ fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> R
     }
     let mut rows = Vec::new();
     for (client, places) in &all {
-        let of = |what: What| match places.iter().find(|one| one.place.part.what() == what).map(|one| one.state) {
+        let of = |what: What| match places
+            .iter()
+            .find(|one| one.place.part.what() == what)
+            .map(|one| one.state)
+        {
             None => Cell::new(""),
             Some(State::Connected) => Cell::new("connected").fg(comfy_table::Color::Green),
             Some(State::Outdated) => Cell::new("outdated").fg(comfy_table::Color::Yellow),
@@ -459,7 +562,11 @@ fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> R
     }
     for (client, places) in &all {
         if places.iter().any(|one| one.state == State::Outdated) {
-            out.say(format!("`icecore install {}` brings {} up to date.", client.word(), client.name()));
+            out.say(format!(
+                "`icecore install {}` brings {} up to date.",
+                client.word(),
+                client.name()
+            ));
         }
     }
     out.say(format!("{DIM}`icecore install CLIENT --dry-run` shows what would change.{DIM:#}"));

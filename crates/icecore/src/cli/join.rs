@@ -1,4 +1,5 @@
-//! `merge`: what another machine has done comes in; and the driver that git calls for each file that both have changed.
+//! `merge`: what another machine has done comes in; and the driver that git calls for each file
+//! that both have changed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,10 @@ pub struct MergeDriver {
 
 pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
     if open.place.folder().is_none() {
-        return Err(needs_folder("merging", "every machine uses the same database, so there is nothing to merge"));
+        return Err(needs_folder(
+            "merging",
+            "every machine uses the same database, so there is nothing to merge",
+        ));
     }
     let models = wire::models()?;
     let bar = out.bar("Merging");
@@ -48,7 +52,8 @@ pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     };
-    let merged = open.memory.merge_in(merge.other.as_deref(), models.asking().as_ref(), &watch).await;
+    let merged =
+        open.memory.merge_in(merge.other.as_deref(), models.asking().as_ref(), &watch).await;
     bar.finish_and_clear();
     let merged = merged?;
     let whole = merged.verdict.as_ref().is_none_or(|verdict| verdict.ok);
@@ -65,7 +70,10 @@ pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
             out.line(format!("  {old} of this machine is {CYAN}{new}{CYAN:#} now, because the other machine gave that id too"))?;
         }
         if !merged.forgotten.is_empty() {
-            out.line(format!("  {YELLOW}forgotten{YELLOW:#} here too: {}", merged.forgotten.join(", ")))?;
+            out.line(format!(
+                "  {YELLOW}forgotten{YELLOW:#} here too: {}",
+                merged.forgotten.join(", ")
+            ))?;
         }
         if let Some(verdict) = merged.verdict.as_ref().filter(|verdict| !verdict.ok) {
             super::care::tell_verdict(verdict, out)?;
@@ -77,19 +85,27 @@ pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
     if whole { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
 }
 
-/// Answers git: 0 if the file is merged, 1 if it is left to a person, and then it is as it was here.
+/// Answers git: 0 if the file is merged, 1 if it is left to a person, and then it is as it was
+/// here.
 pub fn drive(driver: &MergeDriver) -> ExitCode {
     match driven(driver) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "icecore: {}: {}", plain::one_line(&driver.path), plain::one_line(&why));
+            let _ = writeln!(
+                std::io::stderr(),
+                "icecore: {}: {}",
+                plain::one_line(&driver.path),
+                plain::one_line(&why)
+            );
             ExitCode::from(1)
         }
     }
 }
 
 fn driven(driver: &MergeDriver) -> Result<(), String> {
-    let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()));
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+    };
     let (base, ours, theirs) = (read(&driver.base)?, read(&driver.ours)?, read(&driver.theirs)?);
     let sides = Sides { base: &base, ours: &ours, theirs: &theirs };
     let bytes = match merge::merge(&driver.path, sides, false).map_err(|clash| clash.to_string())? {
@@ -98,7 +114,8 @@ fn driven(driver: &MergeDriver) -> Result<(), String> {
             .map_err(|error| error.to_string())?
             .ok_or("the same lines were changed on both machines")?,
     };
-    // git runs the driver at the top of the vault. What was forgotten there does not come in by the other side's lines.
+    // git runs the driver at the top of the vault. What was forgotten there does not come in by the
+    // other side's lines.
     let stones = Tombstones::read(&std::fs::read(layout::FORGOTTEN).unwrap_or_default());
     let bytes = match stones.scrub().fate(&driver.path, &bytes) {
         Fate::Changed { bytes, .. } => bytes,

@@ -152,17 +152,32 @@ pub struct Events {
 pub fn text_of(words: &[String]) -> Result<String> {
     if words != ["-"] {
         if words.last().is_some_and(|word| word == "-") {
-            return Err(Stop::new(Exit::Usage, "`-` reads standard input and stands alone; leave the other words out, or the `-`").into());
+            return Err(Stop::new(
+                Exit::Usage,
+                "`-` reads standard input and stands alone; leave the other words out, or the `-`",
+            )
+            .into());
         }
         return Ok(words.join(" "));
     }
     let mut bytes = Vec::new();
     std::io::stdin().lock().take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_INPUT_BYTES {
-        return Err(Stop::new(Exit::Usage, format!("standard input has more than {MAX_INPUT_BYTES} bytes")).into());
+        return Err(Stop::new(
+            Exit::Usage,
+            format!("standard input has more than {MAX_INPUT_BYTES} bytes"),
+        )
+        .into());
     }
     String::from_utf8(bytes).map_err(|error| {
-        Stop::new(Exit::Usage, format!("standard input is not UTF-8 from byte {} on", error.utf8_error().valid_up_to() + 1)).into()
+        Stop::new(
+            Exit::Usage,
+            format!(
+                "standard input is not UTF-8 from byte {} on",
+                error.utf8_error().valid_up_to() + 1
+            ),
+        )
+        .into()
     })
 }
 
@@ -187,7 +202,10 @@ pub fn tell_hidden(secrets: &icecore_engine::Secrets, out: &mut Out) {
 
 fn tell_removed(removed: usize, out: &mut Out) {
     if removed > 0 {
-        out.warn(format!("{removed} control character{} taken out of the text", if removed == 1 { " was" } else { "s were" }));
+        out.warn(format!(
+            "{removed} control character{} taken out of the text",
+            if removed == 1 { " was" } else { "s were" }
+        ));
     }
 }
 
@@ -232,7 +250,13 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
     }
     let event = &remembered.event;
     let due = event.due.map_or(String::new(), |due| format!("  {YELLOW}due {due}{YELLOW:#}"));
-    out.line(format!("{CYAN}{}{CYAN:#}  {} {}  {}{due}", event.id, event.kind, event.priority, show::gist(&event.content)))?;
+    out.line(format!(
+        "{CYAN}{}{CYAN:#}  {} {}  {}{due}",
+        event.id,
+        event.kind,
+        event.priority,
+        show::gist(&event.content)
+    ))?;
     if icecore_domain::record::Trust::of(event.origin) == icecore_domain::record::Trust::Low {
         out.say(format!(
             "{YELLOW}It goes back to a {} and waits for{YELLOW:#} `icecore confirm {}`; no pack shows it until then.",
@@ -249,7 +273,8 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
         out.say(format!("{DIM}It replaces {id}.{DIM:#}"));
     }
     for conflict in &remembered.conflicts {
-        let others: Vec<String> = conflict.events.iter().filter(|id| **id != event.id).map(EventId::to_string).collect();
+        let others: Vec<String> =
+            conflict.events.iter().filter(|id| **id != event.id).map(EventId::to_string).collect();
         out.say(format!(
             "{YELLOW}It contradicts {} about {}.{YELLOW:#} `icecore conflicts` shows how to settle it.",
             others.join(", "),
@@ -261,7 +286,10 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
 
 pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<()> {
     tell_removed(on.note.as_deref().map_or(0, |note| plain::clean(note).removed), out);
-    let acted = open.memory.act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone()).await?;
+    let acted = open
+        .memory
+        .act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone())
+        .await?;
     if let Some(first) = acted.first() {
         tell_hidden(&first.secrets, out);
     }
@@ -281,7 +309,12 @@ pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> R
     };
     for acted in acted {
         let target = &acted.target.event;
-        out.line(format!("{CYAN}{}{CYAN:#}  {GREEN}{word}{GREEN:#} {}  {}", acted.event.id, target.id, show::gist(&target.content)))?;
+        out.line(format!(
+            "{CYAN}{}{CYAN:#}  {GREEN}{word}{GREEN:#} {}  {}",
+            acted.event.id,
+            target.id,
+            show::gist(&target.content)
+        ))?;
         if act == Act::Retract {
             for (undone, effect) in target.effects().filter(|(undone, _)| *undone != target.id) {
                 let what = match effect {
@@ -308,7 +341,9 @@ pub fn tell_noticed(noticed: &Noticed, out: &mut Out) {
         out.say(format!("{DIM}Took {} from {}{replaces}.{DIM:#}", taken.event.id, taken.place));
     }
     for (kind, count) in &noticed.secrets {
-        out.warn(format!("{count} × a secret ({kind}) stood in a log that somebody edited and was replaced there"));
+        out.warn(format!(
+            "{count} × a secret ({kind}) stood in a log that somebody edited and was replaced there"
+        ));
     }
     for complaint in &noticed.complaints {
         out.warn(complaint);
@@ -320,14 +355,24 @@ pub async fn tell_damage(open: &Open, out: &mut Out) -> Result<()> {
     const SHOWN: usize = 3;
     let faults = open.memory.store().faults().await?;
     for found in faults.iter().take(SHOWN) {
-        out.warn(format!("{}:{} {}. `icecore doctor` says what to do.", icecore_domain::layout::LEDGER, found.line, found.fault.what));
+        out.warn(format!(
+            "{}:{} {}. `icecore doctor` says what to do.",
+            icecore_domain::layout::LEDGER,
+            found.line,
+            found.fault.what
+        ));
     }
     if faults.len() > SHOWN {
-        out.warn(format!("{} more lines of {} cannot be seen", faults.len() - SHOWN, icecore_domain::layout::LEDGER));
+        out.warn(format!(
+            "{} more lines of {} cannot be seen",
+            faults.len() - SHOWN,
+            icecore_domain::layout::LEDGER
+        ));
     }
     let lost = open.memory.store().lost().await?;
     if let Some(first) = lost.first() {
-        let others = if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
+        let others =
+            if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
         out.warn(format!(
             "{first}{others} no longer in {}: somebody removed or broke the lines. `icecore doctor --fix` brings back what a snapshot still has.",
             icecore_domain::layout::LEDGER
@@ -390,7 +435,11 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     let now = open.memory.now();
     let narrow = out.is_narrow();
     let rows = found.iter().map(|entry| show::commitment_row(entry, now, narrow)).collect();
-    let header: &[&str] = if narrow { &["ID", "AGE", "DUE", "CONTENT"] } else { &["ID", "P", "AGE", "DUE", "WAITING ON", "CONTENT"] };
+    let header: &[&str] = if narrow {
+        &["ID", "AGE", "DUE", "CONTENT"]
+    } else {
+        &["ID", "P", "AGE", "DUE", "WAITING ON", "CONTENT"]
+    };
     out.table(header, rows)
 }
 
@@ -406,7 +455,11 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
     for (conflict, entries) in &found {
         out.line(format!("{YELLOW}⚠ {}{YELLOW:#}", plain::one_line(&conflict.about)))?;
         for entry in entries {
-            let waits = if entry.is_quarantined() { format!("  {DIM}(unconfirmed){DIM:#}") } else { String::new() };
+            let waits = if entry.is_quarantined() {
+                format!("  {DIM}(unconfirmed){DIM:#}")
+            } else {
+                String::new()
+            };
             out.line(format!(
                 "    {CYAN}{}{CYAN:#}  {}  {}{waits}",
                 entry.event.id,
@@ -453,7 +506,9 @@ pub async fn why(open: &Open, why: &Why, out: &mut Out) -> Result<()> {
                         show::gist(&entry.event.content)
                     ))?;
                 }
-                out.say(format!("{DIM}`icecore why ID` walks each of them back to its source.{DIM:#}"));
+                out.say(format!(
+                    "{DIM}`icecore why ID` walks each of them back to its source.{DIM:#}"
+                ));
             }
         }
     }
@@ -483,7 +538,9 @@ fn event_trail(trail: &Trail, out: &mut Out) -> Result<()> {
 }
 
 fn tell_source(source: &TrailSource, out: &mut Out) -> Result<()> {
-    let TrailSource::File { path, line: Some(line), context } = source else { return tell_record(source, None, out) };
+    let TrailSource::File { path, line: Some(line), context } = source else {
+        return tell_record(source, None, out);
+    };
     out.line(format!("  source   {path}:{line}"))?;
     for (number, text) in context {
         let mark = if number == line { ">" } else { " " };
@@ -493,14 +550,26 @@ fn tell_source(source: &TrailSource, out: &mut Out) -> Result<()> {
 }
 
 fn tell_record(source: &TrailSource, quote: Option<&str>, out: &mut Out) -> Result<()> {
-    let TrailSource::Record { path, id, conversation, ts, speaker, text, withdrawn, .. } = source else { return Ok(()) };
-    out.line(format!("  source   {path}  {DIM}{} in {}{DIM:#}", plain::one_line(id), plain::one_line(conversation)))?;
+    let TrailSource::Record { path, id, conversation, ts, speaker, text, withdrawn, .. } = source
+    else {
+        return Ok(());
+    };
+    out.line(format!(
+        "  source   {path}  {DIM}{} in {}{DIM:#}",
+        plain::one_line(id),
+        plain::one_line(conversation)
+    ))?;
     if let Some(quote) = quote {
         out.line(format!("  words    \"{}\"", show::gist(quote)))?;
     }
     let (speaker, gist) = (plain::one_line(speaker), show::gist(text));
-    let withdrawn = if *withdrawn { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
-    out.line(format!("           {DIM}{} {}{DIM:#} {CYAN}{speaker}{CYAN:#}{withdrawn}: {gist}", ts.day(), ts.clock()))
+    let withdrawn =
+        if *withdrawn { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
+    out.line(format!(
+        "           {DIM}{} {}{DIM:#} {CYAN}{speaker}{CYAN:#}{withdrawn}: {gist}",
+        ts.day(),
+        ts.clock()
+    ))
 }
 
 fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {
@@ -517,7 +586,10 @@ fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {
     }
     if !trail.sources.is_empty() {
         out.line(format!("  made from {}", trail.sources.join(", ")))?;
-        out.say(format!("{DIM}`icecore why {}` goes one step further down.{DIM:#}", trail.sources[0]));
+        out.say(format!(
+            "{DIM}`icecore why {}` goes one step further down.{DIM:#}",
+            trail.sources[0]
+        ));
     }
     trail.records.iter().try_for_each(|source| tell_source(source, out))
 }

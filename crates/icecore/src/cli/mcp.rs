@@ -30,5 +30,11 @@ pub async fn mcp(global: &Global, mcp: &Mcp, out: &mut Out) -> Result<()> {
         let _ = writeln!(std::io::stderr(), "{line}");
     });
     let rights = Rights::of([if mcp.read_only { Right::Read } else { Right::Write }]);
-    stdio::serve(Server::new(Memories::One(Arc::new(open.memory)), Meanings::new(log.clone()), rights, log)).await
+    stdio::serve(Server::new(
+        Memories::One(Arc::new(open.memory)),
+        Meanings::new(log.clone()),
+        rights,
+        log,
+    ))
+    .await
 }

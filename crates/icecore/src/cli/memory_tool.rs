@@ -32,7 +32,9 @@ pub async fn memory_tool(open: &Open, asked: &MemoryTool, out: &mut Out) -> Resu
         return out.json(&answer);
     }
     for (kind, many) in &answer.secrets {
-        out.warn(format!("{many} \u{d7} a secret ({kind}) was replaced before anything was written"));
+        out.warn(format!(
+            "{many} \u{d7} a secret ({kind}) was replaced before anything was written"
+        ));
     }
     if answer.is_error {
         let told = answer.content.strip_prefix("Error: ").unwrap_or(&answer.content);
@@ -46,7 +48,14 @@ async fn versions(open: &Open, path: &str, number: Option<usize>, out: &mut Out)
     if let Some(number) = number {
         let version = number.checked_sub(1).and_then(|at| all.get(at));
         let version = version.ok_or_else(|| {
-            Stop::new(Exit::NotFound, format!("there is no version {number} of {}; there are {}", plain::one_line(path), all.len()))
+            Stop::new(
+                Exit::NotFound,
+                format!(
+                    "there is no version {number} of {}; there are {}",
+                    plain::one_line(path),
+                    all.len()
+                ),
+            )
         })?;
         return if out.is_json() { out.json(version) } else { out.raw(&version.text) };
     }
@@ -54,7 +63,8 @@ async fn versions(open: &Open, path: &str, number: Option<usize>, out: &mut Out)
         return out.json(&json!({ "path": path, "versions": all }));
     }
     for (at, version) in all.iter().enumerate() {
-        let to = version.to.as_ref().map_or(String::new(), |to| format!(" to {}", plain::one_line(to)));
+        let to =
+            version.to.as_ref().map_or(String::new(), |to| format!(" to {}", plain::one_line(to)));
         out.line(format!(
             "{CYAN}{:>4}{CYAN:#}  {}  {} bytes, before {} {}{to}",
             at + 1,

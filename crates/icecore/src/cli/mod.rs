@@ -54,7 +54,8 @@ Examples:
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 damaged vault, 75 try later.";
 
-/// Long-term memory for LLM assistants: every day kept, nothing lost, all of it in files you can read.
+/// Long-term memory for LLM assistants: every day kept, nothing lost, all of it in files you can
+/// read.
 #[derive(Debug, Parser)]
 #[command(name = "icecore", version, after_help = AFTER, arg_required_else_help = true)]
 pub struct Cli {
@@ -67,17 +68,23 @@ pub struct Cli {
 
 impl Cli {
     /// Reads a command line.
-    pub fn read(words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> Result<Self, clap::Error> {
+    pub fn read(
+        words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
         // One for each process: taking the parser apart costs as much as parsing.
         let mut matches = Box::leak(Box::new(Self::command())).try_get_matches_from_mut(words)?;
-        let is_meant = |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
+        let is_meant =
+            |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
         let (vault_is_meant, space_is_meant) = (is_meant("vault"), is_meant("space"));
         let command = called(&matches);
-        let mut cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
+        let mut cli = Self::from_arg_matches_mut(&mut matches)
+            .map_err(|error| error.format(&mut Self::command()))?;
         (cli.global.vault_is_meant, cli.global.space_is_meant) = (vault_is_meant, space_is_meant);
         cli.global.command = command;
         match cli.global.contradiction() {
-            Some(said) => Err(Self::command().error(clap::error::ErrorKind::ArgumentConflict, said)),
+            Some(said) => {
+                Err(Self::command().error(clap::error::ErrorKind::ArgumentConflict, said))
+            }
             None => Ok(cli),
         }
     }
@@ -104,15 +111,29 @@ impl Cli {
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// The vault; else the nearest parent folder that is one, else your own
-    #[arg(long, global = true, value_name = "DIR", env = "ICECORE_VAULT", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "ICECORE_VAULT",
+        help_heading = "Global options"
+    )]
     pub vault: Option<PathBuf>,
-    /// A database that memory is in, such as postgres://user@host/name; also ICECORE_STORE, or a file named by ICECORE_STORE_FILE
+    /// A database that memory is in, such as postgres://user@host/name; also ICECORE_STORE, or a
+    /// file named by ICECORE_STORE_FILE
     #[arg(long, global = true, value_name = "URL", value_parser = read::secret, help_heading = "Global options")]
     pub store: Option<SecretString>,
     /// The space in that database; `default` if not given
-    #[arg(long, global = true, value_name = "NAME", env = "ICECORE_SPACE", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "ICECORE_SPACE",
+        help_heading = "Global options"
+    )]
     pub space: Option<String>,
-    /// Whether the vault stood on the command line, so that the environment does not name a database instead
+    /// Whether the vault stood on the command line, so that the environment does not name a
+    /// database instead
     #[arg(skip)]
     pub vault_is_meant: bool,
     /// Whether the space stood there
@@ -159,9 +180,12 @@ impl Global {
             return Some("--vault names a folder and --store a database; give one of them");
         }
         if self.vault_is_meant && self.space_is_meant {
-            return Some("--vault names a folder, and a folder has no spaces; leave --space out, or name a database with --store");
+            return Some(
+                "--vault names a folder, and a folder has no spaces; leave --space out, or name a database with --store",
+            );
         }
-        if self.space_is_meant && self.space.as_deref().is_some_and(|space| space.trim().is_empty()) {
+        if self.space_is_meant && self.space.as_deref().is_some_and(|space| space.trim().is_empty())
+        {
             return Some("--space is empty; give it a name, or leave it out for `default`");
         }
         None
@@ -169,7 +193,14 @@ impl Global {
 
     /// The same, about a vault.
     pub fn about(&self, vault: PathBuf) -> Self {
-        Self { vault: Some(vault), vault_is_meant: true, store: None, space: None, space_is_meant: false, ..self.clone() }
+        Self {
+            vault: Some(vault),
+            vault_is_meant: true,
+            store: None,
+            space: None,
+            space_is_meant: false,
+            ..self.clone()
+        }
     }
 }
 
@@ -195,7 +226,9 @@ enum Command {
     #[command(after_help = "Examples:\n  icecore status\n  icecore status --json | jq .open")]
     Status,
     /// Add a line with the time to today's log
-    #[command(after_help = "Examples:\n  icecore log \"Met Client X, they want two more weeks\"\n  some-command | icecore log -")]
+    #[command(
+        after_help = "Examples:\n  icecore log \"Met Client X, they want two more weeks\"\n  some-command | icecore log -"
+    )]
     Log(ledger::Log),
     /// Write down a fact, decision, commitment, preference, constraint, procedure or relationship
     #[command(
@@ -203,7 +236,9 @@ enum Command {
     )]
     Remember(ledger::Remember),
     /// Close commitments that are done or dropped
-    #[command(after_help = "Examples:\n  icecore close EVT-20260213-002\n  icecore close 20260213-2 --note \"sent by mail\"")]
+    #[command(
+        after_help = "Examples:\n  icecore close EVT-20260213-002\n  icecore close 20260213-2 --note \"sent by mail\""
+    )]
     Close(ledger::OnEvents),
     /// Say that something still holds, so that it counts as fresh
     #[command(after_help = "Example:\n  icecore confirm EVT-20260213-001")]
@@ -225,10 +260,14 @@ enum Command {
     )]
     Events(ledger::Events),
     /// List open commitments, oldest first
-    #[command(after_help = "Examples:\n  icecore commitments\n  icecore commitments --json | jq -r '.commitments[] | select(.due) | .id'")]
+    #[command(
+        after_help = "Examples:\n  icecore commitments\n  icecore commitments --json | jq -r '.commitments[] | select(.due) | .id'"
+    )]
     Commitments,
     /// List statements that cannot both be true
-    #[command(after_help = "Example:\n  icecore conflicts      with the commands that settle each of them")]
+    #[command(
+        after_help = "Example:\n  icecore conflicts      with the commands that settle each of them"
+    )]
     Conflicts,
     /// Show an event with its chain: what it replaced, what replaced it, who closed it
     #[command(after_help = "Example:\n  icecore show EVT-20260213-001")]
@@ -259,7 +298,8 @@ enum Command {
         after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what that would be\n  icecore rollup week --period 2026-W07  this week, now\n  icecore rollup due --backfill          the past, newest first, after an import\n\nWithout a model, summaries are made from the sources' own sentences and marked provisional; `icecore model check` says what is configured."
     )]
     Rollup(press::Rollup),
-    /// Do the night's work now: learn from the day, tend pages, press, check, rebuild the recall pack
+    /// Do the night's work now: learn from the day, tend pages, press, check, rebuild the recall
+    /// pack
     #[command(
         after_help = "Examples:\n  icecore consolidate             what the daemon does at 03:00\n  icecore consolidate --dry-run   what that would be\n\nA report is written to knowledge/consolidation-reports/. A run that is cut short is finished by the next one."
     )]
@@ -288,7 +328,9 @@ enum Command {
     )]
     Review(press::Review),
     /// Say that a day was important or dull; it is pressed accordingly
-    #[command(after_help = "Examples:\n  icecore mark 2026-02-13 important\n  icecore mark yesterday dull\n  icecore mark 2026-02-13 none")]
+    #[command(
+        after_help = "Examples:\n  icecore mark 2026-02-13 important\n  icecore mark yesterday dull\n  icecore mark 2026-02-13 none"
+    )]
     Mark(press::Mark),
     /// Assemble text for a model
     #[command(subcommand)]
@@ -318,7 +360,8 @@ enum Command {
         after_help = "Examples:\n  icecore similar                    the latest week, else the latest month\n  icecore similar 2026-W07\n  icecore similar 2026-02 --merge    what those months say, each thing once"
     )]
     Similar(across::SimilarTo),
-    /// Look at chats: what was established, turn by turn, every version of what was made; and take one away
+    /// Look at chats: what was established, turn by turn, every version of what was made; and take
+    /// one away
     #[command(subcommand)]
     Conversation(converse::Conversation),
     /// Chat with the configured model on the terminal, with memory
@@ -343,7 +386,9 @@ enum Command {
     #[command(subcommand)]
     Space(access::Space),
     /// Show who read and wrote what in a home in a database; never what it said
-    #[command(after_help = "Examples:\n  icecore audit --since 12h\n  icecore audit --user ann --limit 20 --json")]
+    #[command(
+        after_help = "Examples:\n  icecore audit --since 12h\n  icecore audit --user ann --limit 20 --json"
+    )]
     Audit(access::Audit),
     /// Serve an assistant over the Model Context Protocol, on standard input and output
     #[command(
@@ -376,7 +421,9 @@ enum Command {
     )]
     Pause(hooks::Pause),
     /// Keep what is said again
-    #[command(after_help = "Examples:\n  icecore resume                     all pauses end\n  icecore resume --project app")]
+    #[command(
+        after_help = "Examples:\n  icecore resume                     all pauses end\n  icecore resume --project app"
+    )]
     Resume(hooks::Resume),
     /// Show exactly what the last prompts were given, and why
     #[command(
@@ -389,7 +436,9 @@ enum Command {
     )]
     Schedule(press::Schedule),
     /// List what runs in the next days, as a table or an .ics file
-    #[command(after_help = "Examples:\n  icecore calendar --days 30\n  icecore calendar --ics > icecore.ics")]
+    #[command(
+        after_help = "Examples:\n  icecore calendar --days 30\n  icecore calendar --ics > icecore.ics"
+    )]
     Calendar(press::Calendar),
     /// Keep running and do what is due
     #[command(
@@ -397,13 +446,17 @@ enum Command {
     )]
     Daemon(press::Daemon),
     /// List what was pressed, with its cost
-    #[command(after_help = "Examples:\n  icecore runs\n  icecore runs --limit 100 --json | jq '.runs[].ratio'")]
+    #[command(
+        after_help = "Examples:\n  icecore runs\n  icecore runs --limit 100 --json | jq '.runs[].ratio'"
+    )]
     Runs(press::Runs),
     /// Look at the configured models
     #[command(subcommand, after_help = "Example:\n  icecore model check")]
     Model(press::Model),
     /// Check everything: ids, references, the index, what was verified before
-    #[command(after_help = "Examples:\n  icecore verify                 exit 6 if anything fails\n  icecore verify --json | jq .ok")]
+    #[command(
+        after_help = "Examples:\n  icecore verify                 exit 6 if anything fails\n  icecore verify --json | jq .ok"
+    )]
     Verify,
     /// Say what is wrong and what to do; with --fix, do it
     #[command(
@@ -422,14 +475,17 @@ enum Command {
     )]
     Config(care::Config),
     /// Keep the state as it is, to be able to come back
-    #[command(after_help = "Examples:\n  icecore snapshot --note \"before the migration\"\n  icecore snapshot --list")]
+    #[command(
+        after_help = "Examples:\n  icecore snapshot --note \"before the migration\"\n  icecore snapshot --list"
+    )]
     Snapshot(care::Snapshot),
     /// Go back to the last snapshot; the state before is kept, so a second undo comes back
     #[command(
         after_help = "Examples:\n  icecore undo\n  icecore undo --to 1a2b3c4d\n\nPages and settings come back as they were. The ledger only grows: what was recorded since is taken back by new events."
     )]
     Undo(care::Undo),
-    /// Forget something for good: words, events, messages, a conversation; and everything that goes back to them
+    /// Forget something for good: words, events, messages, a conversation; and everything that goes
+    /// back to them
     #[command(
         after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would go, and from where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words count, whatever their case and spacing; a line that holds them goes. A tombstone keeps when, who and a hash, so that\na later import does not bring them back. Backups and other clones are out of reach: docs/forgetting.md."
     )]
@@ -456,13 +512,17 @@ enum Command {
     /// Make a sample vault in a temporary folder and show a day and ninety days with icecore
     Demo,
     /// Print shell completions
-    #[command(after_help = "Example:\n  icecore completions bash > ~/.local/share/bash-completion/completions/icecore")]
+    #[command(
+        after_help = "Example:\n  icecore completions bash > ~/.local/share/bash-completion/completions/icecore"
+    )]
     Completions {
         /// For which shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or of one command
-    #[command(after_help = "Examples:\n  icecore man | man -l -\n  icecore man remember > icecore-remember.1")]
+    #[command(
+        after_help = "Examples:\n  icecore man | man -l -\n  icecore man remember > icecore-remember.1"
+    )]
     Man {
         /// Which command
         command: Option<String>,
@@ -477,8 +537,8 @@ pub fn arguments() -> Vec<std::ffi::OsString> {
     without_bullets(std::env::args_os().collect())
 }
 
-/// A line that was copied from a pack begins with a dash and is no option: for the commands that take such a line, what comes after
-/// their name loses it. Nothing else is changed.
+/// A line that was copied from a pack begins with a dash and is no option: for the commands that
+/// take such a line, what comes after their name loses it. Nothing else is changed.
 fn without_bullets(mut words: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
     let mut command: Vec<&str> = Vec::new();
     let mut at = 1;
@@ -513,11 +573,14 @@ pub fn command() -> clap::Command {
 /// Whether a word is the name of a command.
 pub fn is_command(word: &str) -> bool {
     // Cheaper than asking for all of them, and a hook has no time to lose.
-    word == "hook" || word == "help" || Cli::command().get_subcommands().any(|command| command.get_name() == word)
+    word == "hook"
+        || word == "help"
+        || Cli::command().get_subcommands().any(|command| command.get_name() == word)
 }
 
-/// Answers a call without any argument that no person at a terminal made. A client whose settings lost their arguments
-/// calls us like that: its exit code must not be 2, which erases a prompt, and it must print nothing, which would be context.
+/// Answers a call without any argument that no person at a terminal made. A client whose settings
+/// lost their arguments calls us like that: its exit code must not be 2, which erases a prompt, and
+/// it must print nothing, which would be context.
 pub fn refuse_bare_call(words: &[std::ffi::OsString]) -> Option<ExitCode> {
     use std::io::IsTerminal as _;
     if words.len() > 1 || std::io::stdin().is_terminal() {
@@ -535,7 +598,8 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if asked_json && error.use_stderr() {
         let message = error.to_string();
         let message = message.trim_start_matches("error: ").trim_end();
-        let told = serde_json::json!({ "error": { "kind": "usage", "exit": 2, "message": message } });
+        let told =
+            serde_json::json!({ "error": { "kind": "usage", "exit": 2, "message": message } });
         let _ = writeln!(std::io::stderr(), "{told}");
         return ExitCode::from(2);
     }
@@ -561,12 +625,18 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Space(space) => return access::space(global, space, out).await,
         Command::Audit(audit) => return access::audit(global, audit, out).await,
         Command::Backup(backup) => return carry::backup(global, backup, out).await,
-        Command::Import(import) if import.whole => return carry::import_whole(global, &import.paths, out).await,
-        Command::Daemon(daemon) if daemon.all_spaces => return press::worker(global, daemon, out).await,
+        Command::Import(import) if import.whole => {
+            return carry::import_whole(global, &import.paths, out).await;
+        }
+        Command::Daemon(daemon) if daemon.all_spaces => {
+            return press::worker(global, daemon, out).await;
+        }
         Command::Chat(chat) => return chat::chat(global, chat, out).await,
         Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
         // Tables that are not there yet cannot be opened.
-        Command::Migrate(migrate) if migrate.is_of_tables() => return night::migrate_tables(global, migrate, out).await,
+        Command::Migrate(migrate) if migrate.is_of_tables() => {
+            return night::migrate_tables(global, migrate, out).await;
+        }
         Command::Migrate(migrate) if migrate.is_dry_run() && wire::has_no_vault(global) => {
             return night::migrate_without_vault(global, migrate, out).await;
         }
@@ -574,8 +644,13 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Hook(_) | Command::MergeDriver(_) => return Ok(()),
         _ => {}
     }
-    let open = if matches!(cli.command, Command::Doctor(_) | Command::Undo(_) | Command::Verify | Command::Config(care::Config::Set { .. }))
-    {
+    let open = if matches!(
+        cli.command,
+        Command::Doctor(_)
+            | Command::Undo(_)
+            | Command::Verify
+            | Command::Config(care::Config::Set { .. })
+    ) {
         let (open, complaint) = wire::open_to_mend(global).await?;
         if let Some(complaint) = complaint {
             out.warn(format!("{complaint}. The defaults are used"));
@@ -595,8 +670,12 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Log(log) => ledger::log(&open, log, out).await,
         Command::Remember(remember) => ledger::remember(&open, remember, out).await,
         Command::Close(on) => ledger::act(&open, icecore_domain::event::Act::Close, on, out).await,
-        Command::Confirm(on) => ledger::act(&open, icecore_domain::event::Act::Confirm, on, out).await,
-        Command::Retract(on) => ledger::act(&open, icecore_domain::event::Act::Retract, on, out).await,
+        Command::Confirm(on) => {
+            ledger::act(&open, icecore_domain::event::Act::Confirm, on, out).await
+        }
+        Command::Retract(on) => {
+            ledger::act(&open, icecore_domain::event::Act::Retract, on, out).await
+        }
         Command::Quarantine(which) => quarantine::quarantine(&open, which, out).await,
         Command::Events(events) => ledger::events(&open, events, out).await,
         Command::Commitments => ledger::commitments(&open, out).await,
@@ -621,7 +700,9 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
         Command::Trends(trends) => across::trends(&open, trends, out).await,
         Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
         Command::Similar(similar) => across::similar(&open, similar, out).await,
-        Command::Conversation(conversation) => converse::conversation(&open, global, conversation, out).await,
+        Command::Conversation(conversation) => {
+            converse::conversation(&open, global, conversation, out).await
+        }
         Command::MemoryTool(asked) => memory_tool::memory_tool(&open, asked, out).await,
         Command::Pause(pause) => hooks::pause(&open, pause, out).await,
         Command::Resume(resume) => hooks::resume(&open, resume, out).await,
@@ -659,7 +740,10 @@ pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
     if let Err(error) = access::note(&open.place, &global.command, &outcome).await {
         out.warn(format!("that this was done could not be noted in the audit log: {error}"));
     }
-    let tells_itself = matches!(cli.command, Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_));
+    let tells_itself = matches!(
+        cli.command,
+        Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_)
+    );
     // The command is done; that this look fails must not make it look undone.
     if outcome.is_ok()
         && !tells_itself
@@ -698,7 +782,10 @@ fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
         Some(name) => {
             let known = command.find_subcommand(name).cloned();
             let known = known.ok_or_else(|| {
-                crate::error::Stop::new(crate::error::Exit::NotFound, format!("there is no command `{name}`; `icecore --help` lists them"))
+                crate::error::Stop::new(
+                    crate::error::Exit::NotFound,
+                    format!("there is no command `{name}`; `icecore --help` lists them"),
+                )
             })?;
             clap_mangen::Man::new(known)
         }
@@ -772,7 +859,10 @@ mod read {
     pub fn mark(text: &str) -> Result<press::Marked, String> {
         match text {
             "none" | "ordinary" => Ok(press::Marked(None)),
-            _ => text.parse().map(|importance| press::Marked(Some(importance))).map_err(|_| "choose important, dull or none".into()),
+            _ => text
+                .parse()
+                .map(|importance| press::Marked(Some(importance)))
+                .map_err(|_| "choose important, dull or none".into()),
         }
     }
 
@@ -781,7 +871,8 @@ mod read {
         let plain = text.replace([',', '_'], "").to_ascii_lowercase();
         // `9000c` says characters, where characters are meant anyway.
         let plain = plain.strip_suffix('c').unwrap_or(&plain).to_owned();
-        let (digits, factor) = plain.strip_suffix('k').map_or((plain.as_str(), 1), |digits| (digits, 1_000));
+        let (digits, factor) =
+            plain.strip_suffix('k').map_or((plain.as_str(), 1), |digits| (digits, 1_000));
         let number: Option<usize> = digits.parse().ok();
         number
             .and_then(|number| number.checked_mul(factor))
@@ -790,8 +881,9 @@ mod read {
     }
 
     pub fn when(text: &str, today: jiff::civil::Date) -> Result<When> {
-        icecore_domain::when::read(text, today)
-            .map_err(|error| crate::error::Stop::new(crate::error::Exit::Usage, error.to_string()).into())
+        icecore_domain::when::read(text, today).map_err(|error| {
+            crate::error::Stop::new(crate::error::Exit::Usage, error.to_string()).into()
+        })
     }
 }
 
@@ -801,13 +893,23 @@ mod tests {
 
     #[test]
     fn a_copied_line_loses_its_dash_where_one_is_asked_for_and_nowhere_else() {
-        let words =
-            |line: &[&str]| std::iter::once("icecore").chain(line.iter().copied()).map(Into::into).collect::<Vec<std::ffi::OsString>>();
+        let words = |line: &[&str]| {
+            std::iter::once("icecore")
+                .chain(line.iter().copied())
+                .map(Into::into)
+                .collect::<Vec<std::ffi::OsString>>()
+        };
         for (given, parsed) in [
             (&["why", "- the port is 7431"][..], &["why", "the port is 7431"][..]),
-            (&["--vault", "delta", "why", "--json", "- a", "- b"], &["--vault", "delta", "why", "--json", "a", "b"]),
+            (
+                &["--vault", "delta", "why", "--json", "- a", "- b"],
+                &["--vault", "delta", "why", "--json", "a", "b"],
+            ),
             (&["pack", "delta", "- how is it?"], &["pack", "delta", "how is it?"]),
-            (&["message", "add", "- milk", "--conversation", "delta"], &["message", "add", "- milk", "--conversation", "delta"]),
+            (
+                &["message", "add", "- milk", "--conversation", "delta"],
+                &["message", "add", "- milk", "--conversation", "delta"],
+            ),
             (&["remember", "- why", "why"], &["remember", "- why", "why"]),
             (&["--vault", "why", "remember", "- milk"], &["--vault", "why", "remember", "- milk"]),
             (&["log", "why", "- milk"], &["log", "why", "- milk"]),
@@ -826,7 +928,11 @@ mod tests {
     fn memory_is_named_in_one_way() {
         let check = |words: &[&str], is_fine: bool| {
             let read = Cli::read([&["icecore", "status"], words].concat());
-            assert_eq!(read.as_ref().map_err(|error| error.exit_code()).err(), if is_fine { None } else { Some(2) }, "{words:?}");
+            assert_eq!(
+                read.as_ref().map_err(|error| error.exit_code()).err(),
+                if is_fine { None } else { Some(2) },
+                "{words:?}"
+            );
         };
         check(&["--vault", "x"], true);
         check(&["--store", "postgres://host/x", "--space", "y"], true);

@@ -38,7 +38,8 @@ pub struct Migrate {
     /// Show the plan and the inventory and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also create the login that servers use: FILE holds their address of the database, with its user and password
+    /// Also create the login that servers use: FILE holds their address of the database, with its
+    /// user and password
     #[arg(long, value_name = "FILE", conflicts_with = "folder")]
     create_login: Option<PathBuf>,
 }
@@ -61,16 +62,25 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
         if out.is_json() {
             return out.json(&outlook);
         }
-        out.line(format!("distil       {} and logs with something new", counted(outlook.to_distil, "session")))?;
+        out.line(format!(
+            "distil       {} and logs with something new",
+            counted(outlook.to_distil, "session")
+        ))?;
         out.line(format!("pages        {} to take up", counted(outlook.new_events, "event")))?;
         for edited in outlook.edited.iter().take(20) {
             out.line(format!("  edited     {CYAN}{edited}{CYAN:#}"))?;
         }
-        out.line(format!("press        {}", counted(outlook.rollup.due.len(), "summary").replace("summarys", "summaries")))?;
+        out.line(format!(
+            "press        {}",
+            counted(outlook.rollup.due.len(), "summary").replace("summarys", "summaries")
+        ))?;
         if let Some(compaction) = &outlook.compaction {
             out.line(format!("archive      {}", moved(compaction)))?;
         }
-        out.line(format!("check        {}", if outlook.full_check { "everything" } else { "what is new" }))?;
+        out.line(format!(
+            "check        {}",
+            if outlook.full_check { "everything" } else { "what is new" }
+        ))?;
         out.say("Nothing was done. `icecore consolidate` does it.");
         return Ok(());
     }
@@ -97,7 +107,10 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     let distilled = &night.distilled;
     let mut learnt = counted(distilled.learnt.len(), "event");
     if !distilled.quarantined.is_empty() {
-        learnt.push_str(&format!(", {} of them wait for confirmation: icecore quarantine list", distilled.quarantined.len()));
+        learnt.push_str(&format!(
+            ", {} of them wait for confirmation: icecore quarantine list",
+            distilled.quarantined.len()
+        ));
     }
     out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
     out.line(format!(
@@ -107,22 +120,35 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
         distilled.refused.len()
     ))?;
     if distilled.too_old > 0 {
-        out.line(format!("  {DIM}older      {} left to the summaries (distil.reach_days){DIM:#}", counted(distilled.too_old, "day")))?;
+        out.line(format!(
+            "  {DIM}older      {} left to the summaries (distil.reach_days){DIM:#}",
+            counted(distilled.too_old, "day")
+        ))?;
     }
     let curated = &night.curated;
     if !curated.learnt.is_empty() {
-        out.line(format!("  edits      {} taken over from pages and memory files", counted(curated.learnt.len(), "event")))?;
+        out.line(format!(
+            "  edits      {} taken over from pages and memory files",
+            counted(curated.learnt.len(), "event")
+        ))?;
     }
     for restored in curated.restored.iter().take(5) {
         out.line(format!("  restored   {restored} {DIM}was gone; `icecore retract` takes back what it says{DIM:#}"))?;
     }
-    out.line(format!("  written    {}, {}", counted(curated.pages.len(), "page"), counted(curated.memories.len(), "memory file")))?;
+    out.line(format!(
+        "  written    {}, {}",
+        counted(curated.pages.len(), "page"),
+        counted(curated.memories.len(), "memory file")
+    ))?;
     if !night.compacted.is_empty() {
         out.line(format!("  archived   {}", moved(&night.compacted)))?;
     }
     match night.findings.first() {
         None => out.line(format!("  checked    {GREEN}ok{GREEN:#}"))?,
-        Some(first) => out.line(format!("  checked    {RED}{}{RED:#}; `icecore doctor` shows what to do", plain::one_line(first)))?,
+        Some(first) => out.line(format!(
+            "  checked    {RED}{}{RED:#}; `icecore doctor` shows what to do",
+            plain::one_line(first)
+        ))?,
     }
     if let Some(why) = &distilled.deferred {
         out.warn(format!("distilling with the model is put off: {}", plain::one_line(why)));
@@ -141,7 +167,11 @@ fn moved(compacted: &Compacted) -> String {
         "{} done with, {} expired{}; {} of {} events stay{over}",
         compacted.compacted,
         compacted.pruned,
-        if compacted.crowded > 0 { format!(", {} to make room", compacted.crowded) } else { String::new() },
+        if compacted.crowded > 0 {
+            format!(", {} to make room", compacted.crowded)
+        } else {
+            String::new()
+        },
         compacted.after,
         compacted.before
     )
@@ -175,7 +205,11 @@ pub async fn triggers(open: &Open, triggers: &Triggers, out: &mut Out) -> Result
         let added = open.memory.keep_triggers().await?;
         return match out.is_json() {
             true => out.json(&json!({ "added": added, "path": icecore_domain::layout::TRIGGERS })),
-            false => out.line(format!("{} written to {}", counted(added, "suggestion"), icecore_domain::layout::TRIGGERS)),
+            false => out.line(format!(
+                "{} written to {}",
+                counted(added, "suggestion"),
+                icecore_domain::layout::TRIGGERS
+            )),
         };
     }
     let found = open.memory.triggers().await?;
@@ -190,8 +224,16 @@ pub async fn triggers(open: &Open, triggers: &Triggers, out: &mut Out) -> Result
         return Ok(());
     }
     let rows = found.triggers.iter().map(|trigger| {
-        let by = if trigger.by_hand { Cell::new("yours") } else { Cell::new("suggested").fg(Color::DarkGrey) };
-        vec![by, Cell::new(gist(&trigger.patterns.join(", "))).fg(Color::Cyan), Cell::new(gist(&trigger.load.join(", ")))]
+        let by = if trigger.by_hand {
+            Cell::new("yours")
+        } else {
+            Cell::new("suggested").fg(Color::DarkGrey)
+        };
+        vec![
+            by,
+            Cell::new(gist(&trigger.patterns.join(", "))).fg(Color::Cyan),
+            Cell::new(gist(&trigger.load.join(", "))),
+        ]
     });
     out.table(&["", "words", "load"], rows.collect())
 }
@@ -213,9 +255,17 @@ impl Migrate {
     }
 }
 
-/// Shows what would be taken over where there is no vault yet: into an empty one that is gone afterwards.
-pub async fn migrate_without_vault(global: &Global, options: &Migrate, out: &mut Out) -> Result<()> {
-    let scratch = tempfile::Builder::new().prefix("icecore-migrate-").tempdir().context("making a temporary folder")?;
+/// Shows what would be taken over where there is no vault yet: into an empty one that is gone
+/// afterwards.
+pub async fn migrate_without_vault(
+    global: &Global,
+    options: &Migrate,
+    out: &mut Out,
+) -> Result<()> {
+    let scratch = tempfile::Builder::new()
+        .prefix("icecore-migrate-")
+        .tempdir()
+        .context("making a temporary folder")?;
     let (open, _) = wire::create(&global.about(scratch.path().to_owned()), None, None).await?;
     migrate(&open, options, out).await?;
     out.say("There is no vault yet; `icecore init` makes one.");
@@ -225,8 +275,7 @@ pub async fn migrate_without_vault(global: &Global, options: &Migrate, out: &mut
 /// Brings the tables of a database to what this program works with.
 pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -> Result<()> {
     let Some(database) = wire::database(global)? else {
-        let message =
-            "name the old folder that is to be taken over, or the database whose tables are to be brought up to date with --store";
+        let message = "name the old folder that is to be taken over, or the database whose tables are to be brought up to date with --store";
         return Err(Stop::new(Exit::Usage, message).into());
     };
     let plan = database.plan().await?;
@@ -237,7 +286,8 @@ pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -
         None => None,
     };
     if out.is_json() {
-        let told: Vec<_> = steps.iter().map(|step| json!({ "number": step.number, "name": step.name })).collect();
+        let told: Vec<_> =
+            steps.iter().map(|step| json!({ "number": step.number, "name": step.name })).collect();
         return out.json(
             &json!({ "database": database.place(), "taken_before": plan.taken, "dry_run": migrate.dry_run, "steps": told, "login": login }),
         );
@@ -246,7 +296,12 @@ pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -
         out.line(format!("{:>3}  {}", step.number, step.name))?;
     }
     let done = if migrate.dry_run { "Would be" } else { "Done" };
-    out.line(format!("{BOLD}{done}{BOLD:#}  {} in {}, {} before", counted(steps.len(), "step"), database.place(), plan.taken))?;
+    out.line(format!(
+        "{BOLD}{done}{BOLD:#}  {} in {}, {} before",
+        counted(steps.len(), "step"),
+        database.place(),
+        plan.taken
+    ))?;
     if let Some(login) = login {
         out.line(format!("Servers log in as `{login}`: it owns nothing, and sees a space only in a transaction that names it"))?;
     }
@@ -258,15 +313,23 @@ pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -
 
 pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()> {
     let Some(folder) = &migrate.folder else { return Ok(()) };
-    let root = folder.canonicalize().map_err(|_| Stop::new(Exit::NotFound, format!("{} does not exist", folder.display())))?;
+    let root = folder
+        .canonicalize()
+        .map_err(|_| Stop::new(Exit::NotFound, format!("{} does not exist", folder.display())))?;
     if !root.is_dir() {
         return Err(Stop::new(Exit::Usage, format!("{} is not a folder", folder.display())).into());
     }
-    let vault = open.place.folder().map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned()));
+    let vault =
+        open.place.folder().map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned()));
     let in_place = vault.as_ref() == Some(&root);
-    if let Some(vault) = vault.filter(|vault| !in_place && (root.starts_with(vault) || vault.starts_with(&root))) {
-        let message =
-            format!("{} and the vault {} lie in each other; name the vault itself, or a folder elsewhere", root.display(), vault.display());
+    if let Some(vault) =
+        vault.filter(|vault| !in_place && (root.starts_with(vault) || vault.starts_with(&root)))
+    {
+        let message = format!(
+            "{} and the vault {} lie in each other; name the vault itself, or a folder elsewhere",
+            root.display(),
+            vault.display()
+        );
         return Err(Stop::new(Exit::Usage, message).into());
     }
     let (mut files, mut empty, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
@@ -303,11 +366,20 @@ pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()
     Ok(())
 }
 
-/// Reads a folder: plain files with their bytes, and folders without anything in them. Links are not followed.
-fn read_folder(root: &Path, folder: &Path, files: &mut Vec<OldFile>, empty: &mut Vec<String>, complaints: &mut Vec<String>) -> Result<()> {
-    let name = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
-    let read =
-        std::fs::read_dir(folder).map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", folder.display())))?;
+/// Reads a folder: plain files with their bytes, and folders without anything in them. Links are
+/// not followed.
+fn read_folder(
+    root: &Path,
+    folder: &Path,
+    files: &mut Vec<OldFile>,
+    empty: &mut Vec<String>,
+    complaints: &mut Vec<String>,
+) -> Result<()> {
+    let name =
+        |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
+    let read = std::fs::read_dir(folder).map_err(|error| {
+        Stop::new(Exit::Failure, format!("{} cannot be read: {error}", folder.display()))
+    })?;
     let mut entries: Vec<_> = read.flatten().collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
     if entries.is_empty() && folder != root {
@@ -331,17 +403,25 @@ fn read_folder(root: &Path, folder: &Path, files: &mut Vec<OldFile>, empty: &mut
             if files.len() >= MAX_FILES {
                 return Err(Stop::new(
                     Exit::Usage,
-                    format!("{} has more than {MAX_FILES} files; name a folder with memory in it", root.display()),
+                    format!(
+                        "{} has more than {MAX_FILES} files; name a folder with memory in it",
+                        root.display()
+                    ),
                 )
                 .into());
             }
             let found = entry.metadata()?;
             if found.len() > MAX_FILE_BYTES {
-                complaints.push(format!("{} has {} bytes and was left where it is", name(&path), found.len()));
+                complaints.push(format!(
+                    "{} has {} bytes and was left where it is",
+                    name(&path),
+                    found.len()
+                ));
                 continue;
             }
-            let bytes =
-                std::fs::read(&path).map_err(|error| Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display())))?;
+            let bytes = std::fs::read(&path).map_err(|error| {
+                Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display()))
+            })?;
             let modified = found.modified().ok().and_then(|at| jiff::Timestamp::try_from(at).ok());
             files.push(OldFile { path: name(&path), bytes, modified });
         }

@@ -45,7 +45,8 @@ fn choice(color: Color, terminal: bool) -> ColorChoice {
         Color::Always => ColorChoice::AlwaysAnsi,
         Color::Never => ColorChoice::Never,
         Color::Auto => {
-            // The rules of NO_COLOR, CLICOLOR and TERM are the stream's; a pipe gets no colours either way.
+            // The rules of NO_COLOR, CLICOLOR and TERM are the stream's; a pipe gets no colours
+            // either way.
             if terminal { AutoStream::choice(&io::stdout()) } else { ColorChoice::Never }
         }
     }
@@ -56,8 +57,14 @@ impl Out {
     pub fn new(global: &Global) -> Self {
         let (terminal, talking) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         Self {
-            data: AutoStream::new(Box::new(BufWriter::new(io::stdout())) as Box<dyn Write>, choice(global.color, terminal)),
-            talk: AutoStream::new(Box::new(io::stderr()) as Box<dyn Write>, choice(global.color, talking)),
+            data: AutoStream::new(
+                Box::new(BufWriter::new(io::stdout())) as Box<dyn Write>,
+                choice(global.color, terminal),
+            ),
+            talk: AutoStream::new(
+                Box::new(io::stderr()) as Box<dyn Write>,
+                choice(global.color, talking),
+            ),
             json: global.json,
             quiet: global.quiet,
             verbose: global.verbose,
@@ -78,7 +85,10 @@ impl Out {
             return Self::muted(global);
         }
         Self {
-            talk: AutoStream::new(Box::new(io::stdout()) as Box<dyn Write>, choice(global.color, io::stdout().is_terminal())),
+            talk: AutoStream::new(
+                Box::new(io::stdout()) as Box<dyn Write>,
+                choice(global.color, io::stdout().is_terminal()),
+            ),
             ..Self::new(global)
         }
     }
@@ -116,7 +126,8 @@ impl Out {
 
     /// Prints a value as JSON under one name.
     pub fn json_named(&mut self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
-        // Not by way of a JSON tree: that would sort the fields and round big numbers of other programs.
+        // Not by way of a JSON tree: that would sort the fields and round big numbers of other
+        // programs.
         let value = serde_json::to_string(value)?;
         self.line(format!("{{{}:{value}}}", serde_json::to_string(name)?))
     }
@@ -152,7 +163,8 @@ impl Out {
         let _ = writeln!(self.talk, "{value}");
     }
 
-    /// Whether what is said is seen by a person and kept by nobody: not in a service's journal, not in a file.
+    /// Whether what is said is seen by a person and kept by nobody: not in a service's journal, not
+    /// in a file.
     pub fn is_seen(&self) -> bool {
         !self.muted && io::stderr().is_terminal()
     }
@@ -187,9 +199,15 @@ impl Out {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).enforce_styling();
         table.style_text_only();
-        let arrangement = if self.wide { ContentArrangement::Disabled } else { ContentArrangement::Dynamic };
+        let arrangement =
+            if self.wide { ContentArrangement::Disabled } else { ContentArrangement::Dynamic };
         table.set_content_arrangement(arrangement);
-        table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim)).collect::<Vec<_>>());
+        table.set_header(
+            header
+                .iter()
+                .map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim))
+                .collect::<Vec<_>>(),
+        );
         table.add_rows(rows);
         let last = table.column_count().saturating_sub(1);
         for (at, column) in table.column_iter_mut().enumerate() {
@@ -207,7 +225,8 @@ impl Out {
         if self.quiet || self.json || self.muted || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
         ProgressBar::new(0).with_style(style).with_prefix(what)
     }
 
@@ -216,8 +235,8 @@ impl Out {
         if self.quiet || self.json || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style =
-            ProgressStyle::with_template("{msg} {bar:32} {bytes}/{total_bytes} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template("{msg} {bar:32} {bytes}/{total_bytes} {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
         ProgressBar::new(0).with_style(style).with_message(what)
     }
 }
@@ -234,6 +253,9 @@ fn written(result: io::Result<()>) -> anyhow::Result<()> {
     match result {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Closed.into()),
-        Err(error) => Err(Stop::new(Exit::Failure, format!("the output could not be written: {error}")).into()),
+        Err(error) => {
+            Err(Stop::new(Exit::Failure, format!("the output could not be written: {error}"))
+                .into())
+        }
     }
 }

@@ -18,7 +18,8 @@ use crate::wire::Open;
 
 #[derive(Debug, Subcommand)]
 pub enum PackKind {
-    /// What a new session begins with: the latest month, this week, today's sessions; at most 35,840 bytes
+    /// What a new session begins with: the latest month, this week, today's sessions; at most
+    /// 35,840 bytes
     #[command(
         after_help = "Examples:\n  icecore pack upload                       also written to primers/upload/UPLOAD_PACKAGE.md\n  icecore pack upload --date 2026-02-13     as it was on that day\n  icecore pack upload --json | jq .left_out"
     )]
@@ -34,9 +35,12 @@ pub enum PackKind {
     )]
     Recall(Recall),
     /// What one prompt is given: the three oldest commitments and the pages its words call for
-    #[command(after_help = "Examples:\n  icecore pack delta \"how is the shopify store doing?\"\n  some-program | icecore pack delta -")]
+    #[command(
+        after_help = "Examples:\n  icecore pack delta \"how is the shopify store doing?\"\n  some-program | icecore pack delta -"
+    )]
     Delta(Delta),
-    /// What a session starts with: who is who, the recall pack, the saved state, the last logs; at most 9,000 characters
+    /// What a session starts with: who is who, the recall pack, the saved state, the last logs; at
+    /// most 9,000 characters
     #[command(
         after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       without MEMORY.md\n  icecore pack session-start --budget 4000c"
     )]
@@ -95,7 +99,8 @@ pub struct SessionStart {
     /// Which session starts
     #[arg(long, value_name = "KIND", default_value = "main")]
     kind: SessionKind,
-    /// As of this day: 2026-02-13, yesterday …; your own files and the saved state are as they are now
+    /// As of this day: 2026-02-13, yesterday …; your own files and the saved state are as they are
+    /// now
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
     /// At most so many characters
@@ -158,13 +163,19 @@ fn day(text: Option<&str>, open: &Open) -> Result<Option<jiff::civil::Date>> {
 
 pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) -> Result<()> {
     let pack = match kind {
-        PackKind::Chat(chat) => open.chats(global, chat.user.as_deref()).await?.pack(&chat.conversation).await?,
+        PackKind::Chat(chat) => {
+            open.chats(global, chat.user.as_deref()).await?.pack(&chat.conversation).await?
+        }
         PackKind::Upload(upload) => {
             let most = open.memory.policy().budget.upload_bytes;
             if let Some(budget) = upload.budget
                 && !(LEAST_UPLOAD_BYTES..=most).contains(&budget)
             {
-                return Err(Stop::new(Exit::Usage, format!("--budget: choose between {LEAST_UPLOAD_BYTES} and {most} bytes")).into());
+                return Err(Stop::new(
+                    Exit::Usage,
+                    format!("--budget: choose between {LEAST_UPLOAD_BYTES} and {most} bytes"),
+                )
+                .into());
             }
             let date = day(upload.date.as_deref(), open)?;
             let pack = open.memory.pack_upload(date, upload.budget).await?;
@@ -180,7 +191,11 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
             }
             if let Some(folder) = &pyramid.project {
                 if !folder.is_dir() {
-                    return Err(Stop::new(Exit::NotFound, format!("{} is not a folder", folder.display())).into());
+                    return Err(Stop::new(
+                        Exit::NotFound,
+                        format!("{} is not a folder", folder.display()),
+                    )
+                    .into());
                 }
                 for name in PROJECT_FILES {
                     let path = folder.join(name);
@@ -189,7 +204,9 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
                     }
                 }
             }
-            open.memory.pack_pyramid(day(pyramid.date.as_deref(), open)?, pyramid.budget, &before).await?
+            open.memory
+                .pack_pyramid(day(pyramid.date.as_deref(), open)?, pyramid.budget, &before)
+                .await?
         }
         PackKind::Recall(recall) => {
             super::ledger::notice(open, out).await;
@@ -205,20 +222,32 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
         }
         PackKind::Delta(delta) => {
             if delta.budget.is_some_and(|budget| budget < LEAST_UPLOAD_BYTES) {
-                return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed")).into());
+                return Err(Stop::new(
+                    Exit::Usage,
+                    format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed"),
+                )
+                .into());
             }
             let date = day(delta.date.as_deref(), open)?;
-            open.memory.pack_delta(&super::ledger::text_of(&delta.prompt)?, delta.budget, date).await?
+            open.memory
+                .pack_delta(&super::ledger::text_of(&delta.prompt)?, delta.budget, date)
+                .await?
         }
         PackKind::SessionStart(start) => {
             if start.budget < LEAST_UPLOAD_BYTES {
-                return Err(Stop::new(Exit::Usage, format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed")).into());
+                return Err(Stop::new(
+                    Exit::Usage,
+                    format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed"),
+                )
+                .into());
             }
             let kind = match start.kind {
                 SessionKind::Main => icecore_engine::SessionKind::Main,
                 SessionKind::Side => icecore_engine::SessionKind::Side,
             };
-            open.memory.pack_session_start(kind, start.budget, day(start.date.as_deref(), open)?).await?
+            open.memory
+                .pack_session_start(kind, start.budget, day(start.date.as_deref(), open)?)
+                .await?
         }
     };
     tell(&pack, out)
@@ -229,7 +258,10 @@ fn tell(pack: &Pack, out: &mut Out) -> Result<()> {
         return out.json(pack);
     }
     out.raw(&plain::visible(&pack.text))?;
-    out.whisper(format!("{} bytes, {} words, about {} tokens", pack.bytes, pack.words, pack.tokens));
+    out.whisper(format!(
+        "{} bytes, {} words, about {} tokens",
+        pack.bytes, pack.words, pack.tokens
+    ));
     for left in &pack.left_out {
         out.say(format!("left out: {} ({})", left.what, left.why));
     }
@@ -241,7 +273,11 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
     let zoomed = open.memory.zoom(when, zoom.conversation.as_deref(), zoom.summary).await?;
     if zoom.summary {
         if zoomed.summaries.is_empty() {
-            return Err(nothing(&when.to_string(), "has been pressed of it yet; `icecore zoom` without --summary shows the words").into());
+            return Err(nothing(
+                &when.to_string(),
+                "has been pressed of it yet; `icecore zoom` without --summary shows the words",
+            )
+            .into());
         }
         if out.is_json() {
             return out.json(&told::zoomed(&zoomed, true));
@@ -250,7 +286,11 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
             if at > 0 {
                 out.line("")?;
             }
-            out.line(format!("{BOLD}{}{BOLD:#}{}", summary.period.title(), if summary.provisional { "  (provisional)" } else { "" }))?;
+            out.line(format!(
+                "{BOLD}{}{BOLD:#}{}",
+                summary.period.title(),
+                if summary.provisional { "  (provisional)" } else { "" }
+            ))?;
             out.line(plain::visible(&summary.headline))?;
             if !summary.body.is_empty() {
                 out.line("")?;
@@ -264,7 +304,9 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
         return Ok(());
     }
     if zoomed.records.is_empty() {
-        let what = zoom.conversation.as_ref().map_or("was said then".into(), |name| format!("was said in {} then", plain::one_line(name)));
+        let what = zoom.conversation.as_ref().map_or("was said then".into(), |name| {
+            format!("was said in {} then", plain::one_line(name))
+        });
         return Err(nothing(&when.to_string(), &what).into());
     }
     if out.is_json() {
@@ -277,19 +319,36 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
                 out.line("")?;
             }
             last = Some(record.ts.day());
-            out.line(format!("{BOLD}{} {}{BOLD:#}", icecore_domain::calendar::weekday(record.ts.day()), record.ts.day()))?;
+            out.line(format!(
+                "{BOLD}{} {}{BOLD:#}",
+                icecore_domain::calendar::weekday(record.ts.day()),
+                record.ts.day()
+            ))?;
         }
-        let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
+        let title = record
+            .title
+            .as_ref()
+            .map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
         let text = plain::visible(record.text.trim_end());
-        let withdrawn = if record.withdrawn { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
+        let withdrawn = if record.withdrawn {
+            format!(" {YELLOW}(withdrawn){YELLOW:#}")
+        } else {
+            String::new()
+        };
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();
-        let spoken =
-            format!("{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}{withdrawn}: {first}", record.ts.clock(), plain::one_line(record.speaker()));
+        let spoken = format!(
+            "{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}{withdrawn}: {first}",
+            record.ts.clock(),
+            plain::one_line(record.speaker())
+        );
         out.line(spoken.trim_end())?;
         lines.try_for_each(|line| out.line(format!("      {line}").trim_end()))?;
         if let Some(parts) = &record.parts {
-            out.line(format!("      {DIM}with {}{DIM:#}", icecore_domain::budget::shortened(&plain::one_line(parts), 200)))?;
+            out.line(format!(
+                "      {DIM}with {}{DIM:#}",
+                icecore_domain::budget::shortened(&plain::one_line(parts), 200)
+            ))?;
         }
     }
     Ok(())

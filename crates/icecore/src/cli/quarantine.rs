@@ -1,4 +1,5 @@
-//! The commands of the quarantine: what only tools and strangers said, shown as their words and nobody else's.
+//! The commands of the quarantine: what only tools and strangers said, shown as their words and
+//! nobody else's.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -81,7 +82,10 @@ impl Which {
     }
 
     fn is_any(&self) -> bool {
-        self.origin.is_some() || self.session.is_some() || self.since.is_some() || self.limit.is_some()
+        self.origin.is_some()
+            || self.session.is_some()
+            || self.since.is_some()
+            || self.limit.is_some()
     }
 }
 
@@ -94,14 +98,25 @@ pub async fn quarantine(open: &Open, asked: &Quarantine, out: &mut Out) -> Resul
         }
         Quarantine::Drop(drop) => {
             if drop.ids.is_empty() && !drop.all && !drop.which.is_any() {
-                let what = "say what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
+                let what =
+                    "say what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
                 return Err(Stop::new(Exit::Usage, what).into());
             }
             let ids = match drop.ids.as_slice() {
-                [] => open.memory.quarantine(&drop.which.held(open)?).await?.iter().map(|one| one.id).collect(),
+                [] => open
+                    .memory
+                    .quarantine(&drop.which.held(open)?)
+                    .await?
+                    .iter()
+                    .map(|one| one.id)
+                    .collect(),
                 ids => ids.to_vec(),
             };
-            let acted = if ids.is_empty() { Vec::new() } else { open.memory.drop_held(ids, drop.note.clone()).await? };
+            let acted = if ids.is_empty() {
+                Vec::new()
+            } else {
+                open.memory.drop_held(ids, drop.note.clone()).await?
+            };
             if acted.is_empty() && !out.is_json() {
                 out.say("Nothing of that kind waits. `icecore quarantine list` shows what does.");
                 return Ok(());
@@ -123,7 +138,11 @@ async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
     }
     let narrow = out.is_narrow();
     out.table(
-        if narrow { &["ID", "FROM", "THEIR WORDS"] } else { &["ID", "FROM", "SAID", "TYPE", "THEIR WORDS"] },
+        if narrow {
+            &["ID", "FROM", "THEIR WORDS"]
+        } else {
+            &["ID", "FROM", "SAID", "TYPE", "THEIR WORDS"]
+        },
         waiting.iter().map(|one| row(one, narrow)).collect(),
     )?;
     out.say(format!(

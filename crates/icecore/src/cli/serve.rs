@@ -34,7 +34,8 @@ pub struct Serve {
     /// The home of this server's memory, made if it is not there; else your vault
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Listen where other machines can reach it; needs a token of your own in ICECORE_TOKEN or ICECORE_TOKEN_FILE
+    /// Listen where other machines can reach it; needs a token of your own in ICECORE_TOKEN or
+    /// ICECORE_TOKEN_FILE
     #[arg(long)]
     allow_remote: bool,
     /// Another name under which the server may be asked; may be given more than once
@@ -66,7 +67,8 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     let spaces = Spaces::new(home.clone(), models.clone(), log.clone())?;
     // A home that cannot be opened is better found now.
     spaces.of(None).await?;
-    // Everything could be looked at and nothing be kept: `/readyz` says so too, but whoever starts a server reads this first.
+    // Everything could be looked at and nothing be kept: `/readyz` says so too, but whoever starts
+    // a server reads this first.
     if let Some(database) = home.database() {
         if let Err(error) = database.takes_writes().await {
             out.warn(error.to_string());
@@ -76,7 +78,9 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     let addr = serve.addr.unwrap_or(models.settings.server.addr);
     let clock = Arc::new(SystemClock);
     let per_minute = models.settings.server.requests_per_minute;
-    let access = access::Home::at(&home).ok().map(|home| Access::new(home, per_minute, clock.clone(), log.clone()));
+    let access = access::Home::at(&home)
+        .ok()
+        .map(|home| Access::new(home, per_minute, clock.clone(), log.clone()));
     let keys = Keys::new(token, read_token, access.clone());
     let logins = Logins::new(keys.clone(), clock.clone());
     let serving = Serving {
@@ -94,10 +98,22 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         ready: spaces.clone(),
     };
     let meanings = Meanings::new(log.clone());
-    let assistants = mcp::Server::new(mcp::Memories::Spaces(spaces.clone()), meanings.clone(), Rights::of([Right::Write]), log.clone());
+    let assistants = mcp::Server::new(
+        mcp::Memories::Spaces(spaces.clone()),
+        meanings.clone(),
+        Rights::of([Right::Write]),
+        log.clone(),
+    );
     let live = Live::new(spaces.clone());
-    let routes = api::router(spaces.clone(), meanings, Some(logins.clone()), access.clone(), live.clone(), log.clone())
-        .merge(mcp::http::router(assistants));
+    let routes = api::router(
+        spaces.clone(),
+        meanings,
+        Some(logins.clone()),
+        access.clone(),
+        live.clone(),
+        log.clone(),
+    )
+    .merge(mcp::http::router(assistants));
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
     // It lets in whoever reads it.
@@ -120,7 +136,14 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     Ok(())
 }
 
-fn tell(out: &mut Out, addr: &SocketAddr, home: &Place, token: &Source, models: &wire::Models, link: Option<&str>) -> Result<()> {
+fn tell(
+    out: &mut Out,
+    addr: &SocketAddr,
+    home: &Place,
+    token: &Source,
+    models: &wire::Models,
+    link: Option<&str>,
+) -> Result<()> {
     let token = match token {
         Source::Set(name) => format!("from {name}"),
         Source::File(file) => format!("in {}", file.display()),
@@ -139,14 +162,20 @@ fn tell(out: &mut Out, addr: &SocketAddr, home: &Place, token: &Source, models: 
         Provider::None | Provider::Command => {
             out.say(format!("  model    none: set [chat] in {place} and start again, or there is nothing to pass chats on to"));
         }
-        Provider::OpenAi | Provider::Anthropic => out.say(format!("  model    {} at {}", chat.model, chat.base_url)),
+        Provider::OpenAi | Provider::Anthropic => {
+            out.say(format!("  model    {} at {}", chat.model, chat.base_url))
+        }
     }
     if models.summarizer.is_none() {
         out.say(format!("  memory is kept, and remembered by rules alone: [summarizer] in {place} names a model that does it better"));
     }
     match link {
-        Some(link) => out.say(format!("  browser  {link}  (good once, for ten minutes; `icecore dashboard` gives another)")),
-        None => out.say(format!("  browser  `icecore dashboard --addr {addr}` gives a link that logs one in")),
+        Some(link) => out.say(format!(
+            "  browser  {link}  (good once, for ten minutes; `icecore dashboard` gives another)"
+        )),
+        None => out.say(format!(
+            "  browser  `icecore dashboard --addr {addr}` gives a link that logs one in"
+        )),
     }
     out.say(format!("  routes   http://{addr}/api shows them"));
     Ok(())

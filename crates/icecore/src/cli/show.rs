@@ -51,7 +51,9 @@ pub fn event_row(entry: &Entry, all: bool, narrow: bool) -> Vec<Cell> {
 }
 
 fn standing(standing: Standing) -> String {
-    standing.by().map_or_else(|| standing.word().into(), |by| format!("{} by {by}", standing.word()))
+    standing
+        .by()
+        .map_or_else(|| standing.word().into(), |by| format!("{} by {by}", standing.word()))
 }
 
 /// A row of `commitments`.
@@ -70,8 +72,17 @@ pub fn commitment_row(entry: &Entry, now: Moment, narrow: bool) -> Vec<Cell> {
     );
     let waiting = gist(event.waiting_on.as_deref().unwrap_or(""));
     if narrow {
-        let content = if waiting.is_empty() { gist(&event.content) } else { format!("{} (waiting on {waiting})", gist(&event.content)) };
-        return vec![id_cell(entry), Cell::new(age(event.ts.day(), now.day())), due, Cell::new(content)];
+        let content = if waiting.is_empty() {
+            gist(&event.content)
+        } else {
+            format!("{} (waiting on {waiting})", gist(&event.content))
+        };
+        return vec![
+            id_cell(entry),
+            Cell::new(age(event.ts.day(), now.day())),
+            due,
+            Cell::new(content),
+        ];
     }
     vec![
         id_cell(entry),
@@ -105,21 +116,39 @@ pub fn due_in(due: Date, today: Date) -> String {
 /// One event with all its fields.
 pub fn event(entry: &Entry, out: &mut Out) -> Result<()> {
     let event = &entry.event;
-    let kind = if event.is_statement() { event.type_name() } else { format!("{} of a {}", event.act, event.type_name()) };
-    out.line(format!("{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {kind} {}  {}", event.id, event.priority, standing(entry.standing)))?;
+    let kind = if event.is_statement() {
+        event.type_name()
+    } else {
+        format!("{} of a {}", event.act, event.type_name())
+    };
+    out.line(format!(
+        "{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {kind} {}  {}",
+        event.id,
+        event.priority,
+        standing(entry.standing)
+    ))?;
     for line in plain::visible(&event.content).lines() {
         out.line(format!("  {BOLD}{line}{BOLD:#}"))?;
     }
     let mut field = |name: &str, value: String| {
-        if value.is_empty() { Ok(()) } else { out.line(format!("  {DIM}{name:<11}{DIM:#}{}", plain::one_line(&value))) }
+        if value.is_empty() {
+            Ok(())
+        } else {
+            out.line(format!("  {DIM}{name:<11}{DIM:#}{}", plain::one_line(&value)))
+        }
     };
-    let joined = |ids: &[icecore_domain::id::EventId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let joined = |ids: &[icecore_domain::id::EventId]| {
+        ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
     field("recorded", event.ts.to_string())?;
     if entry.verified != event.ts {
         field("confirmed", entry.verified.to_string())?;
     }
     let kind = event.entity_kind.map_or(String::new(), |kind| format!(" ({kind})"));
-    field("entity", event.entity.as_ref().map_or(String::new(), |entity| format!("{entity}{kind}")))?;
+    field(
+        "entity",
+        event.entity.as_ref().map_or(String::new(), |entity| format!("{entity}{kind}")),
+    )?;
     field("tags", event.tags.join(", "))?;
     field("due", event.due.map_or(String::new(), |due| due.to_string()))?;
     field("waiting on", event.waiting_on.clone().unwrap_or_default())?;
@@ -150,19 +179,33 @@ pub fn chain(story: &Story, out: &mut Out) -> Result<()> {
                 (false, true) => format!("{}s", event.act),
                 (false, false) => format!("{}s, {}", event.act, standing(entry.standing)),
             };
-            out.line(format!("{mark} {CYAN}{}{CYAN:#}  {}  {what:<34}  {}", event.id, event.ts.day(), gist(&event.content)))?;
+            out.line(format!(
+                "{mark} {CYAN}{}{CYAN:#}  {}  {what:<34}  {}",
+                event.id,
+                event.ts.day(),
+                gist(&event.content)
+            ))?;
         }
     }
     if !story.stands_for.is_empty() {
         out.line("")?;
         out.line(format!("{BOLD}It stands for these, which are in the archive{BOLD:#}"))?;
         for entry in &story.stands_for {
-            out.line(format!("  {CYAN}{}{CYAN:#}  {}  {}", entry.event.id, entry.event.ts.day(), gist(&entry.event.content)))?;
+            out.line(format!(
+                "  {CYAN}{}{CYAN:#}  {}  {}",
+                entry.event.id,
+                entry.event.ts.day(),
+                gist(&entry.event.content)
+            ))?;
         }
     }
     for conflict in &story.conflicts {
         let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
-        out.line(format!("{YELLOW}⚠ {} disagree about {}{YELLOW:#}", ids.join(" and "), gist(&conflict.about)))?;
+        out.line(format!(
+            "{YELLOW}⚠ {} disagree about {}{YELLOW:#}",
+            ids.join(" and "),
+            gist(&conflict.about)
+        ))?;
     }
     Ok(())
 }

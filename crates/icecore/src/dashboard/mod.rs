@@ -1,8 +1,10 @@
-//! The dashboard: the pages by which a person looks at their memory, carried in the program and shown at `/`.
+//! The dashboard: the pages by which a person looks at their memory, carried in the program and
+//! shown at `/`.
 //!
-//! What is in `dist` is built from the folder `dashboard` of the project and committed, so that cargo alone builds the program. The
-//! pages run under a policy that lets nothing in but what this server sends: no script or style within a page, no other address,
-//! and no text that becomes a page's elements.
+//! What is in `dist` is built from the folder `dashboard` of the project and committed, so that
+//! cargo alone builds the program. The pages run under a policy that lets nothing in but what this
+//! server sends: no script or style within a page, no other address, and no text that becomes a
+//! page's elements.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -10,8 +12,8 @@ use std::sync::LazyLock;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -34,9 +36,17 @@ struct Page {
 
 const PAGES: [Page; 5] = [
     Page { path: "/", kind: "text/html; charset=utf-8", text: include_str!("dist/index.html") },
-    Page { path: "/app.js", kind: "text/javascript; charset=utf-8", text: include_str!("dist/app.js") },
+    Page {
+        path: "/app.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("dist/app.js"),
+    },
     Page { path: "/app.css", kind: "text/css; charset=utf-8", text: include_str!("dist/app.css") },
-    Page { path: "/theme.js", kind: "text/javascript; charset=utf-8", text: include_str!("dist/theme.js") },
+    Page {
+        path: "/theme.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("dist/theme.js"),
+    },
     Page { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("dist/icon.svg") },
 ];
 
@@ -51,10 +61,12 @@ static READY: LazyLock<Vec<Ready>> = LazyLock::new(|| PAGES.iter().map(Ready::of
 
 impl Ready {
     fn of(page: &'static Page) -> Self {
-        let hash: String = Sha256::digest(page.text).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let hash: String =
+            Sha256::digest(page.text).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let mut small = GzEncoder::new(Vec::new(), Compression::best());
         // Writing to memory does not fail; if it did, nothing small would be offered.
-        let small = small.write_all(page.text.as_bytes()).and_then(|()| small.finish()).unwrap_or_default();
+        let small =
+            small.write_all(page.text.as_bytes()).and_then(|()| small.finish()).unwrap_or_default();
         Self { page, mark: hash, small: small.into() }
     }
 
@@ -88,7 +100,10 @@ impl Ready {
             (HeaderName::from_static("x-frame-options"), "DENY"),
             (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
             (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-            (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+            (
+                HeaderName::from_static("permissions-policy"),
+                "camera=(), geolocation=(), microphone=()",
+            ),
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
@@ -98,20 +113,30 @@ impl Ready {
 
 /// Whether a client takes its answer made small.
 fn takes_gzip(asked: &HeaderMap) -> bool {
-    let named = asked.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let named = asked
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
     named.map(|one| one.replace(' ', "")).any(|one| {
         let (name, weight) = one.split_once(";q=").unwrap_or((&one, "1"));
-        (name.eq_ignore_ascii_case("gzip") || name == "*") && weight.parse::<f32>().is_ok_and(|weight| weight > 0.0)
+        (name.eq_ignore_ascii_case("gzip") || name == "*")
+            && weight.parse::<f32>().is_ok_and(|weight| weight > 0.0)
     })
 }
 
 /// Whether a client has it already.
 fn is_known(asked: &HeaderMap, mark: &str) -> bool {
-    let named = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let named = asked
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
     named.map(|one| one.trim().trim_start_matches("W/")).any(|one| one == mark || one == "*")
 }
 
-/// Whether a path is one of the dashboard's. What stands there is the same for everybody, and says nothing of anybody's memory.
+/// Whether a path is one of the dashboard's. What stands there is the same for everybody, and says
+/// nothing of anybody's memory.
 pub fn is_page(path: &str) -> bool {
     PAGES.iter().any(|page| page.path == path)
 }
@@ -119,7 +144,10 @@ pub fn is_page(path: &str) -> bool {
 /// The routes of the dashboard.
 pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     READY.iter().fold(Router::new(), |router, ready| {
-        router.route(ready.page.path, get(move |asked: HeaderMap| async move { ready.answer(&asked) }))
+        router.route(
+            ready.page.path,
+            get(move |asked: HeaderMap| async move { ready.answer(&asked) }),
+        )
     })
 }
 
@@ -131,20 +159,34 @@ mod tests {
     const MOST_BYTES: usize = 150_000;
 
     fn asked(headers: &[(HeaderName, &'static str)]) -> HeaderMap {
-        headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+        headers
+            .iter()
+            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
+            .collect()
     }
 
     #[test]
     fn every_page_comes_under_a_strict_policy() {
         for ready in READY.iter() {
             let answer = ready.answer(&HeaderMap::new());
-            let header = |name: &str| answer.headers().get(name).unwrap().to_str().unwrap().to_owned();
+            let header =
+                |name: &str| answer.headers().get(name).unwrap().to_str().unwrap().to_owned();
             assert_eq!(answer.status(), 200);
             let policy = header("content-security-policy");
-            assert!(policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("unsafe"), "{policy}");
+            assert!(
+                policy.starts_with("default-src 'none'; script-src 'self';")
+                    && !policy.contains("unsafe"),
+                "{policy}"
+            );
             assert!(policy.contains("require-trusted-types-for 'script'; trusted-types 'none'"));
-            assert_eq!((header("x-content-type-options"), header("referrer-policy")), ("nosniff".into(), "no-referrer".into()));
-            assert_eq!((header("cross-origin-opener-policy"), header("x-frame-options")), ("same-origin".into(), "DENY".into()));
+            assert_eq!(
+                (header("x-content-type-options"), header("referrer-policy")),
+                ("nosniff".into(), "no-referrer".into())
+            );
+            assert_eq!(
+                (header("cross-origin-opener-policy"), header("x-frame-options")),
+                ("same-origin".into(), "DENY".into())
+            );
         }
     }
 
@@ -157,9 +199,12 @@ mod tests {
         }
         assert_eq!(
             page.matches("<script").count(),
-            page.matches("<script src=\"/theme.js\"").count() + page.matches("src=\"/app.js\"").count()
+            page.matches("<script src=\"/theme.js\"").count()
+                + page.matches("src=\"/app.js\"").count()
         );
-        for word in ["insertAdjacentHTML", "document.write", "eval(", "new Function(", "importScripts"] {
+        for word in
+            ["insertAdjacentHTML", "document.write", "eval(", "new Function(", "importScripts"]
+        {
             assert!(!text("/app.js").contains(word), "{word}");
         }
         assert!(!text("/app.css").contains("url(") && !text("/app.css").contains("@import"));
@@ -174,9 +219,14 @@ mod tests {
     #[test]
     fn what_a_browser_has_is_not_sent_again_and_what_it_takes_is_small() {
         let ready = READY.iter().find(|ready| ready.page.path == "/app.js").unwrap();
-        for (encodings, small) in
-            [("gzip, deflate, br", true), ("br;q=1.0, gzip;q=0.5", true), ("*", true), ("gzip;q=0", false), ("br", false), ("", false)]
-        {
+        for (encodings, small) in [
+            ("gzip, deflate, br", true),
+            ("br;q=1.0, gzip;q=0.5", true),
+            ("*", true),
+            ("gzip;q=0", false),
+            ("br", false),
+            ("", false),
+        ] {
             let first = ready.answer(&asked(&[(ACCEPT_ENCODING, encodings)]));
             assert_eq!(first.headers().contains_key(CONTENT_ENCODING), small, "{encodings}");
             let mut again = asked(&[(ACCEPT_ENCODING, encodings)]);
@@ -185,6 +235,12 @@ mod tests {
             again.insert(IF_NONE_MATCH, HeaderValue::from_static("\"another\""));
             assert_eq!(ready.answer(&again).status(), 200, "{encodings}");
         }
-        assert!(is_page("/") && is_page("/app.js") && !is_page("/app.js/") && !is_page("/dist/app.js") && !is_page("/api/status"));
+        assert!(
+            is_page("/")
+                && is_page("/app.js")
+                && !is_page("/app.js/")
+                && !is_page("/dist/app.js")
+                && !is_page("/api/status")
+        );
     }
 }

@@ -24,7 +24,11 @@ pub enum Event {
 impl Event {
     /// The event that a word means: ours, or a client's own name for it.
     fn meant(word: &str) -> Self {
-        let plain: String = word.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+        let plain: String = word
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect::<String>()
+            .to_ascii_lowercase();
         match plain.as_str() {
             "sessionstart" => Self::SessionStart,
             "userpromptsubmit" => Self::UserPromptSubmit,
@@ -51,7 +55,8 @@ impl Event {
         }
     }
 
-    /// A client's name for it, where it takes a text: at the others one would make it go on, or is not read.
+    /// A client's name for it, where it takes a text: at the others one would make it go on, or is
+    /// not read.
     pub fn client_name(self) -> Option<&'static str> {
         match self {
             Self::SessionStart => Some("SessionStart"),
@@ -124,13 +129,15 @@ const COMMAND: &str = "hook";
 /// The option of this command that takes a value.
 const CLIENT: &str = "--client";
 
-/// Whether a word is an option that takes the next word for its value. Known without the parser, which is too slow to make for a hook.
+/// Whether a word is an option that takes the next word for its value. Known without the parser,
+/// which is too slow to make for a hook.
 fn takes_value(word: &str) -> bool {
     word == CLIENT || GLOBAL_VALUES.contains(&word)
 }
 
-/// The words with options apart: each word that is none, with the option before it that takes it for its value. With
-/// `spares_command` an option does not take the word of the command, because its own value is missing.
+/// The words with options apart: each word that is none, with the option before it that takes it
+/// for its value. With `spares_command` an option does not take the word of the command, because
+/// its own value is missing.
 fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
     let (mut plain, mut options) = (Vec::new(), Vec::new());
     let mut words = words.iter().skip(1).peekable();
@@ -150,8 +157,9 @@ fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String
     (plain, options)
 }
 
-/// Whether these words call a hook: `hook` is the command, or would be if it were not for a mistake that another reader of the
-/// command line would answer with exit 2, which a client takes for an order.
+/// Whether these words call a hook: `hook` is the command, or would be if it were not for a mistake
+/// that another reader of the command line would answer with exit 2, which a client takes for an
+/// order.
 pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
     let (plain, options) = sorted(words, false);
     // A person who asks for help at a terminal gets it.
@@ -160,12 +168,15 @@ pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
         return false;
     }
     // Asking what is a command builds the whole parser; no other call pays for that.
-    if !plain.iter().any(|word| *word == COMMAND) && !options.iter().any(|(_, value)| value == COMMAND) {
+    if !plain.iter().any(|word| *word == COMMAND)
+        && !options.iter().any(|(_, value)| value == COMMAND)
+    {
         return false;
     }
     match plain.iter().find(|word| word.to_str().is_some_and(&is_command)) {
         Some(first) => *first == COMMAND,
-        // `--vault $UNSET hook stop`: the option took the command for its value, and no other command is left.
+        // `--vault $UNSET hook stop`: the option took the command for its value, and no other
+        // command is left.
         None => options.iter().any(|(_, value)| value == COMMAND),
     }
 }
@@ -173,7 +184,8 @@ pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
 impl Call {
     /// What was said of where memory is.
     pub fn named(&self) -> Named {
-        let (vault, store, space) = (self.vault.clone(), self.store.as_deref().map(Into::into), self.space.clone());
+        let (vault, store, space) =
+            (self.vault.clone(), self.store.as_deref().map(Into::into), self.space.clone());
         Named { vault, is_meant: self.vault_is_meant, store, space, is_hurried: !self.finish }
     }
 
@@ -182,19 +194,29 @@ impl Call {
         if !plain.iter().any(|word| *word == COMMAND) {
             (plain, options) = sorted(words, true);
         }
-        let event =
-            plain.iter().skip_while(|word| **word != COMMAND).nth(1).map_or_else(String::new, |word| word.to_string_lossy().into_owned());
-        let last = |wanted: &str| options.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let event = plain
+            .iter()
+            .skip_while(|word| **word != COMMAND)
+            .nth(1)
+            .map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+        let last = |wanted: &str| {
+            options.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value)
+        };
         let meant = last("--vault").filter(|vault| !vault.is_empty()).cloned();
         let vault_is_meant = meant.is_some();
         let vault = meant.or_else(|| std::env::var_os("ICECORE_VAULT"));
-        let text = |name: &str| last(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty());
+        let text = |name: &str| {
+            last(name)
+                .map(|value| value.to_string_lossy().into_owned())
+                .filter(|value| !value.is_empty())
+        };
         Self {
             event: Event::meant(&event),
             vault: vault.filter(|vault| !vault.is_empty()).map(PathBuf::from),
             vault_is_meant,
             store: text("--store"),
-            space: text("--space").or_else(|| std::env::var("ICECORE_SPACE").ok().filter(|name| !name.is_empty())),
+            space: text("--space")
+                .or_else(|| std::env::var("ICECORE_SPACE").ok().filter(|name| !name.is_empty())),
             now: last("--now").map(|now| now.to_string_lossy().into_owned()),
             client: last(CLIENT).and_then(|name| match name.to_str() {
                 Some("codex") => Some(Client::Codex),
@@ -227,9 +249,19 @@ mod tests {
     #[test]
     fn a_hook_is_recognised_whatever_stands_around_it() {
         check("hook stop", true, Event::Stop, None);
-        check("--vault /v hook session-start --client codex", true, Event::SessionStart, Some("/v"));
+        check(
+            "--vault /v hook session-start --client codex",
+            true,
+            Event::SessionStart,
+            Some("/v"),
+        );
         check("hook SessionStart --vault=/v", true, Event::SessionStart, Some("/v"));
-        check("hook user_prompt_submit --vault /a --vault /v", true, Event::UserPromptSubmit, Some("/v"));
+        check(
+            "hook user_prompt_submit --vault /a --vault /v",
+            true,
+            Event::UserPromptSubmit,
+            Some("/v"),
+        );
         check("--bogus x hook pre-compact -x --y=z more", true, Event::PreCompact, None);
         check("--json -q hook post-compact", true, Event::PostCompact, None);
         check("hook", true, Event::Other, None);
@@ -238,7 +270,12 @@ mod tests {
         check("--color always hook session-end", true, Event::SessionEnd, None);
         // An option without its value, as when a shell's variable is not set.
         check("--vault hook stop", true, Event::Stop, None);
-        check("--now hook user-prompt-submit --vault /v", true, Event::UserPromptSubmit, Some("/v"));
+        check(
+            "--now hook user-prompt-submit --vault /v",
+            true,
+            Event::UserPromptSubmit,
+            Some("/v"),
+        );
         check("--vault hook status", false, Event::Other, None);
         check("--vault hook hook stop", true, Event::Stop, Some("hook"));
         check("remember hook", false, Event::Other, None);
@@ -251,9 +288,14 @@ mod tests {
     fn the_options_with_values_are_those_of_the_parser() {
         let parser = crate::cli::command();
         let hook = parser.find_subcommand(COMMAND).unwrap();
-        let options = parser.get_arguments().chain(hook.get_arguments()).filter(|option| option.get_action().takes_values());
-        let mut known: Vec<String> = options.filter_map(|option| Some(format!("--{}", option.get_long()?))).collect();
-        let mut listed: Vec<String> = GLOBAL_VALUES.iter().chain([&CLIENT]).map(ToString::to_string).collect();
+        let options = parser
+            .get_arguments()
+            .chain(hook.get_arguments())
+            .filter(|option| option.get_action().takes_values());
+        let mut known: Vec<String> =
+            options.filter_map(|option| Some(format!("--{}", option.get_long()?))).collect();
+        let mut listed: Vec<String> =
+            GLOBAL_VALUES.iter().chain([&CLIENT]).map(ToString::to_string).collect();
         known.sort();
         listed.sort();
         assert_eq!(listed, known);

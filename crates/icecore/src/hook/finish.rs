@@ -1,6 +1,7 @@
-//! What is left to do when sessions have ended: they are read to their end, their primers are written, what they decided is learnt,
-//! and what is due is done. A client gives a second and a half for all its hooks, so a process of its own does it, cut off from the
-//! client, and one at a time for a vault.
+//! What is left to do when sessions have ended: they are read to their end, their primers are
+//! written, what they decided is learnt, and what is due is done. A client gives a second and a
+//! half for all its hooks, so a process of its own does it, cut off from the client, and one at a
+//! time for a vault.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -19,7 +20,8 @@ use crate::wire::{self, Open};
 /// The work that only one process does.
 const WORK: &str = "session-end";
 
-/// Starts the process, unless one is at it already: it will find this session, too. What went wrong, if anything.
+/// Starts the process, unless one is at it already: it will find this session, too. What went
+/// wrong, if anything.
 pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     match open.memory.store().claim(WORK).await {
         Ok(Some(free)) => drop(free),
@@ -38,7 +40,10 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
         }
         // Through the environment: everybody can read the words of a command.
         (Place::Space { name, .. }, Ok(Some(address))) => {
-            command.args(["--space", name]).env(wire::STORE, address.expose_secret()).current_dir("/");
+            command
+                .args(["--space", name])
+                .env(wire::STORE, address.expose_secret())
+                .current_dir("/");
         }
         (Place::Space { .. }, Ok(None)) => {}
         (Place::Space { .. }, Err(error)) => return Some(error.to_string()),
@@ -48,9 +53,12 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     match command.spawn() {
-        Err(error) => Some(format!("the process that reads ended sessions cannot be started: {error}")),
-        // A client may end this process and its group as soon as it has its answer; until then the other one must have left them. What
-        // it does after that is not waited for: when this process has ended, the system looks after it.
+        Err(error) => {
+            Some(format!("the process that reads ended sessions cannot be started: {error}"))
+        }
+        // A client may end this process and its group as soon as it has its answer; until then the
+        // other one must have left them. What it does after that is not waited for: when this
+        // process has ended, the system looks after it.
         Ok(child) => {
             let _ = child.stdout.map(|mut out| out.read(&mut [0]));
             None
@@ -60,7 +68,8 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
 
 /// Is that process.
 pub fn run(call: &Call) {
-    // Out of the client's session, so that nothing that ends it ends this; then whoever started it need not wait any more.
+    // Out of the client's session, so that nothing that ends it ends this; then whoever started it
+    // need not wait any more.
     let _ = rustix::process::setsid();
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(b"\n").and_then(|()| out.flush());
@@ -70,11 +79,16 @@ pub fn run(call: &Call) {
 }
 
 async fn all(call: &Call) {
-    let Ok(open) = wire::own_place(&call.named()).and_then(|place| wire::open_at(place, call.now.as_deref())) else { return };
+    let Ok(open) =
+        wire::own_place(&call.named()).and_then(|place| wire::open_at(place, call.now.as_deref()))
+    else {
+        return;
+    };
     loop {
         let Ok(Some(alone)) = open.memory.store().claim(WORK).await else { return };
         if let Err(error) = once(&open).await {
-            let _ = open.memory.note_trouble("session-end", &crate::error::as_status(&error).2).await;
+            let _ =
+                open.memory.note_trouble("session-end", &crate::error::as_status(&error).2).await;
             return;
         }
         drop(alone);
@@ -99,7 +113,9 @@ async fn once(open: &Open) -> anyhow::Result<()> {
                 sessions.extend(read);
                 memory.session_is_read(&due).await?;
             }
-            Err(failure) => memory.session_is_unread(&due, &failure.why, failure.is_hopeless).await?,
+            Err(failure) => {
+                memory.session_is_unread(&due, &failure.why, failure.is_hopeless).await?
+            }
         }
     }
     let models = wire::models()?;
@@ -107,18 +123,24 @@ async fn once(open: &Open) -> anyhow::Result<()> {
     let quiet = |_: &str, _: usize, _: usize| {};
     // What was decided is learnt before summaries are made, which keep it.
     match memory.learn_now(asking.as_ref(), &quiet).await {
-        Err(error) if !matches!(error, EngineError::Busy(_)) => memory.note_trouble("session-end", &error.to_string()).await?,
+        Err(error) if !matches!(error, EngineError::Busy(_)) => {
+            memory.note_trouble("session-end", &error.to_string()).await?
+        }
         _ => {}
     }
     let wish = Wish { tier: Some(Tier::Session), days: None, sessions: Some(sessions) };
     match memory.roll(&wish, asking.as_ref(), &quiet).await {
-        Err(error) if !matches!(error, EngineError::Busy(_)) => memory.note_trouble("session-end", &error.to_string()).await?,
+        Err(error) if !matches!(error, EngineError::Busy(_)) => {
+            memory.note_trouble("session-end", &error.to_string()).await?
+        }
         _ => {}
     }
     // A daemon does what is due by itself.
     if let Some(_no_daemon) = memory.store().claim("daemon").await? {
         match memory.run_due(asking.as_ref(), &quiet).await {
-            Err(error) if !matches!(error, EngineError::Busy(_)) => memory.note_trouble("session-end", &error.to_string()).await?,
+            Err(error) if !matches!(error, EngineError::Busy(_)) => {
+                memory.note_trouble("session-end", &error.to_string()).await?
+            }
             _ => {}
         }
     }
@@ -148,8 +170,12 @@ impl From<Refused> for Failure {
 
 /// Reads a session to its end; the sessions of the cascade that it belongs to.
 async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
-    let session =
-        Attended { session: due.session.clone(), project: due.project.clone(), client: due.client.clone(), ..Attended::default() };
+    let session = Attended {
+        session: due.session.clone(),
+        project: due.project.clone(),
+        client: due.client.clone(),
+        ..Attended::default()
+    };
     if let Some(path) = &due.transcript {
         transcript::settle(path).await;
     }
@@ -168,7 +194,8 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
     }
     // Without a transcript there is what the client told while it went on.
     let today = open.memory.now().day();
-    let days = icecore_domain::calendar::Days { first: today.yesterday().unwrap_or(today), last: today };
+    let days =
+        icecore_domain::calendar::Days { first: today.yesterday().unwrap_or(today), last: today };
     let stats = open.memory.store().sessions(Some(days)).await.map_err(EngineError::Store)?;
     let is_own = |key: &SessionKey| {
         let name = key.session.as_deref();
@@ -178,10 +205,16 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
     Ok(sessions)
 }
 
-/// Reads what the helpers of a session did, as far as it was not known when they ended; the sessions that are.
-async fn helpers(open: &Open, session: &Attended, due: &Due) -> Result<Vec<SessionKey>, EngineError> {
+/// Reads what the helpers of a session did, as far as it was not known when they ended; the
+/// sessions that are.
+async fn helpers(
+    open: &Open,
+    session: &Attended,
+    due: &Due,
+) -> Result<Vec<SessionKey>, EngineError> {
     let Some(path) = &due.transcript else { return Ok(Vec::new()) };
-    // Which of them worked in a private turn is not written anywhere; those that ended were told of one by one.
+    // Which of them worked in a private turn is not written anywhere; those that ended were told of
+    // one by one.
     if open.memory.is_withheld_in(&due.session).await? {
         return Ok(Vec::new());
     }
@@ -197,7 +230,9 @@ async fn helpers(open: &Open, session: &Attended, due: &Due) -> Result<Vec<Sessi
                         continue;
                     }
                     // The same would become of the session itself; both are read later.
-                    Err(error @ (EngineError::Store(_) | EngineError::Busy(_))) => return Err(error),
+                    Err(error @ (EngineError::Store(_) | EngineError::Busy(_))) => {
+                        return Err(error);
+                    }
                     Err(error) => error.to_string(),
                 }
             }

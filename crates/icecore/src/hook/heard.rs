@@ -1,4 +1,5 @@
-//! What a client tells: the JSON object on standard input. Every field is a stranger's word and may be missing.
+//! What a client tells: the JSON object on standard input. Every field is a stranger's word and may
+//! be missing.
 
 use std::path::Path;
 
@@ -43,7 +44,8 @@ impl Heard {
         if text.is_empty() {
             return Err("the client sent nothing".into());
         }
-        let fields: Value = json::read(text).map_err(|error| format!("the client sent something else than JSON: {error}"))?;
+        let fields: Value = json::read(text)
+            .map_err(|error| format!("the client sent something else than JSON: {error}"))?;
         if !fields.is_object() {
             return Err("the client sent JSON that is not an object".into());
         }
@@ -101,7 +103,8 @@ fn named(text: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Whose event it is, by what only one of them says: Codex numbers turns, and has sessions without a transcript.
+/// Whose event it is, by what only one of them says: Codex numbers turns, and has sessions without
+/// a transcript.
 fn guessed(fields: &Value) -> Client {
     let path = fields["transcript_path"].as_str();
     let codex = fields["turn_id"].is_string()

@@ -1,8 +1,10 @@
-//! Hooks: what Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON object and prints one.
+//! Hooks: what Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON
+//! object and prints one.
 //!
-//! A hook must never stand in the way: a client takes exit 2 for "stop this", waits for whoever does not answer, and takes
-//! everything printed for an answer. So whatever comes in (words, bytes, environment, a vault that is missing, locked or broken, a
-//! panic), it ends with 0 and one JSON object, in time. What it could not do is noted for `icecore status` and `icecore doctor`; where
+//! A hook must never stand in the way: a client takes exit 2 for "stop this", waits for whoever
+//! does not answer, and takes everything printed for an answer. So whatever comes in (words, bytes,
+//! environment, a vault that is missing, locked or broken, a panic), it ends with 0 and one JSON
+//! object, in time. What it could not do is noted for `icecore status` and `icecore doctor`; where
 //! not even that was possible, the object says so, for clients show it.
 
 mod call;
@@ -28,7 +30,8 @@ use self::call::{Call, Client, Event};
 use self::heard::Heard;
 use crate::wire::{self, Open};
 
-/// The most bytes of an input that is looked at; what is longer is read to its end, so that the client is not cut off.
+/// The most bytes of an input that is looked at; what is longer is read to its end, so that the
+/// client is not cut off.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 /// The most characters of a text; Claude Code puts what has more than 10,000 into a file.
 const MOST_CHARS: usize = 9_000;
@@ -80,8 +83,13 @@ fn in_time(call: &Call) -> Answer {
     }
     let mut answer = match receive.recv_timeout(call.event.patience()) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => Answer::interrupted(call, format!("a defect of icecore: {}", said_by(panic.as_ref()))),
-        Err(_) => Answer::interrupted(call, format!("not done within {} ms", call.event.patience().as_millis())),
+        Ok(Err(panic)) => {
+            Answer::interrupted(call, format!("a defect of icecore: {}", said_by(panic.as_ref())))
+        }
+        Err(_) => Answer::interrupted(
+            call,
+            format!("not done within {} ms", call.event.patience().as_millis()),
+        ),
     };
     if let Some(why) = answer.unsaved.take() {
         answer.message = Some(not_kept(&why));
@@ -95,7 +103,8 @@ fn in_time(call: &Call) -> Answer {
             let noted = catch_unwind(AssertUnwindSafe(|| note(&own, &complaints))).unwrap_or(false);
             let _ = send.send(noted);
         };
-        let noted = thread::Builder::new().spawn(noting).is_ok() && receive.recv_timeout(NOTING).unwrap_or(false);
+        let noted = thread::Builder::new().spawn(noting).is_ok()
+            && receive.recv_timeout(NOTING).unwrap_or(false);
         if !noted && answer.message.is_none() {
             answer.message = Some(not_kept(&first));
         }
@@ -108,22 +117,32 @@ fn not_kept(why: &str) -> String {
 }
 
 fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "it panicked".into())
 }
 
-/// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was possible.
+/// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was
+/// possible.
 fn note(call: &Call, complaints: &[String]) -> bool {
-    let Ok(open) = wire::own_place(&call.named()).and_then(|place| wire::open_to_note(place, call.now.as_deref())) else {
+    let Ok(open) = wire::own_place(&call.named())
+        .and_then(|place| wire::open_to_note(place, call.now.as_deref()))
+    else {
         return false;
     };
-    complaints.iter().all(|complaint| block_on(open.memory.note_trouble(call.event.word(), complaint)).is_ok())
+    complaints
+        .iter()
+        .all(|complaint| block_on(open.memory.note_trouble(call.event.word(), complaint)).is_ok())
 }
 
 fn work(call: &Call) -> Answer {
     let input = match read_input() {
         Ok(input) => input,
-        Err(why) if call.event.brings_words() => return Answer { unsaved: Some(why), ..Answer::default() },
+        Err(why) if call.event.brings_words() => {
+            return Answer { unsaved: Some(why), ..Answer::default() };
+        }
         Err(why) => return Answer::complaining(why),
     };
     if call.event == Event::Other {
@@ -133,7 +152,8 @@ fn work(call: &Call) -> Answer {
         Ok(heard) => heard,
         Err(why) => return Answer::complaining(why),
     };
-    let opened = wire::own_place(&call.named()).and_then(|place| wire::open_hurried(place, call.now.as_deref()));
+    let opened = wire::own_place(&call.named())
+        .and_then(|place| wire::open_hurried(place, call.now.as_deref()));
     let answered = opened.and_then(|(open, mistake)| {
         block_on(async {
             let mut answer = attend(call, &heard, &open).await?;
@@ -154,7 +174,10 @@ fn read_input() -> Result<Vec<u8>, String> {
         return Ok(Vec::new());
     }
     let mut bytes = Vec::new();
-    (&mut input).take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("standard input cannot be read: {error}"))?;
+    (&mut input)
+        .take(MOST_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("standard input cannot be read: {error}"))?;
     if bytes.len() > MOST_BYTES {
         let _ = std::io::copy(&mut input, &mut std::io::sink());
         return Err(format!("the client sent more than {MOST_BYTES} bytes"));
@@ -165,7 +188,8 @@ fn read_input() -> Result<Vec<u8>, String> {
 async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answer> {
     let memory = &open.memory;
     let session = &heard.session;
-    let room = Room { chars: MOST_CHARS, tokens: (heard.client == Client::Codex).then_some(CODEX_TOKENS) };
+    let room =
+        Room { chars: MOST_CHARS, tokens: (heard.client == Client::Codex).then_some(CODEX_TOKENS) };
     let mut answer = Answer::default();
     match call.event {
         Event::SessionStart => {
@@ -184,25 +208,35 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
         }
         Event::UserPromptSubmit => {
             if let Some(prompt) = &heard.prompt {
-                let most = Room { chars: room.chars.min(memory.policy().recall.delta_chars), ..room };
+                let most =
+                    Room { chars: room.chars.min(memory.policy().recall.delta_chars), ..room };
                 answer = Answer::giving(memory.attend_prompt(session, prompt, most).await?);
             }
         }
         Event::SubagentStop if heard.agent_id.is_some() => {
-            let read = heard.agent_transcript.as_deref().map(|path| transcript::read(path, transcript::MOST_AT_ONCE));
+            let read = heard
+                .agent_transcript
+                .as_deref()
+                .map(|path| transcript::read(path, transcript::MOST_AT_ONCE));
             let (text, complaint) = match read {
                 Some(Ok(text)) => (text, None),
                 Some(Err(refused)) => (None, Some(refused.why)),
                 None => (None, None),
             };
             let id = heard.agent_id.clone().unwrap_or_default();
-            let helper = Helper { id, kind: heard.agent.clone(), reply: heard.reply.clone(), transcript: text };
+            let helper = Helper {
+                id,
+                kind: heard.agent.clone(),
+                reply: heard.reply.clone(),
+                transcript: text,
+            };
             answer.complaints = memory.attend_helper(session, &helper).await?.complaints;
             answer.complaints.extend(complaint);
         }
         Event::Stop | Event::SubagentStop => {
             if let Some(reply) = &heard.reply {
-                let name = (call.event == Event::SubagentStop).then(|| heard.agent.as_deref().unwrap_or("agent"));
+                let name = (call.event == Event::SubagentStop)
+                    .then(|| heard.agent.as_deref().unwrap_or("agent"));
                 let taken = memory.attend_reply(session, reply, name).await?;
                 answer.complaints = taken.complaints;
             }
@@ -257,12 +291,20 @@ async fn daily(open: &Open) -> Option<String> {
         return None;
     }
     open.memory.store().put_note(&name, today.as_bytes()).await.ok()?;
-    Some(format!("icecore: a hook could not do its work ({}: {}). `icecore doctor` lists what went wrong.", last.event, last.what))
+    Some(format!(
+        "icecore: a hook could not do its work ({}: {}). `icecore doctor` lists what went wrong.",
+        last.event, last.what
+    ))
 }
 
 impl Answer {
     fn giving(given: Given) -> Self {
-        Self { context: given.text, message: None, complaints: given.complaints, unsaved: given.unsaved }
+        Self {
+            context: given.text,
+            message: None,
+            complaints: given.complaints,
+            unsaved: given.unsaved,
+        }
     }
 
     fn complaining(why: String) -> Self {
@@ -276,14 +318,19 @@ impl Answer {
         Self { message, complaints: vec![why], ..Self::default() }
     }
 
-    /// The vault cannot be used. The person is told if their words are lost, and at a start, where they can do something about it.
+    /// The vault cannot be used. The person is told if their words are lost, and at a start, where
+    /// they can do something about it.
     fn unusable(call: &Call, heard: &Heard, error: &anyhow::Error) -> Self {
         let why = crate::error::as_status(error).2;
         if heard.has_words(call.event) {
             return Self { unsaved: Some(why), ..Self::default() };
         }
         let shown = call.event == Event::SessionStart && !is_passing(error);
-        Self { message: shown.then(|| format!("icecore: memory is not available: {why}")), complaints: vec![why], ..Self::default() }
+        Self {
+            message: shown.then(|| format!("icecore: memory is not available: {why}")),
+            complaints: vec![why],
+            ..Self::default()
+        }
     }
 
     /// Says what is wrong with the settings: at every start, and once in a session.
@@ -300,7 +347,10 @@ impl Answer {
     fn as_json(&self, call: &Call) -> Value {
         let mut fields = serde_json::Map::new();
         if let (Some(context), Some(name)) = (&self.context, call.event.client_name()) {
-            fields.insert("hookSpecificOutput".into(), json!({ "hookEventName": name, "additionalContext": context }));
+            fields.insert(
+                "hookSpecificOutput".into(),
+                json!({ "hookEventName": name, "additionalContext": context }),
+            );
         }
         if let Some(message) = &self.message {
             fields.insert("systemMessage".into(), message.as_str().into());
@@ -311,7 +361,9 @@ impl Answer {
 
 /// Whether it may work the next time without anybody doing anything.
 fn is_passing(error: &anyhow::Error) -> bool {
-    let busy = |error: &StoreError| matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. } | StoreError::Overrun(_));
+    let busy = |error: &StoreError| {
+        matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. } | StoreError::Overrun(_))
+    };
     error.downcast_ref::<StoreError>().is_some_and(busy)
         || matches!(error.downcast_ref::<EngineError>(), Some(EngineError::Store(error)) if busy(error))
 }

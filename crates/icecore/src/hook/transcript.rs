@@ -1,4 +1,5 @@
-//! Reading the transcript that a client names. The path is a stranger's word: only a plain file that is a transcript is read.
+//! Reading the transcript that a client names. The path is a stranger's word: only a plain file
+//! that is a transcript is read.
 
 use std::fs::File;
 use std::io::Read;
@@ -27,22 +28,30 @@ pub struct Refused {
 /// For so long nothing is written into a transcript whose client has ended.
 pub const QUIET: Duration = Duration::from_millis(700);
 
-/// Waits until a transcript is not written any more, as far as can be told: some clients write the last lines after their last hook.
+/// Waits until a transcript is not written any more, as far as can be told: some clients write the
+/// last lines after their last hook.
 pub async fn settle(path: &str) {
     const MAX_WAITS: usize = 7;
     for _ in 0..MAX_WAITS {
         let written = Path::new(path).symlink_metadata().and_then(|found| found.modified());
         // A time in the future is no reason to wait.
-        let Some(age) = written.ok().and_then(|written| written.elapsed().ok()).filter(|age| *age < QUIET) else { return };
+        let Some(age) =
+            written.ok().and_then(|written| written.elapsed().ok()).filter(|age| *age < QUIET)
+        else {
+            return;
+        };
         tokio::time::sleep(QUIET - age).await;
     }
 }
 
-/// A transcript's text; none if there is no such file, as of a session that its client does not write down.
+/// A transcript's text; none if there is no such file, as of a session that its client does not
+/// write down.
 pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
     let shown = icecore_domain::budget::shortened(&icecore_domain::plain::one_line(path), 200);
     let path = Path::new(path);
-    let refusal = |why: &str, is_final| Err(Refused { why: format!("the transcript {shown} was not read: {why}"), is_final });
+    let refusal = |why: &str, is_final| {
+        Err(Refused { why: format!("the transcript {shown} was not read: {why}"), is_final })
+    };
     let refuse = |why: &str| refusal(why, true);
     if !path.is_absolute() {
         return refuse("its path is not absolute");
@@ -72,8 +81,13 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
     if let Err(error) = opened {
         return refusal(&error.to_string(), false);
     }
-    let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) { Ok(Some(text)) } else { refuse("it does not look like one") }
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) {
+        Ok(Some(text))
+    } else {
+        refuse("it does not look like one")
+    }
 }
 
 /// The transcripts of the helpers of the session whose transcript that is, by the helpers' names.
@@ -84,7 +98,8 @@ pub fn of_helpers(path: &str) -> Vec<(String, PathBuf)> {
     if !is_own(&folder) || folder.parent().is_none_or(|session| !is_own(session)) {
         return Vec::new();
     }
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries =
+        std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<(String, PathBuf)> = entries
         .filter_map(|path| {
             let name = path.file_name()?.to_str()?;

@@ -1,4 +1,5 @@
-//! The dialect of Anthropic's messages: reading messages, putting text blocks into them, gathering a reply.
+//! The dialect of Anthropic's messages: reading messages, putting text blocks into them, gathering
+//! a reply.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +17,26 @@ const MOST_BLOCKS: usize = 4_096;
 /// The text of a message, and whether tools are in it.
 pub fn said(message: &Object<'_>) -> (String, bool) {
     let (texts, kinds) = messages::parts(message.get("content"));
-    (texts.join("\n"), kinds.iter().any(|kind| kind.ends_with("tool_use") || kind.ends_with("tool_result")))
+    (
+        texts.join("\n"),
+        kinds.iter().any(|kind| kind.ends_with("tool_use") || kind.ends_with("tool_result")),
+    )
 }
 
 fn block(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{text}}}")
 }
 
-/// A text or a list of blocks with one more text block at its end; an empty text, which no block may have, gives way.
+/// A text or a list of blocks with one more text block at its end; an empty text, which no block
+/// may have, gives way.
 fn with_block(value: &serde_json::value::RawValue, added: &str) -> Option<String> {
     let added = block(&body::quoted(added));
     if let Some(text) = body::text(value) {
-        return Some(if text.is_empty() { format!("[{added}]") } else { format!("[{},{added}]", block(value.get())) });
+        return Some(if text.is_empty() {
+            format!("[{added}]")
+        } else {
+            format!("[{},{added}]", block(value.get()))
+        });
     }
     let blocks = body::items(value)?;
     let mut edits = Edits::default();
@@ -35,7 +44,8 @@ fn with_block(value: &serde_json::value::RawValue, added: &str) -> Option<String
     Some(edits.apply(value.get()))
 }
 
-/// The message with one more text block after all it has; `None` if its content is neither text nor blocks.
+/// The message with one more text block after all it has; `None` if its content is neither text nor
+/// blocks.
 pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<String> {
     let content = object.get("content")?;
     let start = content.get().as_ptr() as usize - message.as_ptr() as usize;
@@ -44,12 +54,14 @@ pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<Stri
     Some(edits.apply(message))
 }
 
-/// Puts one more text block at the end of the system prompt. What is there stays as it is: its first block counts by its place.
+/// Puts one more text block at the end of the system prompt. What is there stays as it is: its
+/// first block counts by its place.
 pub fn into_system(body: &Body<'_>, edits: &mut Edits, added: &str) {
     match body.object.any("system") {
         None => edits.append_field(body, "system", &format!("[{}]", block(&body::quoted(added)))),
         Some(system) => {
-            let changed = with_block(system, added).unwrap_or_else(|| format!("[{}]", block(&body::quoted(added))));
+            let changed = with_block(system, added)
+                .unwrap_or_else(|| format!("[{}]", block(&body::quoted(added))));
             // What is neither text, blocks nor nothing is wrong, and the other side says so better.
             if system.get() == "null" || system.get().starts_with(['"', '[']) {
                 edits.replace(body.place(system), changed);
@@ -150,7 +162,8 @@ impl Gather {
     }
 
     fn start(&mut self, event: &Value) {
-        if let (Some(fields), Some(block)) = (event["content_block"].as_object(), self.block(event)) {
+        if let (Some(fields), Some(block)) = (event["content_block"].as_object(), self.block(event))
+        {
             block.fields = fields.clone();
         }
     }
@@ -167,9 +180,12 @@ impl Gather {
             "text_delta" => block.add("text", &delta["text"]),
             "thinking_delta" => block.add("thinking", &delta["thinking"]),
             "signature_delta" => block.add("signature", &delta["signature"]),
-            "input_json_delta" => block.input.push_str(delta["partial_json"].as_str().unwrap_or_default()),
+            "input_json_delta" => {
+                block.input.push_str(delta["partial_json"].as_str().unwrap_or_default())
+            }
             "citations_delta" => {
-                let cited = block.fields.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
+                let cited =
+                    block.fields.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
                 if let Value::Array(cited) = cited {
                     cited.push(delta["citation"].clone());
                 }
@@ -180,7 +196,8 @@ impl Gather {
 
     /// Everything that was read counts, also what came from the provider's cache.
     fn count(&mut self, usage: &Value) {
-        let read = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"].map(|key| usage[key].as_u64());
+        let read = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
+            .map(|key| usage[key].as_u64());
         if read[0].is_some() {
             self.read = Some(read.into_iter().flatten().fold(0, u64::saturating_add));
         }
@@ -202,7 +219,11 @@ impl Gather {
         };
         for (index, raw) in (0..).zip(blocks) {
             let object = body::object(raw.get(), "a block").ok();
-            match object.as_ref().filter(|object| object.text("type").as_deref() == Some("text")).and_then(|object| object.text("text")) {
+            match object
+                .as_ref()
+                .filter(|object| object.text("type").as_deref() == Some("text"))
+                .and_then(|object| object.text("text"))
+            {
                 Some(text) => {
                     let block: &mut Block = self.blocks.entry(index).or_default();
                     block.add("type", &"text".into());
@@ -217,12 +238,22 @@ impl Gather {
 
     /// How much is kept.
     pub fn bytes(&self) -> usize {
-        self.blocks.values().map(|block| block.input.len() + block.text("text").len() + block.text("thinking").len()).sum()
+        self.blocks
+            .values()
+            .map(|block| {
+                block.input.len() + block.text("text").len() + block.text("thinking").len()
+            })
+            .sum()
     }
 
     /// The reply as far as it was heard; complete if the other side said that it is.
     pub fn reply(&self) -> Reply {
-        let texts: Vec<&str> = self.blocks.values().filter(|block| block.is_text()).map(|block| block.text("text")).collect();
+        let texts: Vec<&str> = self
+            .blocks
+            .values()
+            .filter(|block| block.is_text())
+            .map(|block| block.text("text"))
+            .collect();
         let others = self.blocks.values().filter(|block| !block.is_text()).map(Block::json);
         let parts: Vec<String> = self.written.iter().cloned().chain(others).collect();
         Reply {

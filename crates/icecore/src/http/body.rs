@@ -1,7 +1,8 @@
 //! Editing a request's body without writing anew what is not touched.
 //!
-//! A body is read into places of its own text, and changed by putting text in at such places. So unknown fields, the spelling
-//! of numbers, the order of keys and even blanks stay as they came, byte for byte.
+//! A body is read into places of its own text, and changed by putting text in at such places. So
+//! unknown fields, the spelling of numbers, the order of keys and even blanks stay as they came,
+//! byte for byte.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -56,7 +57,11 @@ pub struct Object<'a> {
 impl<'a> Object<'a> {
     /// The value of a key; `null` counts as nothing.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| *value).filter(|value| value.get() != "null")
+        self.fields
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| *value)
+            .filter(|value| value.get() != "null")
     }
 
     /// The value of a key, also if it is `null`.
@@ -87,7 +92,8 @@ pub struct Body<'a> {
 impl<'a> Body<'a> {
     /// Reads a body as far as its uppermost keys.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Unfit> {
-        let whole = std::str::from_utf8(bytes).map_err(|error| Unfit::NotText { at: error.valid_up_to() })?;
+        let whole = std::str::from_utf8(bytes)
+            .map_err(|error| Unfit::NotText { at: error.valid_up_to() })?;
         if depth(bytes) > MOST_DEPTH {
             return Err(Unfit::TooDeep);
         }
@@ -152,7 +158,8 @@ pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
     serde_json::Deserializer::from_str(value.get()).deserialize_seq(Items).ok()
 }
 
-/// The text of a string; `None` if it is none. Halves of characters, which JSON can spell, become �.
+/// The text of a string; `None` if it is none. Halves of characters, which JSON can spell, become
+/// �.
 pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     struct Text;
     impl<'de> Visitor<'de> for Text {
@@ -233,7 +240,9 @@ impl Edits {
     /// The text with all changes made. They must not overlap.
     pub fn apply(mut self, whole: &str) -> String {
         self.0.sort_by_key(|(place, _)| (place.start, place.end));
-        let mut changed = String::with_capacity(whole.len() + self.0.iter().map(|(_, text)| text.len()).sum::<usize>());
+        let mut changed = String::with_capacity(
+            whole.len() + self.0.iter().map(|(_, text)| text.len()).sum::<usize>(),
+        );
         let mut from = 0;
         for (place, text) in self.0 {
             changed.push_str(whole.get(from..place.start).unwrap_or_default());
@@ -271,7 +280,8 @@ mod tests {
         ] {
             assert!(complaint(body).contains(said), "{body:?}: {}", complaint(body));
         }
-        let nested = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        let nested =
+            |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
         assert!(Body::read(nested(MOST_DEPTH - 1).as_bytes()).is_ok());
         assert_eq!(Body::read(nested(MOST_DEPTH).as_bytes()).unwrap_err(), Unfit::TooDeep);
         // A million brackets take neither the stack nor time.

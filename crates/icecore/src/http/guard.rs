@@ -1,7 +1,8 @@
 //! Who may come in: closed unless somebody opens it.
 //!
-//! The server listens on this machine only, wants a token for everything that says or does anything, and answers no web page but its
-//! own. What comes in is bounded in size, time and number.
+//! The server listens on this machine only, wants a token for everything that says or does
+//! anything, and answers no web page but its own. What comes in is bounded in size, time and
+//! number.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -69,21 +70,36 @@ pub enum Source {
 impl Token {
     /// The token that is set, else the one in `file`, which is made if it is not there.
     pub fn find(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<Self> {
-        let set = |name: &str| environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let set = |name: &str| {
+            environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        };
         match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
-            (Some(_), Some(_)) => bail!("ICECORE_TOKEN and ICECORE_TOKEN_FILE are both set; keep one"),
-            (Some(token), None) => Self::of(&token, Source::Set("ICECORE_TOKEN")).context("ICECORE_TOKEN"),
-            (None, Some(path)) => Self::of(&read_named(Path::new(&path))?, Source::Set("ICECORE_TOKEN_FILE")).context("ICECORE_TOKEN_FILE"),
+            (Some(_), Some(_)) => {
+                bail!("ICECORE_TOKEN and ICECORE_TOKEN_FILE are both set; keep one")
+            }
+            (Some(token), None) => {
+                Self::of(&token, Source::Set("ICECORE_TOKEN")).context("ICECORE_TOKEN")
+            }
+            (None, Some(path)) => {
+                Self::of(&read_named(Path::new(&path))?, Source::Set("ICECORE_TOKEN_FILE"))
+                    .context("ICECORE_TOKEN_FILE")
+            }
             (None, None) if file.exists() => {
-                Self::of(&read_own(file)?, Source::File(file.to_owned())).with_context(|| file.display().to_string())
+                Self::of(&read_own(file)?, Source::File(file.to_owned()))
+                    .with_context(|| file.display().to_string())
             }
             (None, None) => Self::make(file),
         }
     }
 
     /// The token itself, for a client of this machine's own server; an error if there is none.
-    pub fn shown(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<String> {
-        let set = |name: &str| environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+    pub fn shown(
+        environment: &dyn Fn(&str) -> Option<String>,
+        file: &Path,
+    ) -> anyhow::Result<String> {
+        let set = |name: &str| {
+            environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        };
         match (set("ICECORE_TOKEN"), set("ICECORE_TOKEN_FILE")) {
             (Some(token), _) => Ok(token),
             (None, Some(path)) => read_named(Path::new(&path)),
@@ -94,18 +110,26 @@ impl Token {
 
     /// A token that is there already.
     pub fn of(token: &str, source: Source) -> anyhow::Result<Self> {
-        if token.len() < LEAST_TOKEN_BYTES || token.len() > MOST_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            bail!("a token is at least {LEAST_TOKEN_BYTES} visible ASCII characters without blanks; `openssl rand -hex 32` makes one");
+        if token.len() < LEAST_TOKEN_BYTES
+            || token.len() > MOST_TOKEN_BYTES
+            || !token.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            bail!(
+                "a token is at least {LEAST_TOKEN_BYTES} visible ASCII characters without blanks; `openssl rand -hex 32` makes one"
+            );
         }
         Ok(Self { hash: Sha256::digest(token).into(), source })
     }
 
     fn make(file: &Path) -> anyhow::Result<Self> {
         let mut random = [0_u8; 32];
-        getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
         let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let token = format!("icecore_{hex}");
-        let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+        let (Some(folder), Some(name)) =
+            (file.parent(), file.file_name().and_then(|name| name.to_str()))
+        else {
             bail!("{} is no place for a token", file.display());
         };
         let stage = Stage::beside(folder)?;
@@ -113,15 +137,24 @@ impl Token {
         if file.exists() {
             return Self::of(&read_own(file)?, Source::File(file.to_owned()));
         }
-        writeln!(stage.file(name)?, "{token}").with_context(|| format!("{} cannot be written", file.display()))?;
+        writeln!(stage.file(name)?, "{token}")
+            .with_context(|| format!("{} cannot be written", file.display()))?;
         stage.settle(name)?;
         Self::of(&token, Source::Made(file.to_owned()))
     }
 
     /// The token of those who may only read, if one is set.
-    pub fn find_read(environment: &dyn Fn(&str) -> Option<String>, other: &Self) -> anyhow::Result<Option<Self>> {
+    pub fn find_read(
+        environment: &dyn Fn(&str) -> Option<String>,
+        other: &Self,
+    ) -> anyhow::Result<Option<Self>> {
         const NAME: &str = "ICECORE_READ_TOKEN";
-        let Some(set) = environment(NAME).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()) else { return Ok(None) };
+        let Some(set) = environment(NAME)
+            .map(|value| value.trim().to_owned())
+            .filter(|value| !value.is_empty())
+        else {
+            return Ok(None);
+        };
         let token = Self::of(&set, Source::Set(NAME)).context(NAME)?;
         if token.hash == other.hash {
             bail!("{NAME} is the token that may also write; choose another");
@@ -134,7 +167,8 @@ impl Token {
         matches!(self.source, Source::Set(_))
     }
 
-    /// Whether this is it. How long the answer takes says nothing about how near the guess was: hashes are compared, all of them.
+    /// Whether this is it. How long the answer takes says nothing about how near the guess was:
+    /// hashes are compared, all of them.
     pub(super) fn is(&self, shown: &[u8]) -> bool {
         let shown: [u8; 32] = Sha256::digest(shown).into();
         shown.iter().zip(self.hash).fold(0_u8, |differs, (one, other)| differs | (one ^ other)) == 0
@@ -143,16 +177,23 @@ impl Token {
 
 /// The token in the file that icecore made; one that others can read is no secret any more.
 fn read_own(file: &Path) -> anyhow::Result<String> {
-    let found = std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let found =
+        std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
     if found.permissions().mode() & 0o077 != 0 {
-        bail!("{} holds a token and others can read it; `chmod 600 {}`", file.display(), file.display());
+        bail!(
+            "{} holds a token and others can read it; `chmod 600 {}`",
+            file.display(),
+            file.display()
+        );
     }
     read_named(file)
 }
 
-/// The token in a file that a person named. Who may read it is theirs to say: secrets that are mounted are often open within.
+/// The token in a file that a person named. Who may read it is theirs to say: secrets that are
+/// mounted are often open within.
 fn read_named(file: &Path) -> anyhow::Result<String> {
-    let token = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let token = std::fs::read_to_string(file)
+        .with_context(|| format!("{} cannot be read", file.display()))?;
     Ok(token.trim().to_owned())
 }
 
@@ -217,7 +258,8 @@ impl Keys {
         Ok(access.grant(hash).await?.map(|grant| Held { grant, looked_up: Some(hash) }))
     }
 
-    /// What somebody is still allowed who was let in before: nothing, if their token was revoked meanwhile.
+    /// What somebody is still allowed who was let in before: nothing, if their token was revoked
+    /// meanwhile.
     pub async fn still(&self, held: Held) -> anyhow::Result<Option<Held>> {
         match held.looked_up {
             None => Ok(Some(held)),
@@ -239,7 +281,8 @@ pub struct Door {
     logins: Option<Arc<Logins>>,
 }
 
-/// Who asks: what they are allowed, whether it is a browser that was logged in, and whose memory it is about.
+/// Who asks: what they are allowed, whether it is a browser that was logged in, and whose memory it
+/// is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// What they are allowed.
@@ -248,7 +291,8 @@ pub struct Caller {
     pub by_cookie: bool,
     /// The end user whose memory it is about, if it is one's.
     pub user: Option<String>,
-    /// Whether the space has been asked whether it may do that. Whom a chat is about may stand in its body.
+    /// Whether the space has been asked whether it may do that. Whom a chat is about may stand in
+    /// its body.
     pub admitted: bool,
 }
 
@@ -264,7 +308,8 @@ impl From<Refusal> for Turned {
     }
 }
 
-/// That the database does not say who somebody is. Why is nothing for somebody who is not known yet; the log says it.
+/// That the database does not say who somebody is. Why is nothing for somebody who is not known
+/// yet; the log says it.
 fn unsure() -> Refusal {
     let said = "who you are cannot be looked up now; try again in a moment";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", said)
@@ -281,15 +326,22 @@ impl Door {
     ) -> anyhow::Result<Self> {
         if !addr.ip().is_loopback() {
             if !allow_remote {
-                bail!("{addr} can be reached from other machines; listen on 127.0.0.1, or allow it with --allow-remote");
+                bail!(
+                    "{addr} can be reached from other machines; listen on 127.0.0.1, or allow it with --allow-remote"
+                );
             }
             if !keys.token.is_set() {
-                bail!("{addr} can be reached from other machines, so set a token of your own: ICECORE_TOKEN or ICECORE_TOKEN_FILE");
+                bail!(
+                    "{addr} can be reached from other machines, so set a token of your own: ICECORE_TOKEN or ICECORE_TOKEN_FILE"
+                );
             }
         }
         let mut hosts = vec!["localhost".to_owned(), addr.ip().to_string()];
         hosts.extend(allowed_hosts.iter().map(|host| host.trim().to_ascii_lowercase()));
-        let origins = allowed_origins.iter().map(|origin| origin.trim().trim_end_matches('/').to_ascii_lowercase()).collect();
+        let origins = allowed_origins
+            .iter()
+            .map(|origin| origin.trim().trim_end_matches('/').to_ascii_lowercase())
+            .collect();
         Ok(Self { keys, hosts, origins, any_address: addr.ip().is_unspecified(), logins: None })
     }
 
@@ -298,8 +350,8 @@ impl Door {
         Self { logins, ..self }
     }
 
-    /// Whether a request may come in at this moment, and about whose memory it is. `route` is the path of the route that the router has chosen
-    /// for it, if it has one.
+    /// Whether a request may come in at this moment, and about whose memory it is. `route` is the
+    /// path of the route that the router has chosen for it, if it has one.
     pub async fn check(
         &self,
         now: Timestamp,
@@ -314,7 +366,12 @@ impl Door {
         let is_open = asks && rights::is_open(uri.path());
         // Whoever logs in shows what lets them in, and is looked at there.
         if is_open || (*method == Method::POST && uri.path() == "/api/login") {
-            return Ok(Caller { held: Held::nobody(), by_cookie: false, user: None, admitted: false });
+            return Ok(Caller {
+                held: Held::nobody(),
+                by_cookie: false,
+                user: None,
+                admitted: false,
+            });
         }
         let (held, by_cookie) = match self.shown(headers).await? {
             Some(held) => (Some(held), false),
@@ -322,7 +379,8 @@ impl Door {
         };
         let wanted = Operation::Request(method, uri.path());
         if headers.get_all(USER).iter().nth(1).is_some() {
-            // Which of them counts is nobody's to guess: a server in between may have added its own.
+            // Which of them counts is nobody's to guess: a server in between may have added its
+            // own.
             let said = "X-Icecore-User was sent more than once; send it once, or leave it out";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
         }
@@ -334,25 +392,44 @@ impl Door {
         let asked = headers.get(USER).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let grant = held.as_ref().map(|held| &*held.grant);
         let allowed = match rights::authorise(grant, now, wanted, asked.as_deref()) {
-            // Where the router and the rules do not mean the same route, what is declared for the one says nothing of the other.
+            // Where the router and the rules do not mean the same route, what is declared for the
+            // one says nothing of the other.
             Ok(_) if rights::route_of(uri.path()) != route => Err(Denied::Undeclared),
             allowed => allowed,
         };
         match allowed {
             // Nothing answers there but that there is nothing.
-            Err(Denied::Undeclared) if route.is_none() => Err(Turned { refusal: super::nothing_here(), by: held }),
-            Ok(user) => Ok(Caller { held: held.unwrap_or_else(Held::nobody), by_cookie, user, admitted: false }),
+            Err(Denied::Undeclared) if route.is_none() => {
+                Err(Turned { refusal: super::nothing_here(), by: held })
+            }
+            Ok(user) => Ok(Caller {
+                held: held.unwrap_or_else(Held::nobody),
+                by_cookie,
+                user,
+                admitted: false,
+            }),
             Err(Denied::Unknown) => Err(unknown(headers, self.keys.access.is_some()).into()),
             Err(denied) => Err(Turned { refusal: Refusal::of(&denied), by: held }),
         }
     }
 
-    /// Who asks by a cookie, if anybody. It counts only on this server's own routes, only from its own pages, and lets nobody write who does
-    /// not say so in a header that pages of others cannot send.
-    async fn logged_in(&self, host: &Authority, asks: bool, path: &str, headers: &HeaderMap) -> Result<Option<Held>, Refusal> {
-        let Some(logins) = self.logins.as_ref().filter(|_| path.starts_with("/api/")) else { return Ok(None) };
+    /// Who asks by a cookie, if anybody. It counts only on this server's own routes, only from its
+    /// own pages, and lets nobody write who does not say so in a header that pages of others cannot
+    /// send.
+    async fn logged_in(
+        &self,
+        host: &Authority,
+        asks: bool,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Option<Held>, Refusal> {
+        let Some(logins) = self.logins.as_ref().filter(|_| path.starts_with("/api/")) else {
+            return Ok(None);
+        };
         let Some(held) = logins.by_cookie(host, headers) else { return Ok(None) };
-        let from = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes().to_ascii_lowercase());
+        let from = headers
+            .get(HeaderName::from_static("sec-fetch-site"))
+            .map(|value| value.as_bytes().to_ascii_lowercase());
         let from_own = match from.as_deref() {
             None | Some(b"same-origin") => true,
             Some(b"none") => asks,
@@ -360,7 +437,9 @@ impl Door {
         };
         let own_origin = headers.get_all(ORIGIN).iter().all(|origin| {
             let origin = origin.as_bytes().to_ascii_lowercase();
-            ["http", "https"].iter().any(|scheme| origin == format!("{scheme}://{host}").to_ascii_lowercase().into_bytes())
+            ["http", "https"].iter().any(|scheme| {
+                origin == format!("{scheme}://{host}").to_ascii_lowercase().into_bytes()
+            })
         });
         if !from_own || !own_origin {
             let said = "a cookie of this server counts only on its own pages; send a token";
@@ -384,33 +463,40 @@ impl Door {
         };
         let mut given = headers.get_all(HOST).iter();
         let (Some(host), None) = (given.next(), given.next()) else { return Err(refused()) };
-        let host: Authority = host.to_str().ok().and_then(|host| host.parse().ok()).ok_or_else(refused)?;
-        let knows = |authority: &Authority| !authority.as_str().contains('@') && self.knows(authority.host());
+        let host: Authority =
+            host.to_str().ok().and_then(|host| host.parse().ok()).ok_or_else(refused)?;
+        let knows = |authority: &Authority| {
+            !authority.as_str().contains('@') && self.knows(authority.host())
+        };
         if knows(&host) && uri.authority().is_none_or(knows) { Ok(host) } else { Err(refused()) }
     }
 
     fn knows(&self, host: &str) -> bool {
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         let address = bare.parse::<IpAddr>().ok();
-        address.is_some_and(|address| address.is_loopback() || self.any_address) || self.hosts.contains(&bare)
+        address.is_some_and(|address| address.is_loopback() || self.any_address)
+            || self.hosts.contains(&bare)
     }
 
     fn origin(&self, host: &Authority, headers: &HeaderMap) -> Result<(), Refusal> {
         let refused = || {
-            let said =
-                "a web page from elsewhere asks; this server answers its own pages and programs only, or allow the page in the settings";
+            let said = "a web page from elsewhere asks; this server answers its own pages and programs only, or allow the page in the settings";
             Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", said)
         };
         let mut allowed = false;
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
-            let own = ["http", "https"].iter().any(|scheme| origin == format!("{scheme}://{host}").to_ascii_lowercase());
+            let own = ["http", "https"]
+                .iter()
+                .any(|scheme| origin == format!("{scheme}://{host}").to_ascii_lowercase());
             if !own && !self.origins.contains(&origin) {
                 return Err(refused());
             }
             allowed = true;
         }
-        let from = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes().to_ascii_lowercase());
+        let from = headers
+            .get(HeaderName::from_static("sec-fetch-site"))
+            .map(|value| value.as_bytes().to_ascii_lowercase());
         match from.as_deref() {
             Some(b"cross-site" | b"same-site") if !allowed => Err(refused()),
             _ => Ok(()),
@@ -437,12 +523,19 @@ fn sent(headers: &HeaderMap) -> [Option<&[u8]>; 2] {
     [bearer, headers.get(HeaderName::from_static("x-api-key")).map(|value| value.as_bytes())]
 }
 
-/// That somebody has shown nothing, or nothing that is good. Why it is not good is not told: wrong, expired and revoked are the same.
+/// That somebody has shown nothing, or nothing that is good. Why it is not good is not told: wrong,
+/// expired and revoked are the same.
 fn unknown(headers: &HeaderMap, has_tokens: bool) -> Refusal {
     let said = match sent(headers) {
-        [None, None] => "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client",
-        _ if has_tokens => "that token is not good, or not any more; `icecore token add` makes another",
-        _ => "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts",
+        [None, None] => {
+            "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client"
+        }
+        _ if has_tokens => {
+            "that token is not good, or not any more; `icecore token add` makes another"
+        }
+        _ => {
+            "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts"
+        }
     };
     Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", said)
 }
@@ -452,7 +545,12 @@ fn takes(method: &Method, path: &str) -> Takes {
     match Operation::Request(method, path).needs() {
         Some(Right::Proxy) if *method == Method::POST => Takes::Model,
         // What is taken away makes room.
-        Some(Right::Write) if *method != Method::DELETE && !matches!(path, "/api/forget" | "/api/undo" | "/api/prune") => Takes::Room,
+        Some(Right::Write)
+            if *method != Method::DELETE
+                && !matches!(path, "/api/forget" | "/api/undo" | "/api/prune") =>
+        {
+            Takes::Room
+        }
         _ => Takes::Time,
     }
 }
@@ -467,14 +565,30 @@ pub struct Named {
 }
 
 /// Lets a request in or not, and counts it.
-pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn watch(
+    State(house): State<Arc<House>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let (route, dialect) = (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
+    let (route, dialect) =
+        (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
     let by;
-    // Who it is costs something as well, so whoever is one too many is told before it is asked; whether it lives costs nothing.
+    // Who it is costs something as well, so whoever is one too many is told before it is asked;
+    // whether it lives costs nothing.
     let permit = house.requests.clone().try_acquire_owned().ok();
-    let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many requests at once; try again in a moment");
-    let asked = if permit.is_none() && route != "health" { Err(busy().into()) } else { enter(&house, &method, &path, &mut request).await };
+    let busy = || {
+        Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too_busy",
+            "too many requests at once; try again in a moment",
+        )
+    };
+    let asked = if permit.is_none() && route != "health" {
+        Err(busy().into())
+    } else {
+        enter(&house, &method, &path, &mut request).await
+    };
     let entered = match asked {
         Ok(caller) => {
             by = Some((caller.held.clone(), caller.user.clone()));
@@ -487,7 +601,11 @@ pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request,
     };
     let mut response = match entered {
         // Whether it lives can be asked however busy it is.
-        Err(refusal) if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE => next.run(request).await,
+        Err(refusal)
+            if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE =>
+        {
+            next.run(request).await
+        }
         Err(refusal) => refusal.answer(&path, dialect),
         Ok((caller, permit)) => {
             let looked_up = caller.held.looked_up.map(|_| caller.held.clone());
@@ -495,7 +613,10 @@ pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request,
             house.metrics.open.inc();
             let open = Open { house: house.clone(), _permit: permit };
             let response = next.run(request).await;
-            let lasts = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+            let lasts = response
+                .headers()
+                .get(CONTENT_TYPE)
+                .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
             let response = match looked_up.filter(|_| lasts && path.starts_with("/api/")) {
                 Some(held) => response.map(|body| while_good(house.clone(), held, body)),
                 None => response,
@@ -522,30 +643,50 @@ pub(super) async fn watch(State(house): State<Arc<House>>, mut request: Request,
             token: held.grant.id.clone(),
             door: door.into(),
             verb: method.to_string(),
-            what: icecore_domain::budget::shortened(icecore_domain::plain::one_line(&what).trim(), MOST_WHAT_BYTES),
+            what: icecore_domain::budget::shortened(
+                icecore_domain::plain::one_line(&what).trim(),
+                MOST_WHAT_BYTES,
+            ),
             status: response.status().as_u16(),
         });
     }
     response
 }
 
-/// Looks at who asks and about what. Whoever is bound to a space asks about that one from here on, whatever else the request says.
-async fn enter(house: &House, method: &Method, path: &str, request: &mut Request) -> Result<Caller, Turned> {
+/// Looks at who asks and about what. Whoever is bound to a space asks about that one from here on,
+/// whatever else the request says.
+async fn enter(
+    house: &House,
+    method: &Method,
+    path: &str,
+    request: &mut Request,
+) -> Result<Caller, Turned> {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
-    let mut caller = house.door.check(house.clock.now(), method, request.uri(), route, request.headers()).await?;
+    let mut caller = house
+        .door
+        .check(house.clock.now(), method, request.uri(), route, request.headers())
+        .await?;
     check_announced(request.headers(), &house.limits)?;
     let grant = &caller.held.grant;
-    if let Some(own) = grant.space.as_deref().filter(|_| Operation::Request(method, path).about() == Some(About::Asked)) {
+    if let Some(own) = grant
+        .space
+        .as_deref()
+        .filter(|_| Operation::Request(method, path).about() == Some(About::Asked))
+    {
         let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| unsure())?;
         request.headers_mut().insert(HeaderName::from_static(USER), own);
     }
     if let Some(access) = house.door.keys.access().filter(|_| !grant.id.is_empty()) {
-        let (takes, is_asked) = (takes(method, path), Operation::Request(method, path).about() == Some(About::Asked));
+        let (takes, is_asked) =
+            (takes(method, path), Operation::Request(method, path).about() == Some(About::Asked));
         let may_be_named_later = takes == Takes::Model && caller.user.is_none();
         if (is_asked && !may_be_named_later) || caller.user.is_some() {
             if let Err(refused) = access.admit(caller.user.as_deref(), takes).await {
-                return Err(Turned { refusal: Refusal::not_admitted(&refused), by: Some(caller.held.clone()) });
+                return Err(Turned {
+                    refusal: Refusal::not_admitted(&refused),
+                    by: Some(caller.held.clone()),
+                });
             }
             caller.admitted = true;
         }
@@ -566,8 +707,13 @@ fn too_large(limits: &Limits) -> Refusal {
 
 /// Refuses a body at once that is announced as larger than what would be read and dropped of it.
 fn check_announced(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
-    let most = u64::try_from(limits.body_bytes.saturating_mul(MOST_DROPPED_FACTOR)).unwrap_or(u64::MAX);
-    if announced(headers).is_some_and(|bytes| bytes > most) { Err(too_large(limits)) } else { Ok(()) }
+    let most =
+        u64::try_from(limits.body_bytes.saturating_mul(MOST_DROPPED_FACTOR)).unwrap_or(u64::MAX);
+    if announced(headers).is_some_and(|bytes| bytes > most) {
+        Err(too_large(limits))
+    } else {
+        Ok(())
+    }
 }
 
 /// A body that ends when the token that asked for it is not good any more.
@@ -606,7 +752,10 @@ impl HttpBody for HeldOpen {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 
@@ -620,11 +769,17 @@ impl HttpBody for HeldOpen {
 }
 
 /// Reads a request's body within its limits.
-pub(super) async fn read(body: Body, headers: &HeaderMap, limits: &Limits) -> Result<Bytes, Refusal> {
+pub(super) async fn read(
+    body: Body,
+    headers: &HeaderMap,
+    limits: &Limits,
+) -> Result<Bytes, Refusal> {
     let too_large = || too_large(limits);
     let announced = announced(headers);
     // Whoever waits to be asked for the body is told before sending it.
-    if announced.is_some_and(|bytes| bytes > limits.body_bytes as u64) && headers.contains_key(EXPECT) {
+    if announced.is_some_and(|bytes| bytes > limits.body_bytes as u64)
+        && headers.contains_key(EXPECT)
+    {
         return Err(too_large());
     }
     let slow = || {
@@ -632,16 +787,23 @@ pub(super) async fn read(body: Body, headers: &HeaderMap, limits: &Limits) -> Re
         Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", said)
     };
     let reading = async {
-        let (mut pieces, mut whole, mut dropped) = (body.into_data_stream(), BytesMut::new(), 0_usize);
+        let (mut pieces, mut whole, mut dropped) =
+            (body.into_data_stream(), BytesMut::new(), 0_usize);
         loop {
             match timeout(limits.body_silence, pieces.next()).await {
                 Err(_) => return Err(slow()),
                 Ok(None) if dropped > 0 => return Err(too_large()),
                 Ok(None) => return Ok(whole.freeze()),
                 Ok(Some(Err(_))) => {
-                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "incomplete_body", "the body broke off; send it again"));
+                    return Err(Refusal::new(
+                        StatusCode::BAD_REQUEST,
+                        "incomplete_body",
+                        "the body broke off; send it again",
+                    ));
                 }
-                Ok(Some(Ok(piece))) if dropped > 0 || whole.len() + piece.len() > limits.body_bytes => {
+                Ok(Some(Ok(piece)))
+                    if dropped > 0 || whole.len() + piece.len() > limits.body_bytes =>
+                {
                     dropped += piece.len() + std::mem::take(&mut whole).len();
                     if dropped > limits.body_bytes.saturating_mul(MOST_DROPPED_FACTOR) {
                         return Err(too_large());
@@ -655,7 +817,11 @@ pub(super) async fn read(body: Body, headers: &HeaderMap, limits: &Limits) -> Re
 }
 
 /// Bounds the time of the bodies of routes that read them in their own way.
-pub(super) async fn bounded(State(house): State<Arc<House>>, request: Request, next: Next) -> Response {
+pub(super) async fn bounded(
+    State(house): State<Arc<House>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let silence = house.limits.body_silence;
     next.run(request.map(|body| {
         Body::from_stream(stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
@@ -682,7 +848,14 @@ mod tests {
         let token = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
         let (hosts, origins) = (["Memory.Local".to_owned()], ["http://localhost:5173/".to_owned()]);
         let read_token = Token::of(READ_SECRET, Source::Set("ICECORE_READ_TOKEN")).unwrap();
-        Door::new(addr.parse().unwrap(), Keys::new(token, Some(read_token), None), true, &hosts, &origins).unwrap()
+        Door::new(
+            addr.parse().unwrap(),
+            Keys::new(token, Some(read_token), None),
+            true,
+            &hosts,
+            &origins,
+        )
+        .unwrap()
     }
 
     fn check(door: &Door, path: &str, headers: &[(&'static str, &str)]) -> u16 {
@@ -693,7 +866,8 @@ mod tests {
         let method = if path.starts_with("POST ") { Method::POST } else { Method::GET };
         let uri: Uri = path.trim_start_matches("POST ").parse().unwrap();
         let route = rights::route_of(uri.path()).or(Some("/undeclared"));
-        let checked = pollster::block_on(door.check(Timestamp::UNIX_EPOCH, &method, &uri, route, &map));
+        let checked =
+            pollster::block_on(door.check(Timestamp::UNIX_EPOCH, &method, &uri, route, &map));
         checked.err().map_or(200, |turned| turned.refusal.status().as_u16())
     }
 
@@ -708,7 +882,11 @@ mod tests {
             ("/v1/models", vec![host, token], 200),
             ("/v1/models", vec![host, ("authorization", "bearer  a-token-of-some-length")], 200),
             ("/v1/models", vec![host, ("x-api-key", SECRET)], 200),
-            ("/v1/models", vec![host, ("authorization", "Bearer wrong"), ("x-api-key", SECRET)], 200),
+            (
+                "/v1/models",
+                vec![host, ("authorization", "Bearer wrong"), ("x-api-key", SECRET)],
+                200,
+            ),
             ("/v1/models", vec![host], 401),
             ("/v1/models", vec![host, ("authorization", SECRET)], 401),
             ("/v1/models", vec![host, ("authorization", "Bearer ")], 401),
@@ -759,12 +937,30 @@ mod tests {
             ("/v1/x", vec![host, token, ("origin", "")], 403),
             ("/v1/x", vec![host, token, ("origin", "https://evil.example")], 403),
             ("/livez", vec![host, ("origin", "https://evil.example")], 403),
-            ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:7431"), ("origin", "https://evil.example")], 403),
+            (
+                "/v1/x",
+                vec![
+                    host,
+                    token,
+                    ("origin", "http://127.0.0.1:7431"),
+                    ("origin", "https://evil.example"),
+                ],
+                403,
+            ),
             ("/v1/x", vec![host, token, ("sec-fetch-site", "cross-site")], 403),
             ("/v1/x", vec![host, token, ("sec-fetch-site", "same-site")], 403),
             ("/v1/x", vec![host, token, ("sec-fetch-site", "same-origin")], 200),
             ("/v1/x", vec![host, token, ("sec-fetch-site", "none")], 200),
-            ("/v1/x", vec![host, token, ("sec-fetch-site", "same-site"), ("origin", "http://localhost:5173")], 200),
+            (
+                "/v1/x",
+                vec![
+                    host,
+                    token,
+                    ("sec-fetch-site", "same-site"),
+                    ("origin", "http://localhost:5173"),
+                ],
+                200,
+            ),
         ] {
             assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
         }
@@ -790,7 +986,14 @@ mod tests {
             ("[::ffff:127.0.0.1]:0", &own, false, false),
         ] {
             assert_eq!(
-                Door::new(addr.parse().unwrap(), Keys::new(token.clone(), None, None), allow, &[], &[]).is_ok(),
+                Door::new(
+                    addr.parse().unwrap(),
+                    Keys::new(token.clone(), None, None),
+                    allow,
+                    &[],
+                    &[]
+                )
+                .is_ok(),
                 fine,
                 "{addr} {allow}"
             );
@@ -819,7 +1022,10 @@ mod tests {
         }
         let both = |name: &str| (name == "ICECORE_READ_TOKEN").then(|| SECRET.to_owned());
         let own = Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap();
-        assert!(Token::find_read(&both, &own).is_err() && Token::find_read(&|_| None, &own).unwrap().is_none());
+        assert!(
+            Token::find_read(&both, &own).is_err()
+                && Token::find_read(&|_| None, &own).unwrap().is_none()
+        );
         assert!(Token::find_read(&|_| Some("short".into()), &own).is_err());
     }
 
@@ -834,7 +1040,10 @@ mod tests {
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(made.is(text.trim().as_bytes()) && text.trim().len() == 72);
         let again = Token::find(&nothing, &file).unwrap();
-        assert_eq!((again.hash, again.source.clone(), again.is_set()), (made.hash, Source::File(file.clone()), false));
+        assert_eq!(
+            (again.hash, again.source.clone(), again.is_set()),
+            (made.hash, Source::File(file.clone()), false)
+        );
         // A person's own goes over it.
         let set = |name: &str| (name == "ICECORE_TOKEN").then(|| SECRET.to_owned());
         assert!(Token::find(&set, &file).unwrap().is_set());
@@ -843,7 +1052,11 @@ mod tests {
         assert!(Token::find(&from_file, Path::new("/nowhere/token")).unwrap().is_set());
         assert!(Token::find(&|_| Some("both-of-them-are-set".into()), &file).is_err());
         for wrong in ["short", "with blanks in between it", "with-ümlauts-in-between-it"] {
-            assert!(Token::find(&|name| (name == "ICECORE_TOKEN").then(|| wrong.to_owned()), &file).is_err(), "{wrong}");
+            assert!(
+                Token::find(&|name| (name == "ICECORE_TOKEN").then(|| wrong.to_owned()), &file)
+                    .is_err(),
+                "{wrong}"
+            );
         }
         // A file that others can read is no secret.
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();

@@ -1,7 +1,8 @@
 //! The ids that clients send: which conversation a request belongs to, and which end user.
 //!
-//! One table each, in order of precedence: the first row that a request has decides. Whoever shows a token that is bound
-//! to a space speaks for that space alone: the guard sets `X-Icecore-User`, which stands first.
+//! One table each, in order of precedence: the first row that a request has decides. Whoever shows
+//! a token that is bound to a space speaks for that space alone: the guard sets `X-Icecore-User`,
+//! which stands first.
 
 use axum::http::HeaderMap;
 use icecore_engine::converse::ClientHistory;
@@ -36,7 +37,8 @@ pub const CONVERSATIONS: &[(Place, ClientHistory)] = &[
     (Place::Header(CONVERSATION), ClientHistory::Unknown),
     // Open WebUI, with ENABLE_FORWARD_USER_INFO_HEADERS.
     (Place::Header("x-openwebui-chat-id"), ClientHistory::Whole),
-    // LibreChat, with `X-Conversation-Id: '{{LIBRECHAT_BODY_CONVERSATIONID}}'` among the headers of an endpoint.
+    // LibreChat, with `X-Conversation-Id: '{{LIBRECHAT_BODY_CONVERSATIONID}}'` among the headers of
+    // an endpoint.
     (Place::Header("x-conversation-id"), ClientHistory::Whole),
     // LiteLLM.
     (Place::Header("x-litellm-session-id"), ClientHistory::Unknown),
@@ -66,12 +68,12 @@ pub const USERS: &[(Place, &[Dialect])] = &[
 
 const BOTH: &[Dialect] = &[Dialect::OpenAi, Dialect::Anthropic];
 
-/// Requests with the same key share a beginning; often a whole application has one key. It tells apart conversations that
-/// have another key, and joins none.
+/// Requests with the same key share a beginning; often a whole application has one key. It tells
+/// apart conversations that have another key, and joins none.
 pub const SHARED_KEY: Place = Place::Body("prompt_cache_key");
 
-/// What Claude Code writes into `metadata.user_id`: `user_HASH_account_UUID_session_UUID`, or a JSON object. The session changes with
-/// every start, so it must not be part of the user.
+/// What Claude Code writes into `metadata.user_id`: `user_HASH_account_UUID_session_UUID`, or a
+/// JSON object. The session changes with every start, so it must not be part of the user.
 #[derive(Debug, PartialEq, Eq)]
 struct ClaudeCodeId {
     user: Option<String>,
@@ -82,9 +84,18 @@ impl ClaudeCodeId {
     /// Reads an id; `None` if it is another client's.
     fn read(id: &str) -> Option<Self> {
         if id.starts_with('{') {
-            let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(id).ok()?;
-            let field = |key: &str| fields.get(key)?.as_str().map(str::trim).filter(|text| is_name(text)).map(str::to_owned);
-            let (user, session) = (field("account_uuid").or_else(|| field("device_id")), field("session_id"));
+            let fields: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(id).ok()?;
+            let field = |key: &str| {
+                fields
+                    .get(key)?
+                    .as_str()
+                    .map(str::trim)
+                    .filter(|text| is_name(text))
+                    .map(str::to_owned)
+            };
+            let (user, session) =
+                (field("account_uuid").or_else(|| field("device_id")), field("session_id"));
             return (user.is_some() || session.is_some()).then_some(Self { user, session });
         }
         let (user, session) = id.strip_prefix("user_")?.rsplit_once("_session_")?;
@@ -103,7 +114,10 @@ pub struct Ids<'a> {
 impl<'a> Ids<'a> {
     /// Reads a request.
     pub fn of(headers: &'a HeaderMap, body: &'a Body<'a>) -> Self {
-        let metadata = body.object.get("metadata").and_then(|metadata| body::object(metadata.get(), "metadata").ok());
+        let metadata = body
+            .object
+            .get("metadata")
+            .and_then(|metadata| body::object(metadata.get(), "metadata").ok());
         Self { headers, body: &body.object, metadata }
     }
 
@@ -114,32 +128,46 @@ impl<'a> Ids<'a> {
                 let mut sent = self.headers.get_all(header).into_iter();
                 let Some(value) = sent.next() else { return Ok(None) };
                 let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
-                if sent.next().is_none() && is_name(name) { Ok(Some(name.to_owned())) } else { Err(header) }
+                if sent.next().is_none() && is_name(name) {
+                    Ok(Some(name.to_owned()))
+                } else {
+                    Err(header)
+                }
             }
             Place::Body(key) => {
-                let object = self.body.get(key).filter(|_| key == OBJECT).and_then(|value| body::object(value.get(), key).ok());
+                let object = self
+                    .body
+                    .get(key)
+                    .filter(|_| key == OBJECT)
+                    .and_then(|value| body::object(value.get(), key).ok());
                 match object.and_then(|object| messages::name(&object, "id")) {
                     Some(id) => Ok(Some(id)),
                     None => messages::only_name(self.body, &[key]),
                 }
             }
-            Place::Metadata(key) => self.metadata.as_ref().map_or(Ok(None), |metadata| messages::only_name(metadata, &[key])),
+            Place::Metadata(key) => self
+                .metadata
+                .as_ref()
+                .map_or(Ok(None), |metadata| messages::only_name(metadata, &[key])),
         }
     }
 
     /// The conversation. What is no name says nothing.
     pub fn conversation(&self) -> Option<(String, ClientHistory)> {
-        let named = CONVERSATIONS.iter().find_map(|(place, history)| Some((self.at(*place).ok()??, *history)));
+        let named = CONVERSATIONS
+            .iter()
+            .find_map(|(place, history)| Some((self.at(*place).ok()??, *history)));
         let session = || ClaudeCodeId::read(&self.at(Place::Metadata(USER_ID)).ok()??)?.session;
         named.or_else(|| Some((session()?, ClientHistory::Whole)))
     }
 
-    /// The end user. An error names the field that should say it and is no name: somebody who is named in a way that
-    /// cannot be understood must not get the memory that belongs to no user.
+    /// The end user. An error names the field that should say it and is no name: somebody who is
+    /// named in a way that cannot be understood must not get the memory that belongs to no user.
     pub fn user(&self, dialect: Dialect) -> Result<Option<String>, &'static str> {
         for (place, _) in USERS.iter().filter(|(_, dialects)| dialects.contains(&dialect)) {
             if let Some(user) = self.at(*place)? {
-                let of_claude_code = ClaudeCodeId::read(&user).filter(|_| *place == Place::Metadata(USER_ID));
+                let of_claude_code =
+                    ClaudeCodeId::read(&user).filter(|_| *place == Place::Metadata(USER_ID));
                 return Ok(of_claude_code.map_or(Some(user), |id| id.user));
             }
         }
@@ -163,8 +191,16 @@ mod tests {
         for (id, user, conversation) in [
             (legacy("s1"), Some("user_ab12_account_11-22"), Some("s1")),
             (legacy("s2"), Some("user_ab12_account_11-22"), Some("s2")),
-            (r#"{"device_id":"d","account_uuid":"a","session_id":"s"}"#.into(), Some("a"), Some("s")),
-            (r#"{"device_id":"d","account_uuid":"","session_id":"s"}"#.into(), Some("d"), Some("s")),
+            (
+                r#"{"device_id":"d","account_uuid":"a","session_id":"s"}"#.into(),
+                Some("a"),
+                Some("s"),
+            ),
+            (
+                r#"{"device_id":"d","account_uuid":"","session_id":"s"}"#.into(),
+                Some("d"),
+                Some("s"),
+            ),
             (r#"{"session_id":"s"}"#.into(), None, Some("s")),
             // Other clients' ids stand as they are.
             ("ann".into(), Some("ann"), None),
@@ -179,7 +215,9 @@ mod tests {
             assert_eq!(named.as_ref().map(|(name, _)| name.as_str()), conversation, "{id}");
             assert!(named.is_none_or(|(_, history)| history == ClientHistory::Whole));
         }
-        let whole = serde_json::json!({ "metadata": { "user_id": legacy("s1"), "session_id": "own" } }).to_string();
+        let whole =
+            serde_json::json!({ "metadata": { "user_id": legacy("s1"), "session_id": "own" } })
+                .to_string();
         let (headers, body) = (HeaderMap::new(), Body::read(whole.as_bytes()).unwrap());
         assert_eq!(Ids::of(&headers, &body).conversation().unwrap().0, "own");
     }

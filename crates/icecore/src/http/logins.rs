@@ -1,7 +1,8 @@
 //! Browsers: who is logged in with a cookie, and the codes that let one in once.
 //!
-//! A browser shows the token once and is given a random cookie instead, which no script can read and no other site's page can send. Both
-//! cookies and codes are known only here, by their hashes, until they expire or the server ends; nothing of them is written anywhere.
+//! A browser shows the token once and is given a random cookie instead, which no script can read
+//! and no other site's page can send. Both cookies and codes are known only here, by their hashes,
+//! until they expire or the server ends; nothing of them is written anywhere.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,8 @@ const IDLE_SECONDS: u64 = 12 * 3_600;
 const WHOLE_SECONDS: u64 = 7 * 24 * 3_600;
 /// A code lets somebody in for so long.
 const CODE_SECONDS: u64 = 10 * 60;
-/// So many logins at once in a space, or with a token of the whole home; the one that was used longest ago gives way.
+/// So many logins at once in a space, or with a token of the whole home; the one that was used
+/// longest ago gives way.
 const MOST_LOGINS: usize = 64;
 /// So many codes at once; likewise.
 const MOST_CODES: usize = 16;
@@ -50,7 +52,8 @@ struct Code {
     given: u64,
 }
 
-/// Whose something is: a space's, or a token's that is good for all of them. Nobody gives way to anybody else.
+/// Whose something is: a space's, or a token's that is good for all of them. Nobody gives way to
+/// anybody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Whose<'a> {
     Space(&'a str),
@@ -88,7 +91,8 @@ impl Kept for Code {
     }
 }
 
-/// Keeps one more. Whoever has too many loses the oldest of their own; if there are too many in all, that is whoever has the most.
+/// Keeps one more. Whoever has too many loses the oldest of their own; if there are too many in
+/// all, that is whoever has the most.
 fn keep<T: Kept>(all: &mut HashMap<Known, T>, known: Known, new: T, most: usize) {
     let oldest = |whose: Whose<'_>| {
         let own = all.iter().filter(|(_, one)| one.whose() == whose);
@@ -123,11 +127,13 @@ fn hash(secret: &str) -> Known {
 
 fn random() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The name of the cookie of a server that is asked under that name: browsers keep the cookies of all ports together.
+/// The name of the cookie of a server that is asked under that name: browsers keep the cookies of
+/// all ports together.
 fn name(host: &Authority) -> String {
     host.port_u16().map_or_else(|| "icecore".to_owned(), |port| format!("icecore_{port}"))
 }
@@ -160,7 +166,11 @@ impl Logins {
     /// What somebody who shows this code is allowed. It is good once.
     pub fn by_code(&self, shown: &str) -> Option<Held> {
         let now = self.seconds();
-        let Code { held, given } = self.codes.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(shown.trim()))?;
+        let Code { held, given } = self
+            .codes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&hash(shown.trim()))?;
         (now < given + CODE_SECONDS).then_some(held)
     }
 
@@ -203,20 +213,28 @@ impl Login {
 /// The secret of the cookie that a browser sends along.
 fn shown(host: &Authority, headers: &HeaderMap) -> Option<String> {
     let name = name(host);
-    let sent = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
+    let sent = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'));
     let own = sent.filter_map(|pair| pair.trim().split_once('=')).find(|(named, _)| *named == name);
     own.map(|(_, secret)| secret.trim().to_owned()).filter(|secret| !secret.is_empty())
 }
 
-/// What a browser is to keep; without a secret, what makes it forget. Over TLS it is sent over nothing else.
+/// What a browser is to keep; without a secret, what makes it forget. Over TLS it is sent over
+/// nothing else.
 pub fn cookie(host: &Authority, headers: &HeaderMap, given: Option<&Given>) -> String {
-    let is_tls = headers.get("origin").is_some_and(|origin| origin.as_bytes().to_ascii_lowercase().starts_with(b"https://"));
+    let is_tls = headers
+        .get("origin")
+        .is_some_and(|origin| origin.as_bytes().to_ascii_lowercase().starts_with(b"https://"));
     let secure = if is_tls { "; Secure" } else { "" };
     let (secret, seconds) = given.map_or(("", 0), |given| (given.secret.as_str(), given.seconds));
     format!("{}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}", name(host))
 }
 
-/// Whether a request says that it is a page's own deed, and not a form or an image of somebody else's.
+/// Whether a request says that it is a page's own deed, and not a form or an image of somebody
+/// else's.
 pub fn is_own_deed(headers: &HeaderMap) -> bool {
     headers.get(HeaderName::from_static(CSRF)).is_some_and(|value| !value.is_empty())
 }
@@ -245,7 +263,11 @@ mod tests {
     fn logins() -> (Arc<Logins>, Arc<Hand>) {
         let clock = Arc::new(Hand::default());
         let token = |text: &str| Token::of(text, Source::Set("ICECORE_TOKEN")).unwrap();
-        let keys = Keys::new(token("a-token-of-some-length"), Some(token("a-token-for-reading-only")), None);
+        let keys = Keys::new(
+            token("a-token-of-some-length"),
+            Some(token("a-token-for-reading-only")),
+            None,
+        );
         (Logins::new(keys, clock.clone()), clock)
     }
 
@@ -296,7 +318,13 @@ mod tests {
         let host: Authority = "127.0.0.1:7431".parse().unwrap();
         let given = logins.begin(reader()).unwrap();
         let kept = cookie(&host, &HeaderMap::new(), Some(&given));
-        assert_eq!(kept, format!("icecore_7431={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800", given.secret));
+        assert_eq!(
+            kept,
+            format!(
+                "icecore_7431={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800",
+                given.secret
+            )
+        );
         let sent = headers(&format!("other=1; icecore_7431={}", given.secret));
         assert_eq!(logins.by_cookie(&host, &sent), Some(reader()));
         // Another server on this machine has another name for its own.
@@ -312,15 +340,24 @@ mod tests {
         assert_eq!(logins.by_cookie(&host, &sent), None);
         let idle = logins.begin(reader()).unwrap();
         clock.0.store(7 * 24 * 3_600 + 12 * 3_600, Ordering::Relaxed);
-        assert_eq!(logins.by_cookie(&host, &headers(&format!("icecore_7431={}", idle.secret))), None);
+        assert_eq!(
+            logins.by_cookie(&host, &headers(&format!("icecore_7431={}", idle.secret))),
+            None
+        );
         let again = logins.begin(Held::home()).unwrap();
         let sent = headers(&format!("icecore_7431={}", again.secret));
         assert_eq!(logins.by_cookie(&host, &sent), Some(Held::home()));
         logins.end(&host, &sent);
         assert_eq!(logins.by_cookie(&host, &sent), None);
         // Many logins at once are bounded.
-        let all: Vec<String> = (0..70).map(|_| logins.begin(Held::home()).unwrap().secret).collect();
-        let good = all.iter().filter(|secret| logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some()).count();
+        let all: Vec<String> =
+            (0..70).map(|_| logins.begin(Held::home()).unwrap().secret).collect();
+        let good = all
+            .iter()
+            .filter(|secret| {
+                logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some()
+            })
+            .count();
         assert_eq!(good, MOST_LOGINS);
     }
 
@@ -329,15 +366,27 @@ mod tests {
         let (logins, clock) = logins();
         let host: Authority = "127.0.0.1:7431".parse().unwrap();
         let of = |id: &str, space: Option<&str>| Held {
-            grant: Arc::new(Grant { id: id.into(), space: space.map(Into::into), ..Grant::reader() }),
+            grant: Arc::new(Grant {
+                id: id.into(),
+                space: space.map(Into::into),
+                ..Grant::reader()
+            }),
             looked_up: None,
         };
-        let is_in = |secret: &str| logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some();
-        let (ben, cid, home) = (logins.begin(of("b", Some("ben"))).unwrap(), logins.begin(of("c", None)).unwrap(), Held::home());
+        let is_in = |secret: &str| {
+            logins.by_cookie(&host, &headers(&format!("icecore_7431={secret}"))).is_some()
+        };
+        let (ben, cid, home) = (
+            logins.begin(of("b", Some("ben"))).unwrap(),
+            logins.begin(of("c", None)).unwrap(),
+            Held::home(),
+        );
         let (home, code) = (logins.begin(home.clone()).unwrap(), logins.code(home).unwrap());
         clock.0.store(60, Ordering::Relaxed);
         // However many tokens it is done with.
-        let anns: Vec<String> = (0..500).map(|n| logins.begin(of(&format!("a{n}"), Some("ann"))).unwrap().secret).collect();
+        let anns: Vec<String> = (0..500)
+            .map(|n| logins.begin(of(&format!("a{n}"), Some("ann"))).unwrap().secret)
+            .collect();
         (0..500).for_each(|n| drop(logins.code(of(&format!("a{n}"), Some("ann"))).unwrap()));
         assert!(is_in(&ben.secret) && is_in(&cid.secret) && is_in(&home.secret));
         assert_eq!(anns.iter().filter(|secret| is_in(secret)).count(), MOST_LOGINS);
@@ -346,9 +395,17 @@ mod tests {
         // All together they are bounded, and whoever has the most loses one.
         let mut open = logins.open.lock().unwrap();
         for n in 0..MOST_IN_ALL - open.len() {
-            open.insert(hash(&n.to_string()), Login { held: of("x", Some(&n.to_string())), begun: 60, used: 60 });
+            open.insert(
+                hash(&n.to_string()),
+                Login { held: of("x", Some(&n.to_string())), begun: 60, used: 60 },
+            );
         }
-        keep(&mut open, hash("dan"), Login { held: of("d", Some("dan")), begun: 60, used: 60 }, MOST_LOGINS);
+        keep(
+            &mut open,
+            hash("dan"),
+            Login { held: of("d", Some("dan")), begun: 60, used: 60 },
+            MOST_LOGINS,
+        );
         assert_eq!(open.len(), MOST_IN_ALL);
         drop(open);
         assert!(is_in(&ben.secret) && is_in("dan"));
@@ -358,7 +415,13 @@ mod tests {
     #[test]
     fn over_tls_a_cookie_goes_over_tls_alone() {
         let host: Authority = "memory.example".parse().unwrap();
-        let tls = HeaderMap::from_iter([(axum::http::header::ORIGIN, "https://memory.example".parse().unwrap())]);
-        assert_eq!(cookie(&host, &tls, None), "icecore=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0; Secure");
+        let tls = HeaderMap::from_iter([(
+            axum::http::header::ORIGIN,
+            "https://memory.example".parse().unwrap(),
+        )]);
+        assert_eq!(
+            cookie(&host, &tls, None),
+            "icecore=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0; Secure"
+        );
     }
 }

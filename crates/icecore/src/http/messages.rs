@@ -1,4 +1,5 @@
-//! What both dialects have in common: the list of messages, and putting memory and the window into it.
+//! What both dialects have in common: the list of messages, and putting memory and the window into
+//! it.
 
 use serde_json::value::RawValue;
 
@@ -25,7 +26,8 @@ struct Kind {
 }
 
 impl<'a> Messages<'a> {
-    /// Reads the messages, and what they say; `None` if there are none, which is the other side's to judge.
+    /// Reads the messages, and what they say; `None` if there are none, which is the other side's
+    /// to judge.
     pub fn read(body: &Body<'a>, dialect: Dialect) -> Result<Option<(Self, Vec<Told>)>, Unfit> {
         let Some(list) = body.object.get("messages") else { return Ok(None) };
         let Some(raw) = body::items(list).filter(|raw| !raw.is_empty()) else { return Ok(None) };
@@ -37,9 +39,18 @@ impl<'a> Messages<'a> {
                 Dialect::OpenAi => openai::said(&object, &role),
                 Dialect::Anthropic => anthropic::said(&object),
             };
-            told.push(Told { role, name: name(&object, "name"), text, raw: message.get().to_owned(), has_tools });
+            told.push(Told {
+                role,
+                name: name(&object, "name"),
+                text,
+                raw: message.get().to_owned(),
+                has_tools,
+            });
         }
-        let kinds = told.iter().map(|told: &Told| Kind { role: told.role.clone(), has_tools: told.has_tools }).collect();
+        let kinds = told
+            .iter()
+            .map(|told: &Told| Kind { role: told.role.clone(), has_tools: told.has_tools })
+            .collect();
         Ok(Some((Self { list, raw, kinds }, told)))
     }
 }
@@ -81,13 +92,23 @@ struct Wanted {
 }
 
 /// The body with memory in it. Nothing but what memory adds is written anew.
-pub fn with_memory(body: &Body<'_>, messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> String {
+pub fn with_memory(
+    body: &Body<'_>,
+    messages: &Messages<'_>,
+    begun: &Begun,
+    dialect: Dialect,
+) -> String {
     let mut edits = Edits::default();
-    // Anthropic's system messages have their places between turns, so the history around one cannot be exchanged.
-    let is_fixed = dialect == Dialect::Anthropic && messages.kinds.iter().take(begun.new_from).any(|kind| is_system(&kind.role));
-    let mut wanted = if is_fixed { Wanted::default() } else { Wanted::history(messages, begun, dialect) };
+    // Anthropic's system messages have their places between turns, so the history around one cannot
+    // be exchanged.
+    let is_fixed = dialect == Dialect::Anthropic
+        && messages.kinds.iter().take(begun.new_from).any(|kind| is_system(&kind.role));
+    let mut wanted =
+        if is_fixed { Wanted::default() } else { Wanted::history(messages, begun, dialect) };
     if let Some(memory) = begun.memory.as_deref().filter(|memory| !memory.is_empty()) {
-        let user = (begun.placement == Placement::LastUser).then(|| last_user(messages, begun, &wanted.gone)).flatten();
+        let user = (begun.placement == Placement::LastUser)
+            .then(|| last_user(messages, begun, &wanted.gone))
+            .flatten();
         let placed = user.and_then(|at| {
             let object = body::object(messages.raw.get(at)?.get(), "").ok()?;
             let changed = match dialect {
@@ -100,10 +121,12 @@ pub fn with_memory(body: &Body<'_>, messages: &Messages<'_>, begun: &Begun, dial
             (Some(placed), _) => wanted.changed = Some(placed),
             (None, Dialect::Anthropic) => anthropic::into_system(body, &mut edits, memory),
             (None, Dialect::OpenAi) => {
-                let system = messages.kinds.iter().enumerate().filter(|(_, kind)| is_system(&kind.role));
+                let system =
+                    messages.kinds.iter().enumerate().filter(|(_, kind)| is_system(&kind.role));
                 let changed = system.into_iter().find_map(|(at, _)| {
                     let object = body::object(messages.raw[at].get(), "").ok()?;
-                    openai::with_text(messages.raw[at].get(), &object, memory).map(|changed| (at, changed))
+                    openai::with_text(messages.raw[at].get(), &object, memory)
+                        .map(|changed| (at, changed))
                 });
                 match changed {
                     Some(changed) => wanted.changed = Some(changed),
@@ -124,7 +147,9 @@ fn is_system(role: &str) -> bool {
 /// Where the new turn begins; a tool's result never loses the call it answers.
 fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
     let mut from = begun.new_from.min(messages.kinds.len());
-    while from > 0 && messages.kinds.get(from).is_some_and(|kind| kind.has_tools && kind.role != "assistant") {
+    while from > 0
+        && messages.kinds.get(from).is_some_and(|kind| kind.has_tools && kind.role != "assistant")
+    {
         from -= 1;
     }
     from
@@ -139,26 +164,38 @@ fn turns(begun: &Begun, dialect: Dialect) -> impl Iterator<Item = String> + '_ {
         .map(|(role, text)| openai::message(role, text))
 }
 
-/// The message that takes the memory: the last one in which the user speaks in this turn. Results of tools are sent in the user's
-/// name too; memory stays where it was before the tool was called, so that what a provider has cached stays true.
+/// The message that takes the memory: the last one in which the user speaks in this turn. Results
+/// of tools are sent in the user's name too; memory stays where it was before the tool was called,
+/// so that what a provider has cached stays true.
 fn last_user(messages: &Messages<'_>, begun: &Begun, gone: &[usize]) -> Option<usize> {
     let from = begun.new_from;
     let last = |from: usize, tools: bool| {
-        let takes = |at: usize| messages.kinds[at].role == "user" && (tools || !messages.kinds[at].has_tools) && !gone.contains(&at);
+        let takes = |at: usize| {
+            messages.kinds[at].role == "user"
+                && (tools || !messages.kinds[at].has_tools)
+                && !gone.contains(&at)
+        };
         (from..messages.kinds.len()).rev().find(|at| takes(*at))
     };
-    last(from, false).or_else(|| last(from, true)).or_else(|| last(0, false)).or_else(|| last(0, true))
+    last(from, false)
+        .or_else(|| last(from, true))
+        .or_else(|| last(0, false))
+        .or_else(|| last(0, true))
 }
 
 impl Wanted {
     fn history(messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> Self {
         let leading = match dialect {
-            Dialect::OpenAi => messages.kinds.iter().take_while(|kind| is_system(&kind.role)).count(),
+            Dialect::OpenAi => {
+                messages.kinds.iter().take_while(|kind| is_system(&kind.role)).count()
+            }
             Dialect::Anthropic => 0,
         };
         let gone = match begun.mode {
             Mode::Augment => Vec::new(),
-            Mode::Replace => (0..new_from(messages, begun)).filter(|at| !is_system(&messages.kinds[*at].role)).collect(),
+            Mode::Replace => (0..new_from(messages, begun))
+                .filter(|at| !is_system(&messages.kinds[*at].role))
+                .collect(),
         };
         Self { leading, gone, window: turns(begun, dialect).collect(), ..Self::default() }
     }
@@ -177,19 +214,27 @@ impl Wanted {
         };
         let stay = |from: usize, to: usize| (from..to).filter(|at| !gone.contains(at)).map(one);
         let before = lead.as_deref().into_iter().chain(stay(0, leading));
-        let all: Vec<&str> = before.chain(window.iter().map(String::as_str)).chain(stay(leading, messages.raw.len())).collect();
+        let all: Vec<&str> = before
+            .chain(window.iter().map(String::as_str))
+            .chain(stay(leading, messages.raw.len()))
+            .collect();
         edits.replace(body.place(messages.list), format!("[{}]", all.join(",")));
     }
 }
 
-/// The text of an object's field, as the name of somebody or something; overlong ones and those with control characters are none.
+/// The text of an object's field, as the name of somebody or something; overlong ones and those
+/// with control characters are none.
 pub fn name(object: &Object<'_>, key: &str) -> Option<String> {
     object.text(key).map(|name| name.trim().to_owned()).filter(|name| is_name(name))
 }
 
-/// Likewise, of the first of these keys that says anything; an error if what it says is no name. Whoever is named in a way that cannot
-/// be understood is not the same as nobody: nobody's memory is shared by all.
-pub fn only_name(object: &Object<'_>, keys: &[&'static str]) -> Result<Option<String>, &'static str> {
+/// Likewise, of the first of these keys that says anything; an error if what it says is no name.
+/// Whoever is named in a way that cannot be understood is not the same as nobody: nobody's memory
+/// is shared by all.
+pub fn only_name(
+    object: &Object<'_>,
+    keys: &[&'static str],
+) -> Result<Option<String>, &'static str> {
     let said = |key: &&'static str| object.get(key).is_some_and(|value| value.get() != "null");
     let Some(key) = keys.iter().copied().find(said) else { return Ok(None) };
     name(object, key).map(Some).ok_or(key)
@@ -205,14 +250,23 @@ pub fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn begun(memory: Option<&str>, placement: Placement, mode: Mode, window: &[(&str, &str)], new_from: usize) -> Begun {
+    fn begun(
+        memory: Option<&str>,
+        placement: Placement,
+        mode: Mode,
+        window: &[(&str, &str)],
+        new_from: usize,
+    ) -> Begun {
         Begun {
             conversation: "c".into(),
             turn: 1,
             memory: memory.map(str::to_owned),
             placement,
             mode,
-            window: window.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect(),
+            window: window
+                .iter()
+                .map(|(role, text)| ((*role).to_owned(), (*text).to_owned()))
+                .collect(),
             new_from,
             injected: Vec::new(),
             injected_tokens: 0,
@@ -282,7 +336,12 @@ mod tests {
                 r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}},{"type":"text","text":"M"}]}]}"#,
             ),
             // No user speaks.
-            (OpenAi, &user, r#"{"messages":[{"role":"system","content":""}]}"#, r#"{"messages":[{"role":"system","content":"M"}]}"#),
+            (
+                OpenAi,
+                &user,
+                r#"{"messages":[{"role":"system","content":""}]}"#,
+                r#"{"messages":[{"role":"system","content":"M"}]}"#,
+            ),
             // Anthropic's system: nothing, text, blocks with their cache marks, an empty one, null.
             (
                 Anthropic,
@@ -377,10 +436,15 @@ mod tests {
             ),
         );
         // Anthropic begins with the user, and has system messages only in their places.
-        let late = begun(None, Placement::System, Mode::Replace, &[("assistant", "a0"), ("user", "q1"), ("assistant", "a1")], 2);
+        let late = begun(
+            None,
+            Placement::System,
+            Mode::Replace,
+            &[("assistant", "a0"), ("user", "q1"), ("assistant", "a1")],
+            2,
+        );
         let history = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"user","content":"q3"}]}"#;
-        let expected =
-            r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q3"}]}"#;
+        let expected = r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q3"}]}"#;
         check(Dialect::Anthropic, &late, history, expected);
         let placed = r#"{"messages":[{"role":"user","content":"q2"},{"role":"system","content":"s"},{"role":"user","content":"q3"}]}"#;
         check(Dialect::Anthropic, &late, placed, placed);
@@ -426,9 +490,27 @@ mod tests {
                 "a\nb",
                 false,
             ),
-            (Dialect::OpenAi, r#"{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}"#, "assistant", "", true),
-            (Dialect::OpenAi, r#"{"role":"assistant","content":"x","tool_calls":[]}"#, "assistant", "x", false),
-            (Dialect::OpenAi, r#"{"role":"tool","tool_call_id":"1","content":"r"}"#, "tool", "r", true),
+            (
+                Dialect::OpenAi,
+                r#"{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}"#,
+                "assistant",
+                "",
+                true,
+            ),
+            (
+                Dialect::OpenAi,
+                r#"{"role":"assistant","content":"x","tool_calls":[]}"#,
+                "assistant",
+                "x",
+                false,
+            ),
+            (
+                Dialect::OpenAi,
+                r#"{"role":"tool","tool_call_id":"1","content":"r"}"#,
+                "tool",
+                "r",
+                true,
+            ),
             (Dialect::OpenAi, r#"{"content":7}"#, "", "", false),
             (
                 Dialect::Anthropic,
@@ -444,13 +526,29 @@ mod tests {
                 "",
                 true,
             ),
-            (Dialect::Anthropic, r#"{"role":"user","content":[{"type":"image"},{"type":"text","text":"u"}]}"#, "user", "u", false),
+            (
+                Dialect::Anthropic,
+                r#"{"role":"user","content":[{"type":"image"},{"type":"text","text":"u"}]}"#,
+                "user",
+                "u",
+                false,
+            ),
         ] {
-            assert_eq!(read(dialect, message), (role.to_owned(), text.to_owned(), has_tools), "{message}");
+            assert_eq!(
+                read(dialect, message),
+                (role.to_owned(), text.to_owned(), has_tools),
+                "{message}"
+            );
         }
         for wrong in [r#"{"messages":[{"role":"user","role":"system"}]}"#, r#"{"messages":[1]}"#] {
             let body = Body::read(wrong.as_bytes()).unwrap();
-            assert!(Messages::read(&body, Dialect::OpenAi).err().unwrap().to_string().contains("messages[0]"));
+            assert!(
+                Messages::read(&body, Dialect::OpenAi)
+                    .err()
+                    .unwrap()
+                    .to_string()
+                    .contains("messages[0]")
+            );
         }
         for nothing in ["{}", r#"{"messages":[]}"#, r#"{"messages":null}"#, r#"{"messages":"x"}"#] {
             let body = Body::read(nothing.as_bytes()).unwrap();

@@ -43,14 +43,38 @@ struct Database {
 impl Database {
     fn new() -> Self {
         let mut registry = Registry::with_prefix("icecore");
-        let (connections, waits, failures) = (Family::default(), Counter::default(), Counter::default());
-        registry.register("database_connections", "Connections to the database of memory, by state", connections.clone());
+        let (connections, waits, failures) =
+            (Family::default(), Counter::default(), Counter::default());
+        registry.register(
+            "database_connections",
+            "Connections to the database of memory, by state",
+            connections.clone(),
+        );
         registry.register("database_waits", "How often no connection was free", waits.clone());
-        registry.register("database_failures", "How often no connection could be had", failures.clone());
+        registry.register(
+            "database_failures",
+            "How often no connection could be had",
+            failures.clone(),
+        );
         let (jobs, oldest) = (Family::default(), Family::default());
-        registry.register("jobs", "Work in the spaces of the database, by kind and state", jobs.clone());
-        registry.register("jobs_oldest_seconds", "How long the first of what waits has waited", oldest.clone());
-        Self { registry, connections, jobs, oldest, waits: Mutex::new(waits), failures: Mutex::new(failures) }
+        registry.register(
+            "jobs",
+            "Work in the spaces of the database, by kind and state",
+            jobs.clone(),
+        );
+        registry.register(
+            "jobs_oldest_seconds",
+            "How long the first of what waits has waited",
+            oldest.clone(),
+        );
+        Self {
+            registry,
+            connections,
+            jobs,
+            oldest,
+            waits: Mutex::new(waits),
+            failures: Mutex::new(failures),
+        }
     }
 
     fn tell(&self, figures: &Figures, backlog: &[Backlog]) {
@@ -58,14 +82,24 @@ impl Database {
         self.jobs.clear();
         self.oldest.clear();
         for kind in backlog {
-            let label = |state: &str| vec![("kind", kind.kind.clone()), ("state", state.to_owned())];
-            for (state, many) in [("waiting", kind.waiting), ("at_work", kind.at_work), ("failing", kind.failing)] {
+            let label =
+                |state: &str| vec![("kind", kind.kind.clone()), ("state", state.to_owned())];
+            for (state, many) in
+                [("waiting", kind.waiting), ("at_work", kind.at_work), ("failing", kind.failing)]
+            {
                 self.jobs.get_or_create(&label(state)).set(many);
             }
             #[expect(clippy::cast_possible_truncation, reason = "nothing waits that long")]
-            self.oldest.get_or_create(&vec![("kind", kind.kind.clone())]).set(kind.oldest_seconds as i64);
+            self.oldest
+                .get_or_create(&vec![("kind", kind.kind.clone())])
+                .set(kind.oldest_seconds as i64);
         }
-        let states = [("most", figures.most), ("open", figures.open), ("in_use", figures.in_use), ("waited_for", figures.waiting)];
+        let states = [
+            ("most", figures.most),
+            ("open", figures.open),
+            ("in_use", figures.in_use),
+            ("waited_for", figures.waiting),
+        ];
         for (state, many) in states {
             let many = i64::try_from(many).unwrap_or(i64::MAX);
             self.connections.get_or_create(&vec![("state", state.into())]).set(many);
@@ -88,22 +122,52 @@ impl Metrics {
         let requests = Family::default();
         registry.register("requests", "Requests by route and status", requests.clone());
         let phases = Family::new_with_constructor(times as fn() -> Histogram);
-        registry.register("phase_seconds", "How long each phase of a chat request took", phases.clone());
+        registry.register(
+            "phase_seconds",
+            "How long each phase of a chat request took",
+            phases.clone(),
+        );
         let memory_failures = Family::default();
-        registry.register("memory_failures", "Chat requests that memory failed for, by phase", memory_failures.clone());
+        registry.register(
+            "memory_failures",
+            "Chat requests that memory failed for, by phase",
+            memory_failures.clone(),
+        );
         let upstream_failures = Family::default();
-        registry.register("upstream_failures", "Requests that the model's server did not answer", upstream_failures.clone());
-        let (cut, injected, left_out, open) = (Counter::default(), Counter::default(), Counter::default(), Gauge::default());
+        registry.register(
+            "upstream_failures",
+            "Requests that the model's server did not answer",
+            upstream_failures.clone(),
+        );
+        let (cut, injected, left_out, open) =
+            (Counter::default(), Counter::default(), Counter::default(), Gauge::default());
         registry.register("replies_cut", "Replies that ended before they were whole", cut.clone());
-        registry.register("injected_tokens", "Tokens of memory put into requests", injected.clone());
+        registry.register(
+            "injected_tokens",
+            "Tokens of memory put into requests",
+            injected.clone(),
+        );
         registry.register("left_out", "Things there was no room for in requests", left_out.clone());
         registry.register("requests_open", "Requests being answered now", open.clone());
-        Self { registry, requests, phases, memory_failures, upstream_failures, cut, injected, left_out, open, database: OnceLock::new() }
+        Self {
+            registry,
+            requests,
+            phases,
+            memory_failures,
+            upstream_failures,
+            cut,
+            injected,
+            left_out,
+            open,
+            database: OnceLock::new(),
+        }
     }
 
     /// A request was answered.
     pub fn answered(&self, route: &'static str, status: u16) {
-        self.requests.get_or_create(&vec![("route", route.into()), ("status", status.to_string())]).inc();
+        self.requests
+            .get_or_create(&vec![("route", route.into()), ("status", status.to_string())])
+            .inc();
     }
 
     /// A phase took so long.

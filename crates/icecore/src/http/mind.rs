@@ -1,7 +1,7 @@
 //! What the server asks of memory in a chat: what to put into a request, and to keep the exchange.
 //!
-//! The server knows nothing of facts, turns or windows; memory knows nothing of HTTP. A trait stands here because both sides
-//! are real: the vault behind it, and a script in the tests.
+//! The server knows nothing of facts, turns or windows; memory knows nothing of HTTP. A trait
+//! stands here because both sides are real: the vault behind it, and a script in the tests.
 
 use std::any::Any;
 use std::fmt;
@@ -16,13 +16,16 @@ use icecore_store::postgres::jobs::Backlog;
 /// Memory, as a chat sees it.
 #[async_trait]
 pub trait Mind: Send + Sync {
-    /// Before the request goes out. An error means: it passes through as it came, and a header and the log say so.
+    /// Before the request goes out. An error means: it passes through as it came, and a header and
+    /// the log say so.
     async fn begin(&self, heard: Heard) -> Result<Begun, String>;
 
-    /// After the reply: the exchange is on disk when this returns, and only then the last bytes go to the client.
+    /// After the reply: the exchange is on disk when this returns, and only then the last bytes go
+    /// to the client.
     ///
-    /// It is called for every `begin` that went well, also if the client went away, but not if the model's server could not be reached or
-    /// answered with an error: then there was no exchange. After an error that may pass it is called again with the same.
+    /// It is called for every `begin` that went well, also if the client went away, but not if the
+    /// model's server could not be reached or answered with an error: then there was no exchange.
+    /// After an error that may pass it is called again with the same.
     async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept>;
 }
 
@@ -58,7 +61,8 @@ pub trait Ready: Send + Sync {
         None
     }
 
-    /// How much there is to do in the database, as it was found a moment ago; nothing where that is not known.
+    /// How much there is to do in the database, as it was found a moment ago; nothing where that is
+    /// not known.
     async fn backlog(&self) -> Vec<Backlog> {
         Vec::new()
     }
@@ -106,7 +110,8 @@ pub struct Heard {
     pub model: String,
     /// What the client wants done with its history, if it says so.
     pub mode: Option<Mode>,
-    /// The body's `messages`, one for one and in order. Anthropic's `system` stands beside them and is not among these.
+    /// The body's `messages`, one for one and in order. Anthropic's `system` stands beside them and
+    /// is not among these.
     pub messages: Vec<Told>,
 }
 
@@ -138,10 +143,12 @@ pub struct Begun {
     pub placement: Placement,
     /// What becomes of the client's history.
     pub mode: Mode,
-    /// Raw turns, as role and text, to put in after the leading system messages. Whatever is not the assistant's is the user's.
+    /// Raw turns, as role and text, to put in after the leading system messages. Whatever is not
+    /// the assistant's is the user's.
     pub window: Vec<(String, String)>,
-    /// Where the new turn begins in [`Heard::messages`]. When replacing, the messages before it, but for system ones, give way
-    /// to the window; when augmenting they stay, and there is a window only if nothing stands before the new turn.
+    /// Where the new turn begins in [`Heard::messages`]. When replacing, the messages before it,
+    /// but for system ones, give way to the window; when augmenting they stay, and there is a
+    /// window only if nothing stands before the new turn.
     pub new_from: usize,
     /// The ids of what the block says.
     pub injected: Vec<String>,

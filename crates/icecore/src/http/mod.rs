@@ -1,7 +1,8 @@
 //! The server: memory behind the interfaces that chat clients know.
 //!
-//! `mind` is the border to memory. `guard` decides who comes in, `proxy` carries requests and replies, `upstream` is the way to the
-//! model's server, `ids` says whose a request is, `body`, `messages`, `openai` and `anthropic` read and change what is said, `tap` reads a stream along.
+//! `mind` is the border to memory. `guard` decides who comes in, `proxy` carries requests and
+//! replies, `upstream` is the way to the model's server, `ids` says whose a request is, `body`,
+//! `messages`, `openai` and `anthropic` read and change what is said, `tap` reads a stream along.
 
 mod anthropic;
 mod body;
@@ -67,7 +68,8 @@ pub struct Serving {
     pub addr: SocketAddr,
     /// The model's server.
     pub chat: Model,
-    /// Whether, if no key is set for the model's server, a client may send its own in `X-Icecore-Upstream-Authorization`.
+    /// Whether, if no key is set for the model's server, a client may send its own in
+    /// `X-Icecore-Upstream-Authorization`.
     pub forward_auth: bool,
     /// What lets a client in.
     pub keys: Arc<Keys>,
@@ -196,7 +198,8 @@ impl Running {
         self.addr
     }
 
-    /// Works until the system or a person wants it to end, then stops; `closing` ends what would go on for ever by itself.
+    /// Works until the system or a person wants it to end, then stops; `closing` ends what would go
+    /// on for ever by itself.
     pub async fn until_signal(mut self, closing: impl FnOnce()) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut end = signal(SignalKind::terminate())?;
@@ -210,20 +213,37 @@ impl Running {
         self.stop().await
     }
 
-    /// Takes no more connections, finishes open replies within their bound, and returns when all exchanges are kept.
+    /// Takes no more connections, finishes open replies within their bound, and returns when all
+    /// exchanges are kept.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(true);
         self.task.await.context("the server ended")
     }
 }
 
-/// Starts a server. `extra` are more routes, which stand under the same guard; it must have no fallback of its own.
+/// Starts a server. `extra` are more routes, which stand under the same guard; it must have no
+/// fallback of its own.
 pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
-    let Serving { addr, chat, forward_auth, keys, logins, allow_remote, allowed_hosts, allowed_origins, limits, clock, log, ready } =
-        settings;
-    let door = guard::Door::new(addr, keys, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
+    let Serving {
+        addr,
+        chat,
+        forward_auth,
+        keys,
+        logins,
+        allow_remote,
+        allowed_hosts,
+        allowed_origins,
+        limits,
+        clock,
+        log,
+        ready,
+    } = settings;
+    let door =
+        guard::Door::new(addr, keys, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
-    let listener = TcpListener::bind(addr).await.with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
+    let listener = TcpListener::bind(addr)
+        .await
+        .with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
     let addr = listener.local_addr()?;
     let requests = Arc::new(Semaphore::new(limits.requests));
     let house = Arc::new(House {
@@ -247,7 +267,9 @@ pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Res
 }
 
 fn router(house: &Arc<House>, extra: Router) -> Router {
-    let extra = extra.layer(from_fn_with_state(house.clone(), guard::bounded)).layer(DefaultBodyLimit::max(house.limits.body_bytes));
+    let extra = extra
+        .layer(from_fn_with_state(house.clone(), guard::bounded))
+        .layer(DefaultBodyLimit::max(house.limits.body_bytes));
     Router::new()
         .route("/v1/{*rest}", any(proxy::v1))
         .route("/livez", get(|| async { plain(StatusCode::OK, "ok\n") }))
@@ -264,7 +286,9 @@ fn router(house: &Arc<House>, extra: Router) -> Router {
 fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
     let mut response = Response::new(text.into());
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
@@ -288,7 +312,8 @@ async fn readyz(State(house): State<Arc<House>>) -> Response {
 async fn counted(State(house): State<Arc<House>>) -> Response {
     let backlog = house.ready.backlog().await;
     let mut response = plain(StatusCode::OK, house.metrics.text(house.ready.figures(), &backlog));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let kind =
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
@@ -307,14 +332,24 @@ fn nothing_here() -> Refusal {
 /// No answer, whoever wrote it, opens this server to web pages of others.
 async fn sealed(request: Request, next: axum::middleware::Next) -> Response {
     let mut response = next.run(request).await;
-    let opening: Vec<_> = response.headers().keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
+    let opening: Vec<_> = response
+        .headers()
+        .keys()
+        .filter(|name| name.as_str().starts_with("access-control-"))
+        .cloned()
+        .collect();
     for name in opening {
         response.headers_mut().remove(name);
     }
     response
 }
 
-async fn accept(listener: TcpListener, router: Router, house: Arc<House>, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    house: Arc<House>,
+    mut stopped: watch::Receiver<bool>,
+) {
     const AFTER_TROUBLE: Duration = Duration::from_millis(100);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(house.limits.head).max_buf_size(128 << 10);
@@ -336,7 +371,8 @@ async fn accept(listener: TcpListener, router: Router, house: Arc<House>, mut st
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let connection = builder
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         let connection = graceful.watch(connection);
         connections.spawn(async move {
             // That a client hangs up is its own affair.

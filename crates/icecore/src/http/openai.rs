@@ -1,4 +1,5 @@
-//! The dialect of OpenAI's chat completions: reading messages, putting text into them, gathering a reply.
+//! The dialect of OpenAI's chat completions: reading messages, putting text into them, gathering a
+//! reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +16,10 @@ const MOST_CALLS: usize = 1_024;
 /// The text of a message, and whether tools are in it.
 pub fn said(message: &Object<'_>, role: &str) -> (String, bool) {
     let (texts, _) = messages::parts(message.get("content"));
-    let calls = message.get("tool_calls").and_then(body::items).is_some_and(|calls| !calls.is_empty());
-    let has_tools = calls || message.get("function_call").is_some() || matches!(role, "tool" | "function");
+    let calls =
+        message.get("tool_calls").and_then(body::items).is_some_and(|calls| !calls.is_empty());
+    let has_tools =
+        calls || message.get("function_call").is_some() || matches!(role, "tool" | "function");
     (texts.join("\n"), has_tools)
 }
 
@@ -36,7 +39,11 @@ pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<Stri
         edits.append_to_string(&place, &format!("{gap}{added}"));
     } else {
         let parts = body::items(content)?;
-        edits.append_to_array(&place, parts.is_empty(), &format!("{{\"type\":\"text\",\"text\":{}}}", body::quoted(added)));
+        edits.append_to_array(
+            &place,
+            parts.is_empty(),
+            &format!("{{\"type\":\"text\",\"text\":{}}}", body::quoted(added)),
+        );
     }
     Some(edits.apply(message))
 }
@@ -86,22 +93,33 @@ impl Gather {
             }
             if which == 0 {
                 self.delta(&choice["delta"]);
-                self.finish = choice["finish_reason"].as_str().map(str::to_owned).or(self.finish.take());
+                self.finish =
+                    choice["finish_reason"].as_str().map(str::to_owned).or(self.finish.take());
             }
         }
-        if !self.speaking.is_empty() && self.finished.len() >= self.speaking.len() { Beat::Finish } else { Beat::Middle }
+        if !self.speaking.is_empty() && self.finished.len() >= self.speaking.len() {
+            Beat::Finish
+        } else {
+            Beat::Middle
+        }
     }
 
     fn delta(&mut self, delta: &Value) {
         let said = |key: &str| delta[key].as_str().unwrap_or_default();
         self.text.push_str(said("content"));
         self.text.push_str(said("refusal"));
-        self.reasoning.push_str(if delta["reasoning_content"].is_string() { said("reasoning_content") } else { said("reasoning") });
+        self.reasoning.push_str(if delta["reasoning_content"].is_string() {
+            said("reasoning_content")
+        } else {
+            said("reasoning")
+        });
         for piece in delta["tool_calls"].as_array().into_iter().flatten() {
             self.piece(piece);
         }
         if delta["function_call"].is_object() {
-            self.piece(&json!({ "index": 0, "type": "function", "function": delta["function_call"] }));
+            self.piece(
+                &json!({ "index": 0, "type": "function", "function": delta["function_call"] }),
+            );
         }
     }
 
@@ -130,7 +148,9 @@ impl Gather {
     }
 
     fn count(&mut self, usage: &Value) {
-        if let (Some(read), Some(written)) = (usage["prompt_tokens"].as_u64(), usage["completion_tokens"].as_u64()) {
+        if let (Some(read), Some(written)) =
+            (usage["prompt_tokens"].as_u64(), usage["completion_tokens"].as_u64())
+        {
             self.usage = Some((read, written));
         }
     }
@@ -145,15 +165,27 @@ impl Gather {
             self.count(&usage);
         }
         let choices = reply.get("choices").and_then(body::items).unwrap_or_default();
-        let choices: Vec<Object<'_>> = choices.iter().filter_map(|choice| body::object(choice.get(), "a choice").ok()).collect();
-        let first = choices.iter().find(|choice| choice.any("index").is_none_or(|index| index.get() == "0")).or(choices.first());
-        let Some((first, message)) = first.and_then(|first| Some((first, body::object(first.get("message")?.get(), "").ok()?))) else {
+        let choices: Vec<Object<'_>> = choices
+            .iter()
+            .filter_map(|choice| body::object(choice.get(), "a choice").ok())
+            .collect();
+        let first = choices
+            .iter()
+            .find(|choice| choice.any("index").is_none_or(|index| index.get() == "0"))
+            .or(choices.first());
+        let Some((first, message)) = first
+            .and_then(|first| Some((first, body::object(first.get("message")?.get(), "").ok()?)))
+        else {
             self.broken = true;
             return;
         };
         self.text = messages::parts(message.get("content")).0.join("\n");
         self.text.push_str(&message.text("refusal").unwrap_or_default());
-        self.reasoning = message.text("reasoning_content").or_else(|| message.text("reasoning")).unwrap_or_default().into_owned();
+        self.reasoning = message
+            .text("reasoning_content")
+            .or_else(|| message.text("reasoning"))
+            .unwrap_or_default()
+            .into_owned();
         let calls = message.get("tool_calls").and_then(body::items).unwrap_or_default();
         self.written.extend(calls.iter().map(|call| call.get().to_owned()));
         if let Some(call) = message.get("function_call") {

@@ -1,7 +1,9 @@
-//! Between a client and its model: requests go on with memory in them, replies come back byte for byte.
+//! Between a client and its model: requests go on with memory in them, replies come back byte for
+//! byte.
 //!
-//! Whatever fails in memory, the chat goes on without it. The last bytes of a reply are held until the exchange is kept. If it could not
-//! be kept in time, the reply ends all the same and says so, and keeping it is tried again for a while.
+//! Whatever fails in memory, the chat goes on without it. The last bytes of a reply are held until
+//! the exchange is kept. If it could not be kept in time, the reply ends all the same and says so,
+//! and keeping it is tried again for a while.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -36,14 +38,16 @@ use crate::rights;
 const HOLD: Duration = Duration::from_millis(500);
 /// How long the other side may take to hang up after its last event.
 const AFTER: Duration = Duration::from_secs(5);
-/// How an exchange that could not be kept is tried again: after so long, then less and less often, for so long, and of so many at once
-/// with so much text in all. It is in memory only, so whoever stops the server loses it; its client was told.
+/// How an exchange that could not be kept is tried again: after so long, then less and less often,
+/// for so long, and of so many at once with so much text in all. It is in memory only, so whoever
+/// stops the server loses it; its client was told.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const TRIED_FOR: Duration = Duration::from_secs(15 * 60);
 pub(super) const UNKEPT_BYTES: usize = 64 << 20;
 const LEAST_UNKEPT_BYTES: u32 = 64 << 10;
-/// What a streamed reply says before its last event if the exchange is not kept: a comment, which clients pass over.
+/// What a streamed reply says before its last event if the exchange is not kept: a comment, which
+/// clients pass over.
 const NOT_KEPT: &[u8] = b": icecore: this exchange is not kept yet\n";
 /// The longest reply that is held as a whole.
 const MOST_WHOLE_BYTES: usize = 64 << 20;
@@ -62,7 +66,12 @@ pub(super) async fn v1(State(house): State<Arc<House>>, request: Request) -> Res
     }
 }
 
-async fn answer(house: &Arc<House>, head: &Parts, body: Body, dialect: Dialect) -> Result<Response, Refusal> {
+async fn answer(
+    house: &Arc<House>,
+    head: &Parts,
+    body: Body,
+    dialect: Dialect,
+) -> Result<Response, Refusal> {
     let Some(upstream) = house.upstream.clone() else {
         let said = "no model's server is set; set provider, base_url and model of [chat] in config.toml and start again";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", said));
@@ -79,7 +88,8 @@ async fn answer(house: &Arc<House>, head: &Parts, body: Body, dialect: Dialect) 
     }
 }
 
-/// Bytes of a model's words that are counted as one of its tokens, where it does not count them itself.
+/// Bytes of a model's words that are counted as one of its tokens, where it does not count them
+/// itself.
 const TOKEN_BYTES: usize = 4;
 
 /// Counts what passes between a client and its model for a space, where that is limited.
@@ -92,7 +102,10 @@ struct Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Some(access) = self.access.take() {
-            access.spent(self.user.as_deref(), u64::try_from(self.bytes / TOKEN_BYTES).unwrap_or(u64::MAX));
+            access.spent(
+                self.user.as_deref(),
+                u64::try_from(self.bytes / TOKEN_BYTES).unwrap_or(u64::MAX),
+            );
         }
     }
 }
@@ -109,7 +122,10 @@ impl Wish {
             None | Some("on") => Ok(Self::On(None)),
             Some("off") => Ok(Self::Off),
             Some(word) => match Mode::of(word) {
-                None => Err(bad("X-Icecore-Memory is off, augment or replace; leave it out for what is set".into())),
+                None => Err(bad(
+                    "X-Icecore-Memory is off, augment or replace; leave it out for what is set"
+                        .into(),
+                )),
                 mode => Ok(Self::On(mode)),
             },
         }
@@ -126,14 +142,19 @@ fn named(headers: &HeaderMap, header: &str) -> Result<Option<String>, Refusal> {
     let Some(value) = sent.next() else { return Ok(None) };
     if sent.next().is_some() {
         // Which of them counts is nobody's to guess: a server in between may have added its own.
-        return Err(bad(format!("{header} was sent more than once; send it once, or leave it out")));
+        return Err(bad(format!(
+            "{header} was sent more than once; send it once, or leave it out"
+        )));
     }
     let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
     match name {
-        // Whose memory is meant has to be said or not: an empty user would be everybody, an empty conversation any.
+        // Whose memory is meant has to be said or not: an empty user would be everybody, an empty
+        // conversation any.
         "" if value.is_empty() && header == MEMORY => Ok(None),
         name if messages::is_name(name) => Ok(Some(name.to_owned())),
-        _ => Err(bad(format!("{header} is no name; send up to 512 bytes of UTF-8 without control characters, or leave it out"))),
+        _ => Err(bad(format!(
+            "{header} is no name; send up to 512 bytes of UTF-8 without control characters, or leave it out"
+        ))),
     }
 }
 
@@ -154,7 +175,12 @@ impl Call<'_> {
     }
 
     /// Likewise, for a user whose space may do that.
-    async fn pass_for(&self, user: Option<String>, bytes: Bytes, memory: Option<&'static str>) -> Result<Response, Refusal> {
+    async fn pass_for(
+        &self,
+        user: Option<String>,
+        bytes: Bytes,
+        memory: Option<&'static str>,
+    ) -> Result<Response, Refusal> {
         let access = self.access().filter(|_| self.head.method == Method::POST).cloned();
         let counting = Counting { access, user, bytes: bytes.len() };
         let answered = self.send(bytes).await?;
@@ -176,7 +202,11 @@ impl Call<'_> {
 
     /// Asks whether that user's space may speak to the model now, if nobody has yet.
     async fn admit(&self, user: Option<&str>) -> Result<(), Refusal> {
-        let Some(access) = self.access().filter(|_| self.caller().is_some_and(|caller| !caller.admitted)) else { return Ok(()) };
+        let Some(access) =
+            self.access().filter(|_| self.caller().is_some_and(|caller| !caller.admitted))
+        else {
+            return Ok(());
+        };
         access.admit(user, Takes::Model).await.map_err(|refused| Refusal::not_admitted(&refused))
     }
 
@@ -244,17 +274,35 @@ impl Call<'_> {
         streamed: bool,
         headers: &mut HeaderMap,
     ) -> Result<Body, Refusal> {
-        let kind = answered.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
-        let coded = answered.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-        let mut flow = Flow { answered, upstream: self.upstream.clone(), tap: None, first: Bytes::new(), stage: Stage::Reading, exchange };
+        let kind = answered
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default()
+            .to_ascii_lowercase();
+        let coded =
+            answered.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+        let mut flow = Flow {
+            answered,
+            upstream: self.upstream.clone(),
+            tap: None,
+            first: Bytes::new(),
+            stage: Stage::Reading,
+            exchange,
+        };
         if coded {
-            self.house.failed("read", "the reply is compressed although that was not asked for, so memory cannot read it");
+            self.house.failed(
+                "read",
+                "the reply is compressed although that was not asked for, so memory cannot read it",
+            );
             flow.exchange.gather.missed();
             // Nothing can be held back of it but its end, and a length would give that away.
             headers.remove(CONTENT_LENGTH);
             return Ok(flow.body());
         }
-        if kind.starts_with("text/event-stream") || (streamed && !kind.starts_with("application/json")) {
+        if kind.starts_with("text/event-stream")
+            || (streamed && !kind.starts_with("application/json"))
+        {
             flow.tap = Some(Tap::default());
             return Ok(flow.body());
         }
@@ -287,7 +335,10 @@ impl Call<'_> {
     async fn send(&self, bytes: Bytes) -> Result<reqwest::Response, Refusal> {
         let began = self.house.clock.millis();
         let uri = &self.head.uri;
-        let sent = self.upstream.send(&self.head.method, uri.path(), uri.query(), &self.head.headers, bytes).await;
+        let sent = self
+            .upstream
+            .send(&self.head.method, uri.path(), uri.query(), &self.head.headers, bytes)
+            .await;
         self.house.metrics.took("upstream", self.house.clock.millis().saturating_sub(began));
         sent.map_err(|unsent| unreached(&self.house, &unsent))
     }
@@ -311,10 +362,17 @@ impl Call<'_> {
         begun
     }
 
-    /// What memory is told; the name of a field instead, if it should say who the user is and cannot be understood.
-    fn heard(&self, body: &body::Body<'_>, told: Vec<Told>, mode: Option<Mode>) -> Result<Result<Heard, &'static str>, Refusal> {
+    /// What memory is told; the name of a field instead, if it should say who the user is and
+    /// cannot be understood.
+    fn heard(
+        &self,
+        body: &body::Body<'_>,
+        told: Vec<Told>,
+        mode: Option<Mode>,
+    ) -> Result<Result<Heard, &'static str>, Refusal> {
         let headers = &self.head.headers;
-        // Our own headers are refused if they are wrong; what others send is read as far as it can be.
+        // Our own headers are refused if they are wrong; what others send is read as far as it can
+        // be.
         for own in [USER, ids::CONVERSATION] {
             named(headers, own)?;
         }
@@ -380,7 +438,11 @@ fn tell(begun: &Begun, headers: &mut HeaderMap) {
 }
 
 /// An answer that passes as it comes.
-fn passed(answered: reqwest::Response, upstream: Arc<Upstream>, counting: Option<Counting>) -> Body {
+fn passed(
+    answered: reqwest::Response,
+    upstream: Arc<Upstream>,
+    counting: Option<Counting>,
+) -> Body {
     Body::from_stream(stream::unfold(Some((answered, counting)), move |answered| {
         let upstream = upstream.clone();
         async move {
@@ -400,7 +462,8 @@ fn passed(answered: reqwest::Response, upstream: Arc<Upstream>, counting: Option
     }))
 }
 
-/// An exchange that memory has begun and must hear the end of. Dropped before that, the client went away.
+/// An exchange that memory has begun and must hear the end of. Dropped before that, the client went
+/// away.
 struct Exchange {
     house: Arc<House>,
     begun: Arc<Begun>,
@@ -411,7 +474,13 @@ struct Exchange {
 
 impl Exchange {
     fn new(house: Arc<House>, begun: Begun, dialect: Dialect, counting: Counting) -> Self {
-        Self { house, begun: Arc::new(begun), gather: Gather::new(dialect), counting, is_over: false }
+        Self {
+            house,
+            begun: Arc::new(begun),
+            gather: Gather::new(dialect),
+            counting,
+            is_over: false,
+        }
     }
 
     /// There was no exchange.
@@ -420,21 +489,28 @@ impl Exchange {
         self.is_over = true;
     }
 
-    /// Tells memory, and waits until it has kept the exchange, failed, or taken too long; whether it is kept. The telling goes on by
-    /// itself, also if the client goes away meanwhile.
+    /// Tells memory, and waits until it has kept the exchange, failed, or taken too long; whether
+    /// it is kept. The telling goes on by itself, also if the client goes away meanwhile.
     async fn end(&mut self, is_whole: bool) -> bool {
         let patience = self.house.limits.end;
         let Some(told) = self.told(is_whole) else { return true };
         match timeout(patience, told).await {
             Ok(kept) => kept.unwrap_or(false),
             Err(_) => {
-                self.house.failed("end", &format!("memory took longer than {} s to keep an exchange", patience.as_secs_f32()));
+                self.house.failed(
+                    "end",
+                    &format!(
+                        "memory took longer than {} s to keep an exchange",
+                        patience.as_secs_f32()
+                    ),
+                );
                 false
             }
         }
     }
 
-    /// The answer comes when memory has been told for the first time: whether it has kept the exchange.
+    /// The answer comes when memory has been told for the first time: whether it has kept the
+    /// exchange.
     fn told(&mut self, is_whole: bool) -> Option<oneshot::Receiver<bool>> {
         if std::mem::replace(&mut self.is_over, true) {
             return None;
@@ -443,7 +519,9 @@ impl Exchange {
         reply.complete &= is_whole;
         // What the model says it has read and written, else about as much.
         self.counting.bytes = match reply.usage {
-            Some((read, written)) => usize::try_from(read.saturating_add(written)).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES),
+            Some((read, written)) => usize::try_from(read.saturating_add(written))
+                .unwrap_or(usize::MAX)
+                .saturating_mul(TOKEN_BYTES),
             None => self.counting.bytes + reply.text.len(),
         };
         if !reply.complete {
@@ -477,8 +555,13 @@ async fn keep(house: &House, begun: &Begun, reply: Reply) -> Result<(), Unkept> 
 
 /// Keeps an exchange that could not be kept, as soon as that is possible again.
 async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
-    let lost = |said: &str| (house.log)(&format!("an exchange is lost, and its client was told that it is not kept: {said}"));
-    let bytes = u32::try_from(reply.text.len() + reply.parts.as_ref().map_or(0, String::len)).unwrap_or(u32::MAX);
+    let lost = |said: &str| {
+        (house.log)(&format!(
+            "an exchange is lost, and its client was told that it is not kept: {said}"
+        ))
+    };
+    let bytes = u32::try_from(reply.text.len() + reply.parts.as_ref().map_or(0, String::len))
+        .unwrap_or(u32::MAX);
     let Ok(_room) = house.unkept.try_acquire_many(bytes.max(LEAST_UNKEPT_BYTES)) else {
         return lost("too many wait to be kept already");
     };
@@ -488,8 +571,12 @@ async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         match keep(house, begun, reply.clone()).await {
-            Ok(()) => return (house.log)("an exchange that could not be kept at first is kept now"),
-            Err(unkept) if !unkept.may_pass || tokio::time::Instant::now() > until => return lost(&unkept.said),
+            Ok(()) => {
+                return (house.log)("an exchange that could not be kept at first is kept now");
+            }
+            Err(unkept) if !unkept.may_pass || tokio::time::Instant::now() > until => {
+                return lost(&unkept.said);
+            }
             Err(_) => {}
         }
     }
@@ -534,7 +621,9 @@ enum Piece {
 
 impl Flow {
     fn body(self) -> Body {
-        Body::from_stream(stream::unfold(self, |mut flow| async move { flow.next().await.map(|item| (item, flow)) }))
+        Body::from_stream(stream::unfold(self, |mut flow| async move {
+            flow.next().await.map(|item| (item, flow))
+        }))
     }
 
     async fn piece(&mut self, patience: Duration) -> Piece {
@@ -562,7 +651,11 @@ impl Flow {
                     let is_kept = self.exchange.end(true).await;
                     self.stage = if is_end { Stage::Over } else { Stage::After };
                     if let Some(held) = self.release() {
-                        return Some(Ok(if is_kept { held } else { [NOT_KEPT, &held].concat().into() }));
+                        return Some(Ok(if is_kept {
+                            held
+                        } else {
+                            [NOT_KEPT, &held].concat().into()
+                        }));
                     }
                 }
                 Stage::After => match self.piece(AFTER.min(self.upstream.silence())).await {

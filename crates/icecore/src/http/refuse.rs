@@ -38,21 +38,26 @@ impl Refusal {
             ["read"] => "only read".to_owned(),
             words => words.join(", "),
         };
-        let said = format!("this token may {held}; what is asked for needs the scope {}", needed.word());
+        let said =
+            format!("this token may {held}; what is asked for needs the scope {}", needed.word());
         Self { needed: Some(needed), ..Self::new(StatusCode::FORBIDDEN, TOO_LITTLE, said) }
     }
 
     /// What was not allowed.
     pub fn of(denied: &Denied) -> Self {
         match denied {
-            Denied::Unknown => Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", "send a token that is good"),
+            Denied::Unknown => {
+                Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", "send a token that is good")
+            }
             Denied::TooLittle { held, needed } => Self::too_little(*held, *needed),
             Denied::Bound => {
                 let said = "this token is bound to one space, and what is asked for is about the whole server";
                 Self::new(StatusCode::FORBIDDEN, "bound_to_a_space", said)
             }
             Denied::NoName => {
-                let said = format!("a user's name has 1 to {MAX_USER_BYTES} bytes of UTF-8 without control characters");
+                let said = format!(
+                    "a user's name has 1 to {MAX_USER_BYTES} bytes of UTF-8 without control characters"
+                );
                 Self::new(StatusCode::BAD_REQUEST, "usage", said)
             }
             Denied::Undeclared => {
@@ -63,17 +68,24 @@ impl Refusal {
                 let said = "this cannot be asked with that method; GET /api shows how";
                 Self::new(StatusCode::METHOD_NOT_ALLOWED, "usage", said)
             }
-            Denied::NoSuchUser(name) => Self::new(StatusCode::NOT_FOUND, "not_found", crate::api::call::no_user(name).to_string()),
+            Denied::NoSuchUser(name) => Self::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                crate::api::call::no_user(name).to_string(),
+            ),
         }
     }
 
     /// A space may not make a request now.
     pub fn not_admitted(refused: &NotAdmitted) -> Self {
         match refused {
-            NotAdmitted::Over(over) => {
-                Self { again: over.seconds, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "over_limit", refused.to_string()) }
+            NotAdmitted::Over(over) => Self {
+                again: over.seconds,
+                ..Self::new(StatusCode::TOO_MANY_REQUESTS, "over_limit", refused.to_string())
+            },
+            NotAdmitted::UnknownQuota => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", refused.to_string())
             }
-            NotAdmitted::UnknownQuota => Self::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", refused.to_string()),
         }
     }
 
@@ -110,11 +122,15 @@ impl Refusal {
         }
         if let Some(needed) = self.needed {
             let scope = needed.word();
-            if let Ok(value) = HeaderValue::from_str(&format!("Bearer error=\"{TOO_LITTLE}\", scope=\"{scope}\"")) {
+            if let Ok(value) =
+                HeaderValue::from_str(&format!("Bearer error=\"{TOO_LITTLE}\", scope=\"{scope}\""))
+            {
                 headers.insert(WWW_AUTHENTICATE, value);
             }
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE && matches!(self.code, "too_busy" | "try_later") {
+        if self.status == StatusCode::SERVICE_UNAVAILABLE
+            && matches!(self.code, "too_busy" | "try_later")
+        {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Some(seconds) = self.again {
@@ -158,7 +174,10 @@ pub fn own(status: StatusCode, kind: &str, message: &str) -> Response {
 
 /// Whether a path is one of this server's own, not of a model's.
 pub fn is_own(path: &str) -> bool {
-    path == "/api" || path.starts_with("/api/") || path.starts_with("/state/") || path == crate::mcp::PATH
+    path == "/api"
+        || path.starts_with("/api/")
+        || path.starts_with("/state/")
+        || path == crate::mcp::PATH
 }
 
 /// The dialect of a request, by what it asks for.

@@ -1,7 +1,8 @@
 //! A tap on a stream of events: the bytes go on as they came, while what they say is gathered.
 //!
-//! An event goes on as soon as it is whole. Only the last one stays here until it is called for: `[DONE]` or `message_stop`, or, where
-//! neither comes, the newest event after the model has said that it is done.
+//! An event goes on as soon as it is whole. Only the last one stays here until it is called for:
+//! `[DONE]` or `message_stop`, or, where neither comes, the newest event after the model has said
+//! that it is done.
 
 use serde_json::Value;
 
@@ -113,16 +114,22 @@ impl Tongue {
     }
 }
 
-/// A JSON value for reading only. Halves of characters, which some servers send in two events, become �.
+/// A JSON value for reading only. Halves of characters, which some servers send in two events,
+/// become �.
 pub fn value(data: &str) -> Option<Value> {
     serde_json::from_str(data).ok().or_else(|| serde_json::from_str(&mended(data)?).ok())
 }
 
-/// The text with every `\uD800` to `\uDFFF` that has no other half written as `\uFFFD`; `None` if there is none.
+/// The text with every `\uD800` to `\uDFFF` that has no other half written as `\uFFFD`; `None` if
+/// there is none.
 fn mended(data: &str) -> Option<String> {
     let unit = |at: usize| {
         let digits = data.get(at..at + 6)?.strip_prefix("\\u")?;
-        digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok()).flatten()
+        digits
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit())
+            .then(|| u16::from_str_radix(digits, 16).ok())
+            .flatten()
     };
     let (mut mended, mut at, mut halves) = (String::with_capacity(data.len()), 0, 0);
     while let Some(next) = data.get(at..).and_then(|rest| rest.find('\\')) {
@@ -333,8 +340,7 @@ mod tests {
         );
         let without_done = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"b\"},\"finish_reason\":\"stop\"}]}\n\n";
         let unended = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"length\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}";
-        let failing =
-            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"error\":{\"message\":\"overloaded\"}}\n\n";
+        let failing = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"error\":{\"message\":\"overloaded\"}}\n\n";
         let two = concat!(
             "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"},{\"index\":1,\"delta\":{\"content\":\"x\"}}]}\n\n",
             "data: {\"choices\":[{\"index\":1,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
@@ -364,8 +370,18 @@ mod tests {
         let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
         let cut = |text: &str| Reply { text: text.into(), status: 200, ..Reply::default() };
         let mut goldens = vec![
-            (Dialect::OpenAi, chat.to_owned(), "data: [DONE]\n\n", whole("h\u{e9}llo", "stop", Some((12, 2)))),
-            (Dialect::OpenAi, tools.to_owned(), "data: [DONE]\n\n", Reply { parts: Some(calls.into()), ..whole("", "tool_calls", None) }),
+            (
+                Dialect::OpenAi,
+                chat.to_owned(),
+                "data: [DONE]\n\n",
+                whole("h\u{e9}llo", "stop", Some((12, 2))),
+            ),
+            (
+                Dialect::OpenAi,
+                tools.to_owned(),
+                "data: [DONE]\n\n",
+                Reply { parts: Some(calls.into()), ..whole("", "tool_calls", None) },
+            ),
             (
                 Dialect::OpenAi,
                 without_done.to_owned(),
@@ -373,7 +389,12 @@ mod tests {
                 whole("ab", "stop", None),
             ),
             (Dialect::OpenAi, unended.to_owned(), unended, whole("a", "length", Some((1, 1)))),
-            (Dialect::OpenAi, failing.to_owned(), "data: {\"error\":{\"message\":\"overloaded\"}}\n\n", cut("a")),
+            (
+                Dialect::OpenAi,
+                failing.to_owned(),
+                "data: {\"error\":{\"message\":\"overloaded\"}}\n\n",
+                cut("a"),
+            ),
             (Dialect::OpenAi, two.to_owned(), "data: [DONE]\n\n", whole("a", "stop", None)),
             (
                 Dialect::Anthropic,
@@ -389,7 +410,10 @@ mod tests {
             ),
             (Dialect::Anthropic, overloaded.to_owned(), error, cut("x")),
         ];
-        let spelt: Vec<_> = goldens.iter().map(|(dialect, text, _, reply)| (*dialect, text.clone(), reply.clone())).collect();
+        let spelt: Vec<_> = goldens
+            .iter()
+            .map(|(dialect, text, _, reply)| (*dialect, text.clone(), reply.clone()))
+            .collect();
         for (dialect, text, reply) in spelt {
             goldens.push((dialect, text.replace('\n', "\r\n"), "", reply.clone()));
             goldens.push((dialect, text.replace('\n', "\r"), "", reply.clone()));
@@ -416,7 +440,11 @@ mod tests {
             let whole = run(dialect, &[bytes]);
             assert_eq!([whole.0.as_slice(), &whole.1].concat(), bytes, "{text}");
             assert!(!whole.1.is_empty(), "something is held of {text}");
-            assert!(last.is_empty() || whole.1 == last.as_bytes(), "{text}: {}", String::from_utf8_lossy(&whole.1));
+            assert!(
+                last.is_empty() || whole.1 == last.as_bytes(),
+                "{text}: {}",
+                String::from_utf8_lossy(&whole.1)
+            );
             assert_eq!(whole.2, reply, "{text}");
             for at in 0..=bytes.len() {
                 let cut = run(dialect, &[&bytes[..at], &bytes[at..]]);
@@ -425,7 +453,11 @@ mod tests {
             }
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             let cut = run(dialect, &single);
-            assert_eq!((cut.0.len() + cut.1.len(), &cut.2), (bytes.len(), &whole.2), "byte by byte: {text}");
+            assert_eq!(
+                (cut.0.len() + cut.1.len(), &cut.2),
+                (bytes.len(), &whole.2),
+                "byte by byte: {text}"
+            );
         }
     }
 
@@ -460,7 +492,10 @@ mod tests {
     #[test]
     fn half_a_character_does_not_cost_the_event() {
         assert_eq!(value(r#"{"a":"x\ud83d"}"#).unwrap()["a"], "x\u{fffd}");
-        assert_eq!(value(r#"{"a":"\\ud83d\ud83d\ude42\ude42"}"#).unwrap()["a"], "\\ud83d\u{1f642}\u{fffd}");
+        assert_eq!(
+            value(r#"{"a":"\\ud83d\ud83d\ude42\ude42"}"#).unwrap()["a"],
+            "\\ud83d\u{1f642}\u{fffd}"
+        );
         assert!(value("{\"a\":").is_none() && value("\\").is_none() && value("\\u").is_none());
     }
 
@@ -490,7 +525,9 @@ mod tests {
                 Dialect::Anthropic,
                 r#"{"content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"text","text":"a"},{"type":"tool_use","input":{"x":1.0}},{"type":"text","text":"b"}],"stop_reason":"tool_use","usage":{"input_tokens":1,"cache_creation_input_tokens":2,"output_tokens":3}}"#,
                 "a\nb",
-                Some(r#"[{"type":"thinking","thinking":"t","signature":"s"},{"type":"tool_use","input":{"x":1.0}}]"#),
+                Some(
+                    r#"[{"type":"thinking","thinking":"t","signature":"s"},{"type":"tool_use","input":{"x":1.0}}]"#,
+                ),
                 Some((3, 3)),
                 true,
             ),

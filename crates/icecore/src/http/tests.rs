@@ -1,4 +1,5 @@
-//! The server as its clients see it: a scripted model's server behind it, a scripted memory beside it, real connections.
+//! The server as its clients see it: a scripted model's server behind it, a scripted memory beside
+//! it, real connections.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -47,7 +48,10 @@ struct Answer {
 
 fn stream(pieces: &[&str]) -> Answer {
     let does = pieces.iter().map(|piece| Does::Sends(piece.as_bytes().to_vec())).collect();
-    Answer { head: "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: r1".into(), does }
+    Answer {
+        head: "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: r1".into(),
+        does,
+    }
 }
 
 fn whole(status: &str, headers: &str, body: &str) -> Answer {
@@ -88,9 +92,14 @@ async fn request_of(socket: &mut TcpStream) -> Option<Arrived> {
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
     let mut lines = head.split("\r\n");
     let line = lines.next().unwrap().to_owned();
-    let headers: Vec<(String, String)> =
-        lines.map(|line| line.split_once(": ").unwrap()).map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-    let length = headers.iter().find(|(name, _)| name == "content-length").map_or(0, |(_, value)| value.parse().unwrap());
+    let headers: Vec<(String, String)> = lines
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+        .collect();
+    let length = headers
+        .iter()
+        .find(|(name, _)| name == "content-length")
+        .map_or(0, |(_, value)| value.parse().unwrap());
     let mut body = bytes.split_off(end + 4);
     while body.len() < length {
         assert!(socket.read_buf(&mut body).await.unwrap() > 0);
@@ -122,7 +131,10 @@ impl Fake {
         let counted = answer.head.contains("content-length");
         let chunked = if counted { "" } else { "transfer-encoding: chunked\r\n" };
         if !answer.head.is_empty() {
-            let head = format!("{}\r\n{chunked}connection: close, x-private\r\nx-private: 1\r\n\r\n", answer.head);
+            let head = format!(
+                "{}\r\n{chunked}connection: close, x-private\r\nx-private: 1\r\n\r\n",
+                answer.head
+            );
             socket.write_all(head.as_bytes()).await?;
         }
         for doing in &answer.does {
@@ -224,7 +236,11 @@ struct IsReady(bool);
 #[async_trait]
 impl Ready for IsReady {
     async fn ready(&self) -> Result<(), NotReady> {
-        if self.0 { Ok(()) } else { Err(NotReady::new("memory cannot be opened", "the vault is away")) }
+        if self.0 {
+            Ok(())
+        } else {
+            Err(NotReady::new("memory cannot be opened", "the vault is away"))
+        }
     }
 }
 
@@ -239,7 +255,12 @@ fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> Se
     let lines = log.clone();
     Serving {
         addr: "127.0.0.1:0".parse().unwrap(),
-        chat: Model { provider, base_url: base.into(), api_key: Some(SecretString::from(KEY.to_owned())), ..Model::none("chat") },
+        chat: Model {
+            provider,
+            base_url: base.into(),
+            api_key: Some(SecretString::from(KEY.to_owned())),
+            ..Model::none("chat")
+        },
         forward_auth: false,
         keys: Keys::new(Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap(), None, None),
         logins: None,
@@ -260,7 +281,11 @@ impl Scene {
         change(&mut serving);
         let mind = Arc::new(mind);
         let running = serve(serving, mind.clone(), Router::new()).await.unwrap();
-        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .unwrap();
         Self { running, mind, log, client }
     }
 
@@ -270,7 +295,11 @@ impl Scene {
 
     fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
         let url = format!("http://{}{path}", self.running.addr());
-        self.client.post(url).bearer_auth(SECRET).header("content-type", "application/json").body(body)
+        self.client
+            .post(url)
+            .bearer_auth(SECRET)
+            .header("content-type", "application/json")
+            .body(body)
     }
 
     fn get(&self, path: &str) -> reqwest::RequestBuilder {
@@ -305,7 +334,12 @@ async fn a_stream_comes_back_byte_for_byte_with_memory_in_its_request() {
     let text = STREAM.concat();
     let single: Vec<String> = text.chars().map(String::from).collect();
     let crlf = text.replace('\n', "\r\n");
-    let cuts: Vec<Vec<&str>> = vec![STREAM.to_vec(), single.iter().map(String::as_str).collect(), vec![&text], vec![&crlf]];
+    let cuts: Vec<Vec<&str>> = vec![
+        STREAM.to_vec(),
+        single.iter().map(String::as_str).collect(),
+        vec![&text],
+        vec![&crlf],
+    ];
     for pieces in cuts {
         let fake = Fake::new(stream(&pieces)).await;
         let scene = Scene::over(&fake, Script::default()).await;
@@ -329,11 +363,23 @@ async fn a_stream_comes_back_byte_for_byte_with_memory_in_its_request() {
         }
         assert_eq!(response.bytes().await.unwrap(), pieces.concat());
         let arrived = fake.first();
-        assert_eq!((arrived.line.as_str(), arrived.body.as_str()), ("POST /v1/chat/completions?x=1&y=%20 HTTP/1.1", CHAT_WITH_MEMORY));
-        let said = Reply { text: "hello".into(), finish: Some("stop".into()), complete: true, status: 200, ..Reply::default() };
+        assert_eq!(
+            (arrived.line.as_str(), arrived.body.as_str()),
+            ("POST /v1/chat/completions?x=1&y=%20 HTTP/1.1", CHAT_WITH_MEMORY)
+        );
+        let said = Reply {
+            text: "hello".into(),
+            finish: Some("stop".into()),
+            complete: true,
+            status: 200,
+            ..Reply::default()
+        };
         assert_eq!(scene.replies(), [said]);
         let heard = scene.mind.heard.lock().unwrap().remove(0);
-        assert_eq!((heard.model.as_str(), heard.messages.len(), heard.dialect, heard.mode), ("m", 1, Dialect::OpenAi, None));
+        assert_eq!(
+            (heard.model.as_str(), heard.messages.len(), heard.dialect, heard.mode),
+            ("m", 1, Dialect::OpenAi, None)
+        );
         assert_eq!(heard.messages[0].raw, r#"{"role":"user","content":"hi"}"#);
         scene.running.stop().await.unwrap();
     }
@@ -357,7 +403,10 @@ async fn anthropics_stream_comes_back_byte_for_byte() {
     })
     .await;
     let body = r#"{"model":"c","system":[{"type":"text","text":"x-anthropic-billing-header: 1"}],"messages":[{"role":"user","content":"hi"}],"metadata":{"user_id":"ada"},"thinking":{"budget_tokens":1024}}"#;
-    let request = scene.post("/v1/messages?beta=true", body).header("anthropic-beta", "a,b").header("anthropic-version", "2023-06-01");
+    let request = scene
+        .post("/v1/messages?beta=true", body)
+        .header("anthropic-beta", "a,b")
+        .header("anthropic-version", "2023-06-01");
     let response = request.header("x-claude-code-session-id", "s-1").send().await.unwrap();
     assert_eq!(response.bytes().await.unwrap(), pieces.concat());
     let arrived = fake.first();
@@ -365,7 +414,8 @@ async fn anthropics_stream_comes_back_byte_for_byte() {
     assert_eq!(arrived.header("anthropic-beta"), Some("a,b"));
     assert_eq!(arrived.header("x-api-key"), Some(KEY));
     assert_eq!(arrived.header("authorization"), None);
-    let with = body.replace("header: 1\"}]", "header: 1\"},{\"type\":\"text\",\"text\":\"MEMORY\"}]");
+    let with =
+        body.replace("header: 1\"}]", "header: 1\"},{\"type\":\"text\",\"text\":\"MEMORY\"}]");
     assert_eq!(arrived.body, with);
     let heard = scene.mind.heard.lock().unwrap().remove(0);
     assert_eq!((heard.user.as_deref(), heard.conversation.as_deref()), (Some("ada"), Some("s-1")));
@@ -395,7 +445,10 @@ async fn the_last_event_waits_until_the_exchange_is_kept_and_nothing_else_does()
     }
     assert_eq!(sofar, STREAM[..3].concat().as_bytes());
     scene.mind.told.notified().await;
-    assert!(timeout(Duration::from_millis(300), response.chunk()).await.is_err(), "the last event must wait");
+    assert!(
+        timeout(Duration::from_millis(300), response.chunk()).await.is_err(),
+        "the last event must wait"
+    );
     scene.mind.keeps.add_permits(1);
     assert_eq!(response.chunk().await.unwrap().unwrap(), STREAM[3]);
     assert_eq!(response.chunk().await.unwrap(), None);
@@ -414,7 +467,10 @@ async fn without_a_closing_event_the_last_piece_waits() {
         sofar.extend(response.chunk().await.unwrap().unwrap());
     }
     scene.mind.told.notified().await;
-    assert!(timeout(Duration::from_millis(700), response.chunk()).await.is_err(), "the last piece must wait");
+    assert!(
+        timeout(Duration::from_millis(700), response.chunk()).await.is_err(),
+        "the last piece must wait"
+    );
     scene.mind.keeps.add_permits(1);
     assert_eq!(response.chunk().await.unwrap().unwrap(), STREAM[2]);
     assert_eq!(response.chunk().await.unwrap(), None);
@@ -434,7 +490,9 @@ async fn an_event_that_may_be_the_last_does_not_wait_for_a_server_that_dawdles()
     let mut response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
     let mut sofar = Vec::new();
     while sofar.len() < STREAM[..3].concat().len() {
-        sofar.extend(timeout(Duration::from_secs(5), response.chunk()).await.unwrap().unwrap().unwrap());
+        sofar.extend(
+            timeout(Duration::from_secs(5), response.chunk()).await.unwrap().unwrap().unwrap(),
+        );
     }
     assert!(scene.replies().is_empty());
     later.notify_one();
@@ -469,10 +527,19 @@ async fn a_reply_of_known_length_and_a_compressed_one_pass() {
     let body = r#"{"choices":[{"message":{"content":"7431"},"finish_reason":"stop"}]}"#;
     for (path, headers, complete) in [
         ("/v1/chat/completions", "content-type: application/json", Some(true)),
-        ("/v1/chat/completions", "content-type: text/event-stream\r\ncontent-encoding: br", Some(false)),
+        (
+            "/v1/chat/completions",
+            "content-type: text/event-stream\r\ncontent-encoding: br",
+            Some(false),
+        ),
         ("/v1/embeddings", "content-type: application/json", None),
     ] {
-        let fake = Fake::new(whole("200 OK", &format!("{headers}\r\ncontent-length: {}", body.len()), body)).await;
+        let fake = Fake::new(whole(
+            "200 OK",
+            &format!("{headers}\r\ncontent-length: {}", body.len()),
+            body,
+        ))
+        .await;
         let scene = Scene::over(&fake, Script::default()).await;
         let response = scene.post(path, CHAT).send().await.unwrap();
         let length = if complete == Some(false) { String::new() } else { body.len().to_string() };
@@ -488,10 +555,18 @@ async fn a_reply_of_known_length_and_a_compressed_one_pass() {
 async fn errors_of_the_models_server_come_back_byte_for_byte_and_are_no_exchange() {
     install();
     for (status, code, body) in [
-        ("400 Bad Request", 400, r#"{"error": {"message":"context_length_exceeded",  "param":"messages"}}"#),
+        (
+            "400 Bad Request",
+            400,
+            r#"{"error": {"message":"context_length_exceeded",  "param":"messages"}}"#,
+        ),
         ("401 Unauthorized", 401, r#"{"error":{"code":"invalid_api_key"}}"#),
         ("429 Too Many Requests", 429, "slow down\n"),
-        ("529 Overloaded", 529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}"#),
+        (
+            "529 Overloaded",
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}"#,
+        ),
         ("302 Found", 302, "elsewhere"),
         ("500 Oops", 500, ""),
     ] {
@@ -504,9 +579,17 @@ async fn errors_of_the_models_server_come_back_byte_for_byte_and_are_no_exchange
         let scene = Scene::over(&fake, Script::default()).await;
         let response = scene.post("/v1/messages", CHAT).send().await.unwrap();
         assert_eq!(response.status(), code);
-        let kept = ["retry-after", "x-ratelimit-remaining-tokens", "anthropic-ratelimit-requests-reset", "request-id"];
+        let kept = [
+            "retry-after",
+            "x-ratelimit-remaining-tokens",
+            "anthropic-ratelimit-requests-reset",
+            "request-id",
+        ];
         assert_eq!(kept.map(|name| header(&response, name)), ["7", "0", "z", "req_1"]);
-        assert_eq!((header(&response, "access-control-allow-origin"), header(&response, "x-icecore-turn")), ("", "3"));
+        assert_eq!(
+            (header(&response, "access-control-allow-origin"), header(&response, "x-icecore-turn")),
+            ("", "3")
+        );
         assert_eq!(response.text().await.unwrap(), body);
         assert_eq!(fake.count(), 1, "nothing is followed or tried again");
         scene.running.stop().await.unwrap();
@@ -525,7 +608,10 @@ async fn a_server_that_is_not_there_is_told_in_the_clients_own_form() {
     let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
     assert_eq!(response.status(), 502);
     let said: serde_json::Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
-    assert_eq!((&said["error"]["code"], &said["error"]["param"]), (&"upstream_unreachable".into(), &serde_json::Value::Null));
+    assert_eq!(
+        (&said["error"]["code"], &said["error"]["param"]),
+        (&"upstream_unreachable".into(), &serde_json::Value::Null)
+    );
     let response = scene.post("/v1/messages", CHAT).send().await.unwrap();
     assert_eq!(response.status(), 502);
     let said: serde_json::Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
@@ -534,7 +620,8 @@ async fn a_server_that_is_not_there_is_told_in_the_clients_own_form() {
     assert!(scene.replies().is_empty() && !scene.log().contains(KEY));
     scene.running.stop().await.unwrap();
     // None is set at all.
-    let scene = Scene::with("", Script::default(), |serving| serving.chat = Model::none("chat")).await;
+    let scene =
+        Scene::with("", Script::default(), |serving| serving.chat = Model::none("chat")).await;
     assert_eq!(scene.get("/v1/models").send().await.unwrap().status(), 503);
     scene.running.stop().await.unwrap();
     // It is there and says nothing.
@@ -565,9 +652,14 @@ async fn where_memory_fails_the_request_goes_on_as_it_came() {
     for (script, said) in cases {
         let fake = Fake::new(stream(&STREAM)).await;
         let base = format!("http://{}/v1", fake.addr);
-        let scene = Scene::with(&base, script, |serving| serving.limits.begin = Duration::from_millis(100)).await;
+        let scene =
+            Scene::with(&base, script, |serving| serving.limits.begin = Duration::from_millis(100))
+                .await;
         let response = scene.post("/v1/chat/completions", odd).send().await.unwrap();
-        assert_eq!((header(&response, "x-icecore-memory"), header(&response, "x-icecore-turn")), ("failed", ""));
+        assert_eq!(
+            (header(&response, "x-icecore-memory"), header(&response, "x-icecore-turn")),
+            ("failed", "")
+        );
         assert_eq!(response.bytes().await.unwrap(), STREAM.concat());
         assert_eq!(fake.first().body, odd);
         assert!(scene.log().contains(said), "{}", scene.log());
@@ -577,8 +669,11 @@ async fn where_memory_fails_the_request_goes_on_as_it_came() {
     }
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script::default()).await;
-    for (name, value, memory) in [("x-icecore-memory", "off", "off"), ("content-encoding", "br", "failed")] {
-        let response = scene.post("/v1/chat/completions", odd).header(name, value).send().await.unwrap();
+    for (name, value, memory) in
+        [("x-icecore-memory", "off", "off"), ("content-encoding", "br", "failed")]
+    {
+        let response =
+            scene.post("/v1/chat/completions", odd).header(name, value).send().await.unwrap();
         assert_eq!(header(&response, "x-icecore-memory"), memory);
         assert_eq!(response.bytes().await.unwrap(), STREAM.concat());
         assert_eq!(fake.arrived.lock().unwrap().pop().unwrap().body, odd);
@@ -592,14 +687,23 @@ async fn where_memory_fails_the_request_goes_on_as_it_came() {
 async fn a_reply_goes_out_although_it_could_not_be_kept() {
     install();
     for (script, said) in [
-        (Script { unkept: Mutex::new(vec![Unkept::for_good("ada was forgotten")]), ..Script::default() }, "ada was forgotten"),
+        (
+            Script {
+                unkept: Mutex::new(vec![Unkept::for_good("ada was forgotten")]),
+                ..Script::default()
+            },
+            "ada was forgotten",
+        ),
         (Script { keeps: Semaphore::new(0), ..Script::default() }, "longer than"),
     ] {
         let fake = Fake::new(stream(&STREAM)).await;
         let base = format!("http://{}/v1", fake.addr);
-        let scene = Scene::with(&base, script, |serving| serving.limits.end = Duration::from_millis(100)).await;
+        let scene =
+            Scene::with(&base, script, |serving| serving.limits.end = Duration::from_millis(100))
+                .await;
         let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
-        let told = [&STREAM[..3].concat(), ": icecore: this exchange is not kept yet\n", STREAM[3]].concat();
+        let told = [&STREAM[..3].concat(), ": icecore: this exchange is not kept yet\n", STREAM[3]]
+            .concat();
         assert_eq!(response.bytes().await.unwrap(), told);
         assert!(scene.log().contains(said), "{}", scene.log());
         assert!(scene.metrics().await.contains("icecore_memory_failures_total{phase=\"end\"} 1"));
@@ -612,7 +716,9 @@ async fn a_reply_goes_out_although_it_could_not_be_kept() {
 async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
     const REPLY: &str = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}"#;
     install();
-    let full = || Mutex::new(vec![Unkept::for_now("the disk is full"), Unkept::for_now("the disk is full")]);
+    let full = || {
+        Mutex::new(vec![Unkept::for_now("the disk is full"), Unkept::for_now("the disk is full")])
+    };
     let whole = whole("200 OK", "content-type: application/json", REPLY);
     for (answer, body) in [(whole, REPLY.to_owned()), (stream(&STREAM), STREAM.concat())] {
         let fake = Fake::new(answer).await;
@@ -622,10 +728,16 @@ async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
         // Of a reply that comes as a stream, the headers are gone by then.
         assert_eq!(header(&response, "x-icecore-memory"), if is_whole { "failed" } else { "on" });
         let text = response.text().await.unwrap();
-        assert_eq!(text.contains("\n: icecore: this exchange is not kept yet\ndata: "), !is_whole, "{text}");
+        assert_eq!(
+            text.contains("\n: icecore: this exchange is not kept yet\ndata: "),
+            !is_whole,
+            "{text}"
+        );
         assert_eq!(text.replace(": icecore: this exchange is not kept yet\n", ""), body);
         for _ in 0..3 {
-            timeout(Duration::from_secs(10), scene.mind.told.notified()).await.expect("it must be tried again");
+            timeout(Duration::from_secs(10), scene.mind.told.notified())
+                .await
+                .expect("it must be tried again");
         }
         scene.running.stop().await.unwrap();
         let replies = scene.mind.replies.lock().unwrap();
@@ -648,7 +760,9 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
         sofar.extend(response.chunk().await.unwrap().unwrap());
     }
     drop(response);
-    timeout(Duration::from_secs(5), fake.hung_up.notified()).await.expect("the model's server must be told");
+    timeout(Duration::from_secs(5), fake.hung_up.notified())
+        .await
+        .expect("the model's server must be told");
     timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
     let reply = scene.replies().remove(0);
     assert_eq!((reply.text.as_str(), reply.complete, reply.status), ("he", false, 200));
@@ -661,7 +775,9 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     sending.abort();
-    timeout(Duration::from_secs(5), fake.hung_up.notified()).await.expect("the model's server must be told");
+    timeout(Duration::from_secs(5), fake.hung_up.notified())
+        .await
+        .expect("the model's server must be told");
     timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
     assert_eq!(scene.replies(), [Reply { status: 499, ..Reply::default() }]);
     scene.running.stop().await.unwrap();
@@ -697,10 +813,17 @@ async fn a_stream_that_breaks_does_not_look_whole() {
         }
     };
     assert!(broken && !scene.replies()[0].complete);
-    assert!(STREAM[..2].concat().as_bytes().starts_with(&sofar[..sofar.len().min(STREAM[..2].concat().len())]));
+    assert!(
+        STREAM[..2]
+            .concat()
+            .as_bytes()
+            .starts_with(&sofar[..sofar.len().min(STREAM[..2].concat().len())])
+    );
     // A whole reply that breaks off is told as such.
-    let answer =
-        Answer { head: "HTTP/1.1 200 OK\r\ncontent-type: application/json".into(), does: vec![Does::Sends(b"{".to_vec()), Does::Breaks] };
+    let answer = Answer {
+        head: "HTTP/1.1 200 OK\r\ncontent-type: application/json".into(),
+        does: vec![Does::Sends(b"{".to_vec()), Does::Breaks],
+    };
     let fake = Fake::new(answer).await;
     let scene = Scene::over(&fake, Script::default()).await;
     let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
@@ -759,7 +882,9 @@ async fn headers_go_on_but_for_ours_the_connections_and_secrets() {
             serving.forward_auth = allowed;
         })
         .await;
-        let request = scene.post("/v1/chat/completions", CHAT).header("x-icecore-upstream-authorization", "Bearer mine");
+        let request = scene
+            .post("/v1/chat/completions", CHAT)
+            .header("x-icecore-upstream-authorization", "Bearer mine");
         request.send().await.unwrap();
         assert_eq!(fake.first().header("authorization"), expected);
         scene.running.stop().await.unwrap();
@@ -776,7 +901,11 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
         ("/v1/chat/completions", vec![], "", None, None, None),
         (
             "/v1/chat/completions",
-            vec![("x-icecore-conversation", "caf\u{e9}"), ("x-icecore-user", "ada"), ("x-icecore-memory", "Replace")],
+            vec![
+                ("x-icecore-conversation", "caf\u{e9}"),
+                ("x-icecore-user", "ada"),
+                ("x-icecore-memory", "Replace"),
+            ],
             r#""user":"bob","metadata":{"conversation":"other"},"#,
             Some("ada"),
             Some("caf\u{e9}"),
@@ -798,7 +927,14 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
             Some("1"),
             None,
         ),
-        ("/v1/chat/completions", vec![("x-claude-code-session-id", "cc")], r#""metadata":{"session_id":"3"},"#, None, Some("3"), None),
+        (
+            "/v1/chat/completions",
+            vec![("x-claude-code-session-id", "cc")],
+            r#""metadata":{"session_id":"3"},"#,
+            None,
+            Some("3"),
+            None,
+        ),
         (
             "/v1/messages",
             vec![("x-claude-code-session-id", "cc")],
@@ -808,19 +944,39 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
             None,
         ),
         ("/v1/messages", vec![], r#""metadata":{"user_id":null},"#, None, None, None),
-        ("/v1/chat/completions", vec![], r#""user":null,"metadata":{"user_id":"u"},"#, Some("u"), None, None),
-        ("/v1/chat/completions", vec![("x-icecore-user", "ada")], r#""user":17,"#, Some("ada"), None, None),
+        (
+            "/v1/chat/completions",
+            vec![],
+            r#""user":null,"metadata":{"user_id":"u"},"#,
+            Some("u"),
+            None,
+            None,
+        ),
+        (
+            "/v1/chat/completions",
+            vec![("x-icecore-user", "ada")],
+            r#""user":17,"#,
+            Some("ada"),
+            None,
+            None,
+        ),
     ] {
-        let text = format!(r#"{{{body}"model":"m","messages":[{{"role":"user","content":"hi"}}]}}"#);
+        let text =
+            format!(r#"{{{body}"model":"m","messages":[{{"role":"user","content":"hi"}}]}}"#);
         let mut request = scene.post(path, text);
         for (name, value) in headers {
             request = request.header(name, value);
         }
         assert_eq!(request.send().await.unwrap().status(), 200);
         let heard = scene.mind.heard.lock().unwrap().pop().unwrap();
-        assert_eq!((heard.user.as_deref(), heard.conversation.as_deref(), heard.mode), (user, conversation, mode), "{body}");
+        assert_eq!(
+            (heard.user.as_deref(), heard.conversation.as_deref(), heard.mode),
+            (user, conversation, mode),
+            "{body}"
+        );
     }
-    // Whoever is named in a way that cannot be understood is not nobody, whose memory all of them would share.
+    // Whoever is named in a way that cannot be understood is not nobody, whose memory all of them
+    // would share.
     for (path, body) in [
         ("/v1/messages", r#""metadata":{"user_id":7},"#),
         ("/v1/chat/completions", r#""user":17,"#),
@@ -830,13 +986,21 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
         ("/v1/chat/completions", r#""user":"u\u0000v","#),
         ("/v1/chat/completions", r#""safety_identifier":{"a":1},"user":null,"#),
     ] {
-        let text = format!(r#"{{{body}"model":"m","messages":[{{"role":"user","content":"hi"}}]}}"#);
+        let text =
+            format!(r#"{{{body}"model":"m","messages":[{{"role":"user","content":"hi"}}]}}"#);
         let response = scene.post(path, text.clone()).send().await.unwrap();
-        assert_eq!((response.status().as_u16(), header(&response, "x-icecore-memory")), (200, "failed"), "{body}");
+        assert_eq!(
+            (response.status().as_u16(), header(&response, "x-icecore-memory")),
+            (200, "failed"),
+            "{body}"
+        );
         assert_eq!(fake.arrived.lock().unwrap().pop().unwrap().body, text);
         assert!(scene.mind.heard.lock().unwrap().is_empty(), "{body}");
     }
-    let twice = scene.post("/v1/chat/completions", CHAT).header("x-icecore-user", "ada").header("x-icecore-user", "ben");
+    let twice = scene
+        .post("/v1/chat/completions", CHAT)
+        .header("x-icecore-user", "ada")
+        .header("x-icecore-user", "ben");
     assert_eq!(twice.send().await.unwrap().status(), 400);
     for (name, value) in [
         ("x-icecore-user", String::new()),
@@ -847,7 +1011,8 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
         ("x-icecore-conversation", "x".repeat(600)),
         ("x-icecore-user", "a\tb".into()),
     ] {
-        let response = scene.post("/v1/chat/completions", CHAT).header(name, value).send().await.unwrap();
+        let response =
+            scene.post("/v1/chat/completions", CHAT).header(name, value).send().await.unwrap();
         assert_eq!(response.status(), 400, "{name}");
         assert!(response.text().await.unwrap().to_lowercase().contains(name));
     }
@@ -855,7 +1020,10 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
 }
 
 /// A request with an id at a place: its headers, and the fields of its body.
-fn with_id(place: Place, id: &str) -> (Vec<(&'static str, String)>, serde_json::Map<String, serde_json::Value>) {
+fn with_id(
+    place: Place,
+    id: &str,
+) -> (Vec<(&'static str, String)>, serde_json::Map<String, serde_json::Value>) {
     let mut fields = serde_json::Map::new();
     match place {
         Place::Header(header) => return (vec![(header, id.to_owned())], fields),
@@ -865,15 +1033,25 @@ fn with_id(place: Place, id: &str) -> (Vec<(&'static str, String)>, serde_json::
     (Vec::new(), fields)
 }
 
-async fn heard_by(scene: &Scene, path: &str, headers: &[(&str, String)], fields: &serde_json::Map<String, serde_json::Value>) -> Heard {
-    let mut body = serde_json::json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] });
+async fn heard_by(
+    scene: &Scene,
+    path: &str,
+    headers: &[(&str, String)],
+    fields: &serde_json::Map<String, serde_json::Value>,
+) -> Heard {
+    let mut body =
+        serde_json::json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] });
     body.as_object_mut().unwrap().extend(fields.clone());
     let mut request = scene.post(path, body.to_string());
     for (name, value) in headers {
         request = request.header(*name, value);
     }
     let response = request.send().await.unwrap();
-    assert_eq!((response.status().as_u16(), header(&response, "x-icecore-memory")), (200, "on"), "{headers:?} {fields:?}");
+    assert_eq!(
+        (response.status().as_u16(), header(&response, "x-icecore-memory")),
+        (200, "on"),
+        "{headers:?} {fields:?}"
+    );
     scene.mind.heard.lock().unwrap().pop().unwrap()
 }
 
@@ -886,24 +1064,46 @@ async fn every_id_that_front_ends_send_is_read() {
     for (place, history) in ids::CONVERSATIONS {
         let (headers, fields) = with_id(*place, "c 1");
         let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
-        assert_eq!((heard.conversation.as_deref(), heard.history, heard.user), (Some("c 1"), *history, None), "{place:?}");
+        assert_eq!(
+            (heard.conversation.as_deref(), heard.history, heard.user),
+            (Some("c 1"), *history, None),
+            "{place:?}"
+        );
         // Ours comes first; an empty one of another says nothing.
         let ours = [headers, vec![("x-icecore-conversation", "ours".to_owned())]].concat();
         if *place != Place::Header("x-icecore-conversation") {
-            assert_eq!(heard_by(&scene, "/v1/messages", &ours, &fields).await.conversation.as_deref(), Some("ours"), "{place:?}");
+            assert_eq!(
+                heard_by(&scene, "/v1/messages", &ours, &fields).await.conversation.as_deref(),
+                Some("ours"),
+                "{place:?}"
+            );
             let (headers, fields) = with_id(*place, "");
-            assert_eq!(heard_by(&scene, "/v1/messages", &headers, &fields).await.conversation, None, "{place:?}");
+            assert_eq!(
+                heard_by(&scene, "/v1/messages", &headers, &fields).await.conversation,
+                None,
+                "{place:?}"
+            );
         }
     }
     for (place, dialects) in ids::USERS {
-        for (path, dialect) in [("/v1/chat/completions", Dialect::OpenAi), ("/v1/messages", Dialect::Anthropic)] {
+        for (path, dialect) in
+            [("/v1/chat/completions", Dialect::OpenAi), ("/v1/messages", Dialect::Anthropic)]
+        {
             let (headers, fields) = with_id(*place, "ada");
             let expected = dialects.contains(&dialect).then_some("ada");
-            assert_eq!(heard_by(&scene, path, &headers, &fields).await.user.as_deref(), expected, "{place:?}");
+            assert_eq!(
+                heard_by(&scene, path, &headers, &fields).await.user.as_deref(),
+                expected,
+                "{place:?}"
+            );
             // Whoever holds a token that is bound to a space has this header set by the server.
             let ours = [headers, vec![("x-icecore-user", "ours".to_owned())]].concat();
             if *place != Place::Header("x-icecore-user") {
-                assert_eq!(heard_by(&scene, path, &ours, &fields).await.user.as_deref(), Some("ours"), "{place:?}");
+                assert_eq!(
+                    heard_by(&scene, path, &ours, &fields).await.user.as_deref(),
+                    Some("ours"),
+                    "{place:?}"
+                );
             }
         }
     }
@@ -916,8 +1116,13 @@ async fn every_id_that_front_ends_send_is_read() {
     assert_eq!(heard.conversation.as_deref(), Some("conv_1"));
     // A front end that names its user in a way that cannot be understood gets no memory.
     for header in ["x-openwebui-user-id", "x-litellm-end-user-id"] {
-        let response = scene.post("/v1/chat/completions", CHAT).header(header, "").send().await.unwrap();
-        assert_eq!((response.status().as_u16(), self::header(&response, "x-icecore-memory")), (200, "failed"), "{header}");
+        let response =
+            scene.post("/v1/chat/completions", CHAT).header(header, "").send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), self::header(&response, "x-icecore-memory")),
+            (200, "failed"),
+            "{header}"
+        );
     }
     scene.running.stop().await.unwrap();
 }
@@ -928,20 +1133,41 @@ async fn a_body_that_memory_cannot_read_is_refused_only_if_memory_is_wanted() {
     install();
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script::default()).await;
-    for body in ["{\"messages\":[],\"messages\":[]}", "[]", "{", "", &format!("{{\"a\":{}", "[".repeat(200))] {
+    for body in [
+        "{\"messages\":[],\"messages\":[]}",
+        "[]",
+        "{",
+        "",
+        &format!("{{\"a\":{}", "[".repeat(200)),
+    ] {
         for (path, field) in [("/v1/chat/completions", "code"), ("/v1/messages", "type")] {
             let response = scene.post(path, body.to_owned()).send().await.unwrap();
             assert_eq!(response.status(), 400, "{body}");
-            let said: serde_json::Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+            let said: serde_json::Value =
+                serde_json::from_str(&response.text().await.unwrap()).unwrap();
             assert!(said["error"][field].is_string(), "{said}");
         }
-        let response = scene.post("/v1/chat/completions", body.to_owned()).header("x-icecore-memory", "off").send().await.unwrap();
-        assert_eq!((response.status().as_u16(), fake.arrived.lock().unwrap().pop().unwrap().body), (200, body.to_owned()));
+        let response = scene
+            .post("/v1/chat/completions", body.to_owned())
+            .header("x-icecore-memory", "off")
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(
+            (response.status().as_u16(), fake.arrived.lock().unwrap().pop().unwrap().body),
+            (200, body.to_owned())
+        );
     }
     // Nothing is said: the other side's to judge.
     for body in ["{}", r#"{"messages":[]}"#, r#"{"messages":"x"}"#] {
         let response = scene.post("/v1/chat/completions", body).send().await.unwrap();
-        assert_eq!((header(&response, "x-icecore-memory"), fake.arrived.lock().unwrap().pop().unwrap().body.as_str()), ("off", body));
+        assert_eq!(
+            (
+                header(&response, "x-icecore-memory"),
+                fake.arrived.lock().unwrap().pop().unwrap().body.as_str()
+            ),
+            ("off", body)
+        );
     }
     assert!(scene.mind.heard.lock().unwrap().is_empty());
     scene.running.stop().await.unwrap();
@@ -951,7 +1177,8 @@ async fn a_body_that_memory_cannot_read_is_refused_only_if_memory_is_wanted() {
 #[tokio::test]
 async fn everything_else_below_v1_passes() {
     install();
-    let fake = Fake::new(whole("200 OK", "content-type: application/json", r#"{"object":"list"}"#)).await;
+    let fake =
+        Fake::new(whole("200 OK", "content-type: application/json", r#"{"object":"list"}"#)).await;
     let scene = Scene::over(&fake, Script::default()).await;
     for (method, path) in [
         ("GET", "/v1/models"),
@@ -965,12 +1192,23 @@ async fn everything_else_below_v1_passes() {
     ] {
         let url = format!("http://{}{path}", scene.running.addr());
         let body = if method == "POST" { "{\"a\" : 1.0}" } else { "" };
-        let request = scene.client.request(method.parse().unwrap(), url).header("x-api-key", SECRET).body(body);
+        let request = scene
+            .client
+            .request(method.parse().unwrap(), url)
+            .header("x-api-key", SECRET)
+            .body(body);
         let response = request.send().await.unwrap();
         assert_eq!(header(&response, "x-icecore-memory"), "", "{path}");
-        assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, r#"{"object":"list"}"#), "{path}");
+        assert_eq!(
+            (response.status().as_u16(), response.text().await.unwrap().as_str()),
+            (200, r#"{"object":"list"}"#),
+            "{path}"
+        );
         let arrived = fake.arrived.lock().unwrap().pop().unwrap();
-        assert_eq!((arrived.line, arrived.body.as_str()), (format!("{method} {path} HTTP/1.1"), body));
+        assert_eq!(
+            (arrived.line, arrived.body.as_str()),
+            (format!("{method} {path} HTTP/1.1"), body)
+        );
     }
     assert!(scene.mind.heard.lock().unwrap().is_empty());
     scene.running.stop().await.unwrap();
@@ -981,7 +1219,9 @@ async fn raw(addr: SocketAddr, bytes: &[u8]) -> String {
     let mut socket = TcpStream::connect(addr).await.unwrap();
     socket.write_all(bytes).await.unwrap();
     let mut back = Vec::new();
-    let _ = timeout(Duration::from_secs(5), socket.read_to_end(&mut back)).await.expect("the server must hang up");
+    let _ = timeout(Duration::from_secs(5), socket.read_to_end(&mut back))
+        .await
+        .expect("the server must hang up");
     String::from_utf8_lossy(&back).into_owned()
 }
 
@@ -991,9 +1231,13 @@ async fn the_door_is_shut_on_every_route() {
     let fake = Fake::new(whole("200 OK", "content-type: application/json", "{}")).await;
     let log = Arc::new(Mutex::new(Vec::new()));
     let serving = settings(&format!("http://{}/v1", fake.addr), Provider::OpenAi, &log);
-    let answered = |what: &'static str| get(move || async move { ([("access-control-allow-origin", "*")], what) });
+    let answered = |what: &'static str| {
+        get(move || async move { ([("access-control-allow-origin", "*")], what) })
+    };
     // What nobody has declared a right for is answered to nobody, whatever stands behind it.
-    let extra = Router::new().route("/api/status", answered("facts")).route("/api/facts", answered("undeclared facts"));
+    let extra = Router::new()
+        .route("/api/status", answered("facts"))
+        .route("/api/facts", answered("undeclared facts"));
     let running = serve(serving, Arc::new(Script::default()), extra).await.unwrap();
     let addr = running.addr();
     for (path, bare, with) in [
@@ -1012,13 +1256,33 @@ async fn the_door_is_shut_on_every_route() {
         for (host, token, expected) in [
             (addr.to_string().as_str(), "", bare),
             (addr.to_string().as_str(), SECRET, with),
-            (addr.to_string().as_str(), "another-token-of-length", if bare == 200 { 200 } else { 401 }),
+            (
+                addr.to_string().as_str(),
+                "another-token-of-length",
+                if bare == 200 { 200 } else { 401 },
+            ),
             ("evil.example", SECRET, 403),
         ] {
-            let token = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
-            let back = raw(addr, format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n").as_bytes()).await;
-            assert!(back.starts_with(&format!("HTTP/1.1 {expected} ")), "{path} {host} {token}: {back}");
-            assert!(!back.to_lowercase().contains("access-control") && !back.contains("undeclared facts"), "{back}");
+            let token = if token.is_empty() {
+                String::new()
+            } else {
+                format!("authorization: Bearer {token}\r\n")
+            };
+            let back = raw(
+                addr,
+                format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n")
+                    .as_bytes(),
+            )
+            .await;
+            assert!(
+                back.starts_with(&format!("HTTP/1.1 {expected} ")),
+                "{path} {host} {token}: {back}"
+            );
+            assert!(
+                !back.to_lowercase().contains("access-control")
+                    && !back.contains("undeclared facts"),
+                "{back}"
+            );
         }
         let origin = format!(
             "GET {path} HTTP/1.1\r\nhost: {addr}\r\norigin: https://evil.example\r\nx-api-key: {SECRET}\r\nconnection: close\r\n\r\n"
@@ -1028,16 +1292,27 @@ async fn the_door_is_shut_on_every_route() {
     // What needs no token says nothing but whether it is well.
     let page = include_str!("../dashboard/dist/index.html");
     for (path, body) in [("/", page), ("/livez", "ok\n"), ("/readyz", "ready\n")] {
-        let back = raw(addr, format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await;
+        let back = raw(
+            addr,
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                .as_bytes(),
+        )
+        .await;
         assert_eq!(back.split_once("\r\n\r\n").unwrap().1, body);
         assert!(!back.contains(env!("CARGO_PKG_VERSION")));
     }
     // A wrong token is told in the form of each dialect.
     let back =
         raw(addr, b"POST /v1/messages?beta=true HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
-    assert!(back.contains("\"type\":\"authentication_error\"") && back.contains("www-authenticate"), "{back}");
+    assert!(
+        back.contains("\"type\":\"authentication_error\"") && back.contains("www-authenticate"),
+        "{back}"
+    );
     let back = raw(addr, b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
-    assert!(back.contains("\"code\":\"invalid_api_key\"") && back.contains("\"param\":null"), "{back}");
+    assert!(
+        back.contains("\"code\":\"invalid_api_key\"") && back.contains("\"param\":null"),
+        "{back}"
+    );
     running.stop().await.unwrap();
     assert!(!log.lock().unwrap().join("").contains(SECRET));
 }
@@ -1056,23 +1331,30 @@ async fn what_is_too_large_too_slow_or_too_much_is_turned_away() {
     })
     .await;
     let addr = scene.running.addr();
-    for (path, kind) in [("/v1/messages", "request_too_large"), ("/v1/chat/completions", "request_too_large")] {
+    for (path, kind) in
+        [("/v1/messages", "request_too_large"), ("/v1/chat/completions", "request_too_large")]
+    {
         let response = scene.post(path, "x".repeat(1_001)).send().await.unwrap();
         assert_eq!(response.status(), 413);
         assert!(response.text().await.unwrap().contains(kind));
         // Also in pieces, where nobody said how long it is.
-        let pieces = futures_util::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>("x".repeat(100))));
+        let pieces =
+            futures_util::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>("x".repeat(100))));
         let response = scene.post(path, reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
         assert_eq!(response.status(), 413);
     }
     // What is announced as far too large is refused before any of it came.
     for path in ["/v1/messages", "/v1/chat/completions"] {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 1000000000000\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 1000000000000\r\n\r\n"
+        );
         let answer = raw(addr, head.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{path}: {answer}");
     }
     // A body that stops, a head that stops, and bytes that are no request.
-    let slow = format!("POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 10\r\n\r\n{{");
+    let slow = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 10\r\n\r\n{{"
+    );
     assert!(raw(addr, slow.as_bytes()).await.starts_with("HTTP/1.1 408 "));
     assert!(!raw(addr, b"GET /livez HTTP/1.1\r\nhost: local").await.contains("200"));
     assert!(!raw(addr, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await.contains("200"));
@@ -1136,7 +1418,9 @@ async fn what_is_counted_says_nothing_of_what_was_said() {
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script::default()).await;
     let secret = CHAT.replace("hi", "xyzzy-said-in-private");
-    let request = scene.post("/v1/chat/completions?q=xyzzy", secret).header("x-icecore-conversation", "xyzzy");
+    let request = scene
+        .post("/v1/chat/completions?q=xyzzy", secret)
+        .header("x-icecore-conversation", "xyzzy");
     request.send().await.unwrap().bytes().await.unwrap();
     scene.get("/v1/models/xyzzy").send().await.unwrap();
     scene.get("/xyzzy").send().await.unwrap();
@@ -1165,7 +1449,10 @@ async fn it_says_whether_it_is_ready_and_not_why() {
     })
     .await;
     let response = scene.get("/readyz").send().await.unwrap();
-    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (503, "not ready: memory cannot be opened\n"));
+    assert_eq!(
+        (response.status().as_u16(), response.text().await.unwrap().as_str()),
+        (503, "not ready: memory cannot be opened\n")
+    );
     assert!(scene.log().contains("the vault is away"));
     assert_eq!(scene.get("/livez").send().await.unwrap().status(), 200);
     scene.running.stop().await.unwrap();

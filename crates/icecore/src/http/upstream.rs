@@ -1,13 +1,15 @@
 //! The way to the model's server: what of a request goes there, and what of its answer comes back.
 //!
-//! The address comes from the person's settings and from nowhere else. No redirect is followed. The client's own token is ours and
-//! never goes on; the key that was set for the model's server takes its place.
+//! The address comes from the person's settings and from nowhere else. No redirect is followed. The
+//! client's own token is ours and never goes on; the key that was set for the model's server takes
+//! its place.
 
 use std::time::Duration;
 
 use axum::http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, ORIGIN, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName,
+    ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use axum::http::{HeaderMap, HeaderValue, Method};
 use bytes::Bytes;
@@ -19,7 +21,8 @@ use tokio::time::timeout;
 
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
-/// The header in which a client sends its own key for the model's server, where the settings allow that.
+/// The header in which a client sends its own key for the model's server, where the settings allow
+/// that.
 const OWN_KEY: &str = "x-icecore-upstream-authorization";
 
 /// The model's server.
@@ -39,7 +42,9 @@ pub enum Unsent {
     #[error("the path is not one below /v1; leave `.` and `..` out of it")]
     Path,
     /// No connection, or it broke off.
-    #[error("the model's server at {place} cannot be reached ({said}); is it running, and is base_url of [chat] right?")]
+    #[error(
+        "the model's server at {place} cannot be reached ({said}); is it running, and is base_url of [chat] right?"
+    )]
     Unreachable {
         /// Where it should be.
         place: String,
@@ -58,7 +63,11 @@ pub enum Unsent {
 
 impl Upstream {
     /// The way to the server of `chat`; `None` if no server is set.
-    pub fn open(chat: &Model, forward_auth: bool, silence: Duration) -> anyhow::Result<Option<Self>> {
+    pub fn open(
+        chat: &Model,
+        forward_auth: bool,
+        silence: Duration,
+    ) -> anyhow::Result<Option<Self>> {
         if !matches!(chat.provider, Provider::OpenAi | Provider::Anthropic) {
             return Ok(None);
         }
@@ -66,7 +75,9 @@ impl Upstream {
         let url = chat.endpoint()?;
         let here = is_loopback(&url);
         if forward_auth && url.scheme() == "http" && !here {
-            anyhow::bail!("chat.base_url is http:// to another machine, so the clients' keys could be read on the way; use https://");
+            anyhow::bail!(
+                "chat.base_url is http:// to another machine, so the clients' keys could be read on the way; use https://"
+            );
         }
         let mut client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -78,7 +89,14 @@ impl Upstream {
             client = client.no_proxy();
         }
         let base = url.as_str().trim_end_matches('/').to_owned();
-        Ok(Some(Self { client: client.build()?, base, provider: chat.provider, key: chat.api_key.clone(), forward_auth, silence }))
+        Ok(Some(Self {
+            client: client.build()?,
+            base,
+            provider: chat.provider,
+            key: chat.api_key.clone(),
+            forward_auth,
+            silence,
+        }))
     }
 
     /// How long it may say nothing.
@@ -102,7 +120,11 @@ impl Upstream {
             sent.insert(name, value);
         }
         let request = self.client.request(method.clone(), url).headers(sent);
-        let request = if body.is_empty() && !headers.contains_key(CONTENT_LENGTH) { request } else { request.body(body) };
+        let request = if body.is_empty() && !headers.contains_key(CONTENT_LENGTH) {
+            request
+        } else {
+            request.body(body)
+        };
         match timeout(self.silence, request.send()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(self.broken(&error)),
@@ -122,9 +144,12 @@ impl Upstream {
 
     fn url(&self, path: &str, query: Option<&str>) -> Option<Url> {
         let rest = path.strip_prefix("/v1/").filter(|rest| stays_below(rest))?;
-        // Bases of OpenAI's kind end in /v1 or in whatever a server has instead; those of Anthropic's kind end before it.
+        // Bases of OpenAI's kind end in /v1 or in whatever a server has instead; those of
+        // Anthropic's kind end before it.
         let base = match self.provider {
-            Provider::Anthropic => format!("{}/v1", self.base.strip_suffix("/v1").unwrap_or(&self.base)),
+            Provider::Anthropic => {
+                format!("{}/v1", self.base.strip_suffix("/v1").unwrap_or(&self.base))
+            }
             _ => self.base.clone(),
         };
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
@@ -140,7 +165,9 @@ impl Upstream {
         };
         let key = key.expose_secret();
         let (name, value) = match self.provider {
-            Provider::Anthropic if !path.starts_with("/v1/chat/") => (HeaderName::from_static("x-api-key"), key.to_owned()),
+            Provider::Anthropic if !path.starts_with("/v1/chat/") => {
+                (HeaderName::from_static("x-api-key"), key.to_owned())
+            }
             _ => (AUTHORIZATION, format!("Bearer {key}")),
         };
         let mut value = HeaderValue::from_str(&value).ok()?;
@@ -154,7 +181,8 @@ fn stays_below(path: &str) -> bool {
     let mut plain = path.to_ascii_lowercase();
     // Twice, because some servers read a path twice.
     for _ in 0..2 {
-        plain = plain.replace("%25", "%").replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
+        plain =
+            plain.replace("%25", "%").replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
     }
     !plain.split(['/', '\\']).any(|step| step == "." || step == "..")
 }
@@ -162,7 +190,8 @@ fn stays_below(path: &str) -> bool {
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn causes(error: &reqwest::Error) -> String {
@@ -177,7 +206,8 @@ fn causes(error: &reqwest::Error) -> String {
 
 /// Whether a header is about one connection and not about the message.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
-    [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+    [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE]
+        .contains(name)
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
@@ -191,25 +221,43 @@ fn without_connection(headers: &HeaderMap) -> HeaderMap {
         .map(|name| name.trim().to_ascii_lowercase())
         .collect();
     let stays = |name: &HeaderName| {
-        !is_hop_by_hop(name) && !named.iter().any(|gone| gone == name.as_str()) && !name.as_str().starts_with("x-icecore-")
+        !is_hop_by_hop(name)
+            && !named.iter().any(|gone| gone == name.as_str())
+            && !name.as_str().starts_with("x-icecore-")
     };
-    headers.iter().filter(|(name, _)| stays(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    headers
+        .iter()
+        .filter(|(name, _)| stays(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
-/// What of a request's headers goes on: all but those of the connection, those that speak of this server, and its secrets.
+/// What of a request's headers goes on: all but those of the connection, those that speak of this
+/// server, and its secrets.
 fn requested(headers: &HeaderMap) -> HeaderMap {
     let mut sent = without_connection(headers);
-    for gone in [HOST, CONTENT_LENGTH, AUTHORIZATION, COOKIE, ORIGIN, REFERER, EXPECT, HeaderName::from_static("x-api-key")] {
+    for gone in [
+        HOST,
+        CONTENT_LENGTH,
+        AUTHORIZATION,
+        COOKIE,
+        ORIGIN,
+        REFERER,
+        EXPECT,
+        HeaderName::from_static("x-api-key"),
+    ] {
         sent.remove(gone);
     }
     sent
 }
 
-/// What of an answer's headers comes back: all but those of the connection, and those that would open this server to web pages
-/// or send clients past it.
+/// What of an answer's headers comes back: all but those of the connection, and those that would
+/// open this server to web pages or send clients past it.
 pub fn answered(headers: &HeaderMap) -> HeaderMap {
     let mut back = without_connection(headers);
-    let opens = |name: &HeaderName| name.as_str().starts_with("access-control-") || name.as_str() == "alt-svc";
+    let opens = |name: &HeaderName| {
+        name.as_str().starts_with("access-control-") || name.as_str() == "alt-svc"
+    };
     let gone: Vec<HeaderName> = back.keys().filter(|name| opens(name)).cloned().collect();
     for name in gone {
         back.remove(name);
@@ -222,7 +270,8 @@ mod tests {
     use super::*;
 
     fn upstream(base: &str, provider: Provider) -> Upstream {
-        let chat = Model { provider, base_url: base.into(), model: "m".into(), ..Model::none("chat") };
+        let chat =
+            Model { provider, base_url: base.into(), model: "m".into(), ..Model::none("chat") };
         Upstream::open(&chat, false, Duration::from_secs(1)).unwrap().unwrap()
     }
 
@@ -230,12 +279,48 @@ mod tests {
     #[test]
     fn a_path_leads_where_the_settings_say_and_nowhere_else() {
         for (base, provider, path, query, url) in [
-            ("https://a/v1", Provider::OpenAi, "/v1/chat/completions", None, Some("https://a/v1/chat/completions")),
-            ("https://a/api/v3/", Provider::OpenAi, "/v1/models", Some("limit=1000"), Some("https://a/api/v3/models?limit=1000")),
-            ("https://a", Provider::Anthropic, "/v1/messages", Some("beta=true"), Some("https://a/v1/messages?beta=true")),
-            ("https://a/v1", Provider::Anthropic, "/v1/messages", None, Some("https://a/v1/messages")),
-            ("http://localhost:11434/v1", Provider::OpenAi, "/v1/messages", None, Some("http://localhost:11434/v1/messages")),
-            ("https://a/v1", Provider::OpenAi, "/v1/models/org%2Fname", None, Some("https://a/v1/models/org%2Fname")),
+            (
+                "https://a/v1",
+                Provider::OpenAi,
+                "/v1/chat/completions",
+                None,
+                Some("https://a/v1/chat/completions"),
+            ),
+            (
+                "https://a/api/v3/",
+                Provider::OpenAi,
+                "/v1/models",
+                Some("limit=1000"),
+                Some("https://a/api/v3/models?limit=1000"),
+            ),
+            (
+                "https://a",
+                Provider::Anthropic,
+                "/v1/messages",
+                Some("beta=true"),
+                Some("https://a/v1/messages?beta=true"),
+            ),
+            (
+                "https://a/v1",
+                Provider::Anthropic,
+                "/v1/messages",
+                None,
+                Some("https://a/v1/messages"),
+            ),
+            (
+                "http://localhost:11434/v1",
+                Provider::OpenAi,
+                "/v1/messages",
+                None,
+                Some("http://localhost:11434/v1/messages"),
+            ),
+            (
+                "https://a/v1",
+                Provider::OpenAi,
+                "/v1/models/org%2Fname",
+                None,
+                Some("https://a/v1/models/org%2Fname"),
+            ),
             ("https://a/v1", Provider::OpenAi, "/v1/../admin", None, None),
             ("https://a/v1", Provider::OpenAi, "/v1/%2e%2E/admin", None, None),
             ("https://a/v1", Provider::OpenAi, "/v1/x/.%2e/..%2fadmin", None, None),
@@ -243,9 +328,27 @@ mod tests {
             ("https://a/v1", Provider::OpenAi, "/v1/%252e%252e/admin", None, None),
             ("https://a/v1", Provider::OpenAi, "/admin", None, None),
             // An address in the path or the query is text.
-            ("https://a/v1", Provider::OpenAi, "/v1/@evil.example/x", None, Some("https://a/v1/@evil.example/x")),
-            ("https://a/v1", Provider::OpenAi, "/v1//evil.example/x", None, Some("https://a/v1//evil.example/x")),
-            ("https://a/v1", Provider::OpenAi, "/v1/x", Some("u=http://evil"), Some("https://a/v1/x?u=http://evil")),
+            (
+                "https://a/v1",
+                Provider::OpenAi,
+                "/v1/@evil.example/x",
+                None,
+                Some("https://a/v1/@evil.example/x"),
+            ),
+            (
+                "https://a/v1",
+                Provider::OpenAi,
+                "/v1//evil.example/x",
+                None,
+                Some("https://a/v1//evil.example/x"),
+            ),
+            (
+                "https://a/v1",
+                Provider::OpenAi,
+                "/v1/x",
+                Some("u=http://evil"),
+                Some("https://a/v1/x?u=http://evil"),
+            ),
         ] {
             let found = upstream(base, provider).url(path, query);
             assert_eq!(found.as_ref().map(Url::as_str), url, "{base} {path}");
@@ -255,7 +358,11 @@ mod tests {
     // C3
     #[test]
     fn keys_of_clients_do_not_go_over_the_open_net() {
-        let chat = Model { provider: Provider::OpenAi, base_url: "http://example.org/v1".into(), ..Model::none("chat") };
+        let chat = Model {
+            provider: Provider::OpenAi,
+            base_url: "http://example.org/v1".into(),
+            ..Model::none("chat")
+        };
         assert!(Upstream::open(&chat, true, IDLE).is_err());
         assert!(Upstream::open(&chat, false, IDLE).is_ok());
         assert!(Upstream::open(&Model::none("chat"), true, IDLE).unwrap().is_none());

@@ -1,7 +1,8 @@
 //! Importing: files are found, read a piece at a time, and handed to memory in batches.
 //!
-//! How far each file was read is written down after every batch, so a run that was ended goes on where it was, and a second
-//! run reads only what is new. Nothing is held but the piece at hand and the batch.
+//! How far each file was read is written down after every batch, so a run that was ended goes on
+//! where it was, and a second run reads only what is new. Nothing is held but the piece at hand and
+//! the batch.
 
 pub mod source;
 pub mod unpack;
@@ -14,7 +15,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use icecore_domain::hash::Hash;
-use icecore_domain::import::{Document, Elements, Format, HEAD_BYTES, Harvest, MAX_LINE_BYTES, Place, Reader, inside, recognise};
+use icecore_domain::import::{
+    Document, Elements, Format, HEAD_BYTES, Harvest, MAX_LINE_BYTES, Place, Reader, inside,
+    recognise,
+};
 use icecore_domain::plain;
 use icecore_domain::record::Said;
 use icecore_engine::{Gaps, KnownFacts, Memory, ReadSoFar, Taken};
@@ -140,9 +144,25 @@ struct Batch {
 
 impl<'a> Run<'a> {
     /// Begins one. `moved` is told how many bytes were read since it was told last.
-    pub fn new(memory: &'a Memory, gaps: Gaps, known: HashMap<String, ReadSoFar>, dry_run: bool, moved: &'a dyn Fn(u64)) -> Self {
+    pub fn new(
+        memory: &'a Memory,
+        gaps: Gaps,
+        known: HashMap<String, ReadSoFar>,
+        dry_run: bool,
+        moved: &'a dyn Fn(u64),
+    ) -> Self {
         let report = Report { dry_run, ..Report::default() };
-        Self { memory, gaps, known, facts: None, batch: Batch::default(), report, projects: RefCell::default(), gathered: 0, moved }
+        Self {
+            memory,
+            gaps,
+            known,
+            facts: None,
+            batch: Batch::default(),
+            report,
+            projects: RefCell::default(),
+            gathered: 0,
+            moved,
+        }
     }
 
     /// Reads a source, as far as an earlier run has not.
@@ -168,16 +188,24 @@ impl<'a> Run<'a> {
             ..from
         };
         let place = source::shown(&source.path);
-        let unreadable = |error: std::io::Error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}"));
+        let unreadable = |error: std::io::Error| {
+            Stop::new(Exit::Failure, format!("{place} cannot be read: {error}"))
+        };
         match &source.packed {
             Packed::Plain => {
                 let mut file = File::open(&source.path).map_err(unreadable)?;
-                file.seek(SeekFrom::Start(if source.shape == Shape::Lines { start.bytes } else { 0 })).map_err(unreadable)?;
+                file.seek(SeekFrom::Start(if source.shape == Shape::Lines {
+                    start.bytes
+                } else {
+                    0
+                }))
+                .map_err(unreadable)?;
                 (self.moved)(if source.shape == Shape::Lines { start.bytes } else { 0 });
                 self.stream(&mut file, source, start).await
             }
             Packed::Zstd => {
-                let mut stream = File::open(&source.path).and_then(unpack::zstd).map_err(unreadable)?;
+                let mut stream =
+                    File::open(&source.path).and_then(unpack::zstd).map_err(unreadable)?;
                 self.stream(&mut stream, source, ReadSoFar { bytes: 0, ..start }).await
             }
             Packed::Zip(entry) => {
@@ -188,8 +216,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reads what somebody hands in, rather than a file: recognised by how it begins, if nobody says what it is.
-    pub async fn piped(&mut self, stream: &mut dyn Read, name: &str, wanted: Option<Format>) -> Result<()> {
+    /// Reads what somebody hands in, rather than a file: recognised by how it begins, if nobody
+    /// says what it is.
+    pub async fn piped(
+        &mut self,
+        stream: &mut dyn Read,
+        name: &str,
+        wanted: Option<Format>,
+    ) -> Result<()> {
         let mut head = Vec::new();
         (&mut *stream).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
         let text = String::from_utf8_lossy(&head).into_owned();
@@ -219,21 +253,34 @@ impl<'a> Run<'a> {
     }
 
     /// Reads a stream that can be read once, such as standard input.
-    pub async fn stream(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+    pub async fn stream(
+        &mut self,
+        stream: &mut dyn Read,
+        source: &Source,
+        start: ReadSoFar,
+    ) -> Result<()> {
         let before = (self.gathered, self.batch.harvest.facts.len(), self.report.broken);
         match source.shape {
             Shape::Lines => self.lines(stream, source, start).await,
             Shape::Elements => self.elements(stream, source, start).await,
             Shape::Note | Shape::Memory => self.document(stream, source, start),
         }?;
-        // A file of which nothing could be read is not done with: somebody may mend it, or name another form.
-        if (self.gathered, self.batch.harvest.facts.len()) == (before.0, before.1) && self.report.broken > before.2 {
+        // A file of which nothing could be read is not done with: somebody may mend it, or name
+        // another form.
+        if (self.gathered, self.batch.harvest.facts.len()) == (before.0, before.1)
+            && self.report.broken > before.2
+        {
             self.batch.done.retain(|read| read.path != source.key);
         }
         if self.batch.is_full() { self.flush(None).await } else { Ok(()) }
     }
 
-    async fn lines(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+    async fn lines(
+        &mut self,
+        stream: &mut dyn Read,
+        source: &Source,
+        start: ReadSoFar,
+    ) -> Result<()> {
         let offset = self.memory.now().offset();
         let mut reader = Reader::new(source.format, offset);
         if let Some(left) = &start.left {
@@ -246,7 +293,8 @@ impl<'a> Run<'a> {
         // A line that goes on in the next chunk, and how much of one that is too long was left out.
         let (mut carried, mut swallowed): (Vec<u8>, u64) = (Vec::new(), 0);
         loop {
-            let read = read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
+            let read =
+                read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
             self.count(source, read);
             let mut rest = &chunk[..read];
             while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -255,7 +303,10 @@ impl<'a> Run<'a> {
                 place.number += 1;
                 let length = (carried.len() + line.len()) as u64 + swallowed + 1;
                 if swallowed > 0 || carried.len() + line.len() > MAX_LINE_BYTES {
-                    self.batch.harvest.complain(place.number, format!("has more than {MAX_LINE_BYTES} bytes and was not taken"));
+                    self.batch.harvest.complain(
+                        place.number,
+                        format!("has more than {MAX_LINE_BYTES} bytes and was not taken"),
+                    );
                 } else if place.number > known {
                     let joined;
                     let line = if carried.is_empty() {
@@ -283,14 +334,24 @@ impl<'a> Run<'a> {
             self.gather(source);
             if self.batch.is_full() {
                 let next = Place { number: place.number + 1, at: place.at };
-                let so_far = so_far(&start, source, reader.waits_for().unwrap_or(next), reader.leaves(), false);
+                let so_far = so_far(
+                    &start,
+                    source,
+                    reader.waits_for().unwrap_or(next),
+                    reader.leaves(),
+                    false,
+                );
                 self.flush(Some(so_far)).await?;
             }
         }
-        // The last line may still be being written: one that is not whole is read again when there is more of it.
+        // The last line may still be being written: one that is not whole is read again when there
+        // is more of it.
         let mut end = Place { number: place.number + 1, at: place.at };
         if swallowed > 0 {
-            self.batch.harvest.complain(end.number, format!("has more than {MAX_LINE_BYTES} bytes and was not taken"));
+            self.batch.harvest.complain(
+                end.number,
+                format!("has more than {MAX_LINE_BYTES} bytes and was not taken"),
+            );
         } else if !carried.trim_ascii().is_empty() && end.number > known {
             self.line(&mut reader, end, &carried);
             if serde_json::from_slice::<serde::de::IgnoredAny>(&carried).is_ok() {
@@ -311,19 +372,31 @@ impl<'a> Run<'a> {
         if line.is_empty() {
             return;
         }
-        let text = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), std::borrow::Cow::Borrowed);
+        let text = std::str::from_utf8(line)
+            .map_or_else(|_| String::from_utf8_lossy(line), std::borrow::Cow::Borrowed);
         let projects = &self.projects;
-        reader.piece(place, &text, &|folder| known_project(projects, folder), &mut self.batch.harvest);
+        reader.piece(
+            place,
+            &text,
+            &|folder| known_project(projects, folder),
+            &mut self.batch.harvest,
+        );
     }
 
-    async fn elements(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+    async fn elements(
+        &mut self,
+        stream: &mut dyn Read,
+        source: &Source,
+        start: ReadSoFar,
+    ) -> Result<()> {
         let offset = self.memory.now().offset();
         let mut reader = Reader::new(source.format, offset);
         let mut elements = Elements::new(source.lists);
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut pieces = 0;
         loop {
-            let read = read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
+            let read =
+                read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
             self.count(source, read);
             let mut tell = |piece: icecore_domain::import::Piece<'_>| {
                 pieces = piece.number;
@@ -349,17 +422,28 @@ impl<'a> Run<'a> {
         }
         self.report.lines += pieces.saturating_sub(start.pieces);
         self.gather(source);
-        self.batch.done.push(so_far(&start, source, Place { number: pieces + 1, at: 0 }, None, true));
+        self.batch.done.push(so_far(
+            &start,
+            source,
+            Place { number: pieces + 1, at: 0 },
+            None,
+            true,
+        ));
         Ok(())
     }
 
     fn document(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
         let mut bytes = Vec::new();
-        stream.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|error| broken_stream(source, &error))?;
+        stream
+            .take(MAX_DOCUMENT_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| broken_stream(source, &error))?;
         self.count(source, bytes.len());
         self.report.lines += 1;
         if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-            self.batch.harvest.complain(1, format!("has more than {MAX_DOCUMENT_BYTES} bytes and was not taken"));
+            self.batch
+                .harvest
+                .complain(1, format!("has more than {MAX_DOCUMENT_BYTES} bytes and was not taken"));
         } else {
             let text = String::from_utf8_lossy(&bytes);
             // What it is called is part of what it is known by, wherever the folder lies.
@@ -369,7 +453,8 @@ impl<'a> Run<'a> {
                 (Packed::Zip(entry), format) => format!("{format}/{}", entry.name),
                 (_, format) => format!("{format}/{}", source.name),
             };
-            let document = Document { path: &path, text: &text, project: source.project.as_deref() };
+            let document =
+                Document { path: &path, text: &text, project: source.project.as_deref() };
             match source.shape {
                 Shape::Memory => document.memory(&mut self.batch.harvest),
                 _ => document.note(&mut self.batch.harvest),
@@ -403,7 +488,8 @@ impl<'a> Run<'a> {
         for (what, count) in std::mem::take(&mut batch.harvest.skipped) {
             self.report.skip(&what, count);
         }
-        self.report.broken += batch.harvest.complaints.len() + std::mem::take(&mut batch.harvest.beyond);
+        self.report.broken +=
+            batch.harvest.complaints.len() + std::mem::take(&mut batch.harvest.beyond);
         for (number, what) in std::mem::take(&mut batch.harvest.complaints) {
             self.report.complain(format!("{}:{number} {what}", plain::one_line(&source.name)));
         }
@@ -414,7 +500,10 @@ impl<'a> Run<'a> {
         let batch = std::mem::take(&mut self.batch);
         let place = |at: usize| {
             let (name, number) = batch.places.get(at).copied().unwrap_or_default();
-            plain::one_line(&format!("{}:{number}", batch.names.get(name).map_or("", String::as_str)))
+            plain::one_line(&format!(
+                "{}:{number}",
+                batch.names.get(name).map_or("", String::as_str)
+            ))
         };
         if !self.report.dry_run {
             // Waiting notes first: turns that hooks recorded are recognized by their ids.
@@ -425,9 +514,14 @@ impl<'a> Run<'a> {
         for record in &gated.records {
             let day = record.ts.day();
             self.report.seen_days.insert(day);
-            let whose = format!("{}\0{}", record.conversation, record.session.as_deref().unwrap_or_default());
+            let whose = format!(
+                "{}\0{}",
+                record.conversation,
+                record.session.as_deref().unwrap_or_default()
+            );
             let hash = Hash::of(whose.as_bytes());
-            let short = hash.bytes().first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            let short =
+                hash.bytes().first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
             self.report.seen_conversations.insert(short);
         }
         self.report.conversations = self.report.seen_conversations.len();
@@ -444,7 +538,8 @@ impl<'a> Run<'a> {
         }
         let taken = self.memory.keep_gated(gated).await?;
         self.report.taken.add(taken);
-        let read: Vec<ReadSoFar> = batch.done.into_iter().chain(so_far).filter(|read| !read.path.is_empty()).collect();
+        let read: Vec<ReadSoFar> =
+            batch.done.into_iter().chain(so_far).filter(|read| !read.path.is_empty()).collect();
         self.memory.note_imports(&read).await?;
         Ok(())
     }
@@ -456,8 +551,11 @@ impl<'a> Run<'a> {
         };
         let planned = self.memory.facts(facts, &known)?;
         self.report.facts_known += planned.known;
-        let low = |origin| icecore_domain::record::Trust::of(origin) == icecore_domain::record::Trust::Low;
-        self.report.facts_waiting += planned.drafts.iter().filter(|draft| low(draft.origin)).count();
+        let low = |origin| {
+            icecore_domain::record::Trust::of(origin) == icecore_domain::record::Trust::Low
+        };
+        self.report.facts_waiting +=
+            planned.drafts.iter().filter(|draft| low(draft.origin)).count();
         for complaint in planned.complaints {
             self.report.broken += 1;
             self.report.complain(complaint);
@@ -513,10 +611,17 @@ fn course(read: &ReadSoFar, source: &Source) -> Course {
 }
 
 /// How far a file was read: up to the piece at that place.
-fn so_far(start: &ReadSoFar, source: &Source, next: Place, left: Option<String>, done: bool) -> ReadSoFar {
+fn so_far(
+    start: &ReadSoFar,
+    source: &Source,
+    next: Place,
+    left: Option<String>,
+    done: bool,
+) -> ReadSoFar {
     let plain = source.shape == Shape::Lines && source.packed == Packed::Plain;
     let bytes = if plain { next.at } else { 0 };
-    let tail = if plain && !start.path.is_empty() { tail(&source.path, bytes) } else { String::new() };
+    let tail =
+        if plain && !start.path.is_empty() { tail(&source.path, bytes) } else { String::new() };
     ReadSoFar { bytes, pieces: next.number.saturating_sub(1), tail, done, left, ..start.clone() }
 }
 
@@ -543,11 +648,18 @@ fn read_some(stream: &mut dyn Read, into: &mut [u8]) -> std::io::Result<usize> {
 }
 
 fn broken_stream(source: &Source, error: &std::io::Error) -> Stop {
-    let exit = if error.kind() == std::io::ErrorKind::Other { Exit::NotAllowed } else { Exit::Failure };
-    Stop::new(exit, format!("{} could not be read to its end: {error}", plain::one_line(&source.key)))
+    let exit =
+        if error.kind() == std::io::ErrorKind::Other { Exit::NotAllowed } else { Exit::Failure };
+    Stop::new(
+        exit,
+        format!("{} could not be read to its end: {error}", plain::one_line(&source.key)),
+    )
 }
 
-fn known_project(projects: &RefCell<HashMap<String, Option<String>>>, folder: &str) -> Option<String> {
+fn known_project(
+    projects: &RefCell<HashMap<String, Option<String>>>,
+    folder: &str,
+) -> Option<String> {
     if let Some(known) = projects.borrow().get(folder) {
         return known.clone();
     }

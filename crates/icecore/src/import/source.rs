@@ -94,7 +94,10 @@ pub struct Found {
 impl Found {
     /// Nothing yet, for the vault in that folder, if there is one.
     pub fn for_vault(vault: Option<&Path>) -> Self {
-        Self { vault: vault.map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned())), ..Self::default() }
+        Self {
+            vault: vault.map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned())),
+            ..Self::default()
+        }
     }
 
     fn skip(&mut self, what: &str) {
@@ -111,38 +114,59 @@ impl Found {
             Ok(found) if found.is_dir() => {
                 let root = path.canonicalize().unwrap_or_else(|_| path.to_owned());
                 match self.vault.as_ref().is_some_and(|vault| root.starts_with(vault)) {
-                    true => Err(Stop::new(Exit::Usage, format!("{} lies in the vault; what it holds is known already", path.display()))),
+                    true => Err(Stop::new(
+                        Exit::Usage,
+                        format!(
+                            "{} lies in the vault; what it holds is known already",
+                            path.display()
+                        ),
+                    )),
                     false => self.folder(&root, &root, wanted, 0),
                 }
             }
             Ok(found) if found.is_file() => {
                 let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+                let name = path
+                    .file_name()
+                    .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
                 self.file(&path, name, wanted, true)
             }
-            Ok(_) => Err(Stop::new(Exit::Usage, format!("{} is neither a file nor a folder", path.display()))),
+            Ok(_) => Err(Stop::new(
+                Exit::Usage,
+                format!("{} is neither a file nor a folder", path.display()),
+            )),
         };
         self.refused.extend(outcome.err());
     }
 
-    fn folder(&mut self, root: &Path, folder: &Path, wanted: Option<Format>, depth: usize) -> Result<(), Stop> {
+    fn folder(
+        &mut self,
+        root: &Path,
+        folder: &Path,
+        wanted: Option<Format>,
+        depth: usize,
+    ) -> Result<(), Stop> {
         if depth > MAX_FOLDERS {
-            self.complaints.push(format!("{} lies too deep and was not looked into", shown(folder)));
+            self.complaints
+                .push(format!("{} lies too deep and was not looked into", shown(folder)));
             return Ok(());
         }
         let read = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
         let mut entries: Vec<_> = read.flatten().collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
-            let (path, file_name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+            let (path, file_name) =
+                (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let name =
+                path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
             let Ok(kind) = entry.file_type() else {
                 self.skip("file that cannot be looked at");
                 continue;
             };
             if kind.is_symlink() {
                 // It may lead anywhere; what it leads to can be named itself.
-                self.complaints.push(format!("{} is a link and was not followed", plain::one_line(&name)));
+                self.complaints
+                    .push(format!("{} is a link and was not followed", plain::one_line(&name)));
             } else if file_name.starts_with('.') {
                 self.skip("hidden file or folder");
             } else if kind.is_dir() && self.vault.as_ref() == Some(&path) {
@@ -157,7 +181,10 @@ impl Found {
                 if self.sources.len() >= MAX_FILES {
                     return Err(Stop::new(
                         Exit::Usage,
-                        format!("{} has more than {MAX_FILES} files; name a smaller folder", root.display()),
+                        format!(
+                            "{} has more than {MAX_FILES} files; name a smaller folder",
+                            root.display()
+                        ),
                     ));
                 }
                 if let Err(stop) = self.file(&path, name, wanted, false) {
@@ -168,7 +195,13 @@ impl Found {
         Ok(())
     }
 
-    fn file(&mut self, path: &Path, name: String, wanted: Option<Format>, alone: bool) -> Result<(), Stop> {
+    fn file(
+        &mut self,
+        path: &Path,
+        name: String,
+        wanted: Option<Format>,
+        alone: bool,
+    ) -> Result<(), Stop> {
         let found = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
         let modified = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(0));
@@ -193,10 +226,17 @@ impl Found {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => {
                 let mut unpacked = vec![0; HEAD_BYTES];
                 let stream = File::open(path).and_then(unpack::zstd);
-                let read = stream.and_then(|mut stream| fill(&mut stream, &mut unpacked)).map_err(|error| unreadable(path, &error))?;
+                let read = stream
+                    .and_then(|mut stream| fill(&mut stream, &mut unpacked))
+                    .map_err(|error| unreadable(path, &error))?;
                 unpacked.truncate(read);
                 let name = base.name.trim_end_matches(".zst").to_owned();
-                return self.recognised(Source { packed: Packed::Zstd, name, ..base }, &unpacked, wanted, alone);
+                return self.recognised(
+                    Source { packed: Packed::Zstd, name, ..base },
+                    &unpacked,
+                    wanted,
+                    alone,
+                );
             }
             _ => {}
         }
@@ -215,7 +255,10 @@ impl Found {
             let name = entry.name.rsplit('/').next().unwrap_or(&entry.name).to_ascii_lowercase();
             let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
             if ends(&[".zip", ".7z", ".gz", ".zst"]) {
-                self.complaints.push(format!("{place}: `{}` is an archive within the archive and was not opened", entry.name));
+                self.complaints.push(format!(
+                    "{place}: `{}` is an archive within the archive and was not opened",
+                    entry.name
+                ));
                 continue;
             }
             let is_talk = name.starts_with("conversations") && ends(&[".json", ".jsonl"]);
@@ -226,8 +269,12 @@ impl Found {
             }
             let mut head = vec![0; HEAD_BYTES];
             let mut stream = unpack::part(&mut archive, &entry, &place)?;
-            let read = fill(&mut stream, &mut head)
-                .map_err(|error| Stop::new(Exit::Failure, format!("{place}: `{}` cannot be unpacked: {error}", entry.name)))?;
+            let read = fill(&mut stream, &mut head).map_err(|error| {
+                Stop::new(
+                    Exit::Failure,
+                    format!("{place}: `{}` cannot be unpacked: {error}", entry.name),
+                )
+            })?;
             drop(stream);
             head.truncate(read);
             let source = Source {
@@ -243,14 +290,22 @@ impl Found {
         if taken == 0 && alone {
             return Err(Stop::new(
                 Exit::Usage,
-                format!("{place} has no conversations in it: no conversations*.json of ChatGPT or Claude.ai, no memories"),
+                format!(
+                    "{place} has no conversations in it: no conversations*.json of ChatGPT or Claude.ai, no memories"
+                ),
             ));
         }
         Ok(())
     }
 
     /// Finds out whose history it is, and how it is to be read.
-    fn recognised(&mut self, source: Source, head: &[u8], wanted: Option<Format>, alone: bool) -> Result<(), Stop> {
+    fn recognised(
+        &mut self,
+        source: Source,
+        head: &[u8],
+        wanted: Option<Format>,
+        alone: bool,
+    ) -> Result<(), Stop> {
         let lossy = String::from_utf8_lossy(head).into_owned();
         // A few zeros are the trace of a crash; many are another kind of file.
         let zeros = memchr::memchr_iter(0, head).count();
@@ -258,9 +313,17 @@ impl Found {
         let seen = if is_text { recognise(&source.name, &lossy) } else { None };
         let is_memory = source.packed == Packed::Plain && is_claude_memory(&source.path, wanted);
         let format = match (seen, wanted) {
-            (Some(Format::Markdown), Some(Format::ClaudeCode) | None) if is_memory => Some(Format::ClaudeCode),
-            (Some(Format::Markdown), Some(Format::ClaudeAi)) if matches!(source.packed, Packed::Zip(_)) || alone => Some(Format::ClaudeAi),
-            (Some(Format::Markdown), None) if matches!(source.packed, Packed::Zip(_)) => Some(Format::ClaudeAi),
+            (Some(Format::Markdown), Some(Format::ClaudeCode) | None) if is_memory => {
+                Some(Format::ClaudeCode)
+            }
+            (Some(Format::Markdown), Some(Format::ClaudeAi))
+                if matches!(source.packed, Packed::Zip(_)) || alone =>
+            {
+                Some(Format::ClaudeAi)
+            }
+            (Some(Format::Markdown), None) if matches!(source.packed, Packed::Zip(_)) => {
+                Some(Format::ClaudeAi)
+            }
             // Whoever names a file and its form knows better.
             (_, Some(wanted)) if alone && is_text => Some(wanted),
             (Some(seen), Some(wanted)) if seen == wanted => Some(seen),
@@ -273,7 +336,8 @@ impl Found {
         };
         let Some(format) = format else {
             if alone {
-                let known = Format::ALL.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
+                let known =
+                    Format::ALL.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
                 let message = format!(
                     "nothing was imported from {}: it is of no form that is known; --format names one: {known}",
                     shown(&source.path)
@@ -284,7 +348,8 @@ impl Found {
             return Ok(());
         };
         let json = lossy.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);
-        let dated = lossy.starts_with('[') && lossy.lines().next().is_some_and(|line| line.contains("] - "));
+        let dated = lossy.starts_with('[')
+            && lossy.lines().next().is_some_and(|line| line.contains("] - "));
         let lists = inside(format, &lossy);
         let shape = match format {
             Format::Markdown => Shape::Note,
@@ -296,7 +361,9 @@ impl Found {
             Format::McpMemory if !lists.is_empty() => Shape::Elements,
             _ => Shape::Lines,
         };
-        let project = (shape == Shape::Memory && format == Format::ClaudeCode).then(|| project_beside(&source.path)).flatten();
+        let project = (shape == Shape::Memory && format == Format::ClaudeCode)
+            .then(|| project_beside(&source.path))
+            .flatten();
         self.sources.push(Source { format, shape, lists, project, ..source });
         Ok(())
     }
@@ -329,17 +396,26 @@ fn fill(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Whether a file is one of Claude Code's own memory: `PROJECT/memory/*.md`, where projects are called after their folder.
+/// Whether a file is one of Claude Code's own memory: `PROJECT/memory/*.md`, where projects are
+/// called after their folder.
 fn is_claude_memory(path: &Path, wanted: Option<Format>) -> bool {
-    let Some(folder) = path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "memory")) else { return false };
-    let project = folder.parent().and_then(Path::file_name).is_some_and(|name| name.to_string_lossy().starts_with('-'));
+    let Some(folder) =
+        path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "memory"))
+    else {
+        return false;
+    };
+    let project = folder
+        .parent()
+        .and_then(Path::file_name)
+        .is_some_and(|name| name.to_string_lossy().starts_with('-'));
     project || wanted == Some(Format::ClaudeCode)
 }
 
 /// The folder that a project of Claude Code is about, as the transcripts beside its memory say.
 fn project_beside(path: &Path) -> Option<String> {
     let project = path.parent()?.parent()?;
-    let mut files: Vec<PathBuf> = std::fs::read_dir(project).ok()?.flatten().map(|entry| entry.path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(project).ok()?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
     files.sort();
     let said = files.iter().take(20).find_map(|path| {

@@ -1,7 +1,7 @@
 //! What is packed, unpacked as a stream and never onto a disk.
 //!
-//! An archive is a stranger's: names that lead out of it, parts that lie over each other and contents that swell beyond
-//! reason are refused as a whole, archives within it are not opened.
+//! An archive is a stranger's: names that lead out of it, parts that lie over each other and
+//! contents that swell beyond reason are refused as a whole, archives within it are not opened.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -46,12 +46,22 @@ fn refused(place: &str, why: impl std::fmt::Display) -> Stop {
 pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
     let place = super::source::shown(path);
     let broken = |error: zip::result::ZipError| {
-        Stop::new(Exit::Failure, format!("{place} is not a whole zip archive: {}. Download it again", plain::one_line(&error.to_string())))
+        Stop::new(
+            Exit::Failure,
+            format!(
+                "{place} is not a whole zip archive: {}. Download it again",
+                plain::one_line(&error.to_string())
+            ),
+        )
     };
-    let file = File::open(path).map_err(|error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}")))?;
+    let file = File::open(path)
+        .map_err(|error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}")))?;
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(broken)?;
     if archive.len() > MAX_ENTRIES {
-        return Err(refused(&place, format!("it has {} parts, at most {MAX_ENTRIES} are looked at", archive.len())));
+        return Err(refused(
+            &place,
+            format!("it has {} parts, at most {MAX_ENTRIES} are looked at", archive.len()),
+        ));
     }
     if archive.has_overlapping_files().map_err(broken)? {
         return Err(refused(&place, "its parts lie over each other, as those of a zip bomb do"));
@@ -61,7 +71,10 @@ pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
         let part = archive.by_index_raw(index).map_err(broken)?;
         let written = part.name().map_err(broken)?.into_owned();
         let name = plain::one_line(&written);
-        if part.enclosed_name().is_none() || written.starts_with('/') || written.contains(['\\', '\0']) {
+        if part.enclosed_name().is_none()
+            || written.starts_with('/')
+            || written.contains(['\\', '\0'])
+        {
             return Err(refused(&place, format!("the name `{name}` in it leads out of it")));
         }
         if part.is_symlink() {
@@ -75,16 +88,25 @@ pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
 }
 
 /// A part of an archive as a stream that ends in an error if it swells.
-pub fn part<'a>(archive: &'a mut Archive, entry: &Entry, place: &str) -> Result<Box<dyn Read + 'a>, Stop> {
-    if entry.bytes > MAX_UNPACKED_BYTES || (entry.bytes > HARMLESS_BYTES && entry.bytes / entry.packed.max(1) > MAX_RATIO) {
+pub fn part<'a>(
+    archive: &'a mut Archive,
+    entry: &Entry,
+    place: &str,
+) -> Result<Box<dyn Read + 'a>, Stop> {
+    if entry.bytes > MAX_UNPACKED_BYTES
+        || (entry.bytes > HARMLESS_BYTES && entry.bytes / entry.packed.max(1) > MAX_RATIO)
+    {
         return Err(refused(
             place,
-            format!("`{}` would unpack from {} to {} bytes, as a zip bomb does", entry.name, entry.packed, entry.bytes),
+            format!(
+                "`{}` would unpack from {} to {} bytes, as a zip bomb does",
+                entry.name, entry.packed, entry.bytes
+            ),
         ));
     }
-    let part = archive
-        .by_index(entry.index)
-        .map_err(|error| Stop::new(Exit::Failure, format!("{place}: `{}` cannot be unpacked: {error}", entry.name)))?;
+    let part = archive.by_index(entry.index).map_err(|error| {
+        Stop::new(Exit::Failure, format!("{place}: `{}` cannot be unpacked: {error}", entry.name))
+    })?;
     Ok(Box::new(Bounded { inner: part, left: allowed(entry.packed) }))
 }
 
@@ -95,7 +117,10 @@ fn allowed(packed: u64) -> u64 {
 /// A file of zstd frames as a stream, likewise.
 pub fn zstd(file: File) -> io::Result<Box<dyn Read>> {
     let packed = file.metadata()?.len();
-    Ok(Box::new(Bounded { inner: Frames { now: None, rest: Some(BufReader::new(file)) }, left: allowed(packed) }))
+    Ok(Box::new(Bounded {
+        inner: Frames { now: None, rest: Some(BufReader::new(file)) },
+        left: allowed(packed),
+    }))
 }
 
 /// A stream with an end, whatever is in it.
@@ -107,10 +132,11 @@ struct Bounded<R> {
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(into)?;
-        self.left = self
-            .left
-            .checked_sub(read as u64)
-            .ok_or_else(|| io::Error::other(format!("it unpacks to more than {MAX_RATIO} times its size, as a bomb does")))?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            io::Error::other(format!(
+                "it unpacks to more than {MAX_RATIO} times its size, as a bomb does"
+            ))
+        })?;
         Ok(read)
     }
 }
@@ -135,7 +161,10 @@ impl Read for Frames {
             if io::BufRead::fill_buf(&mut rest)?.is_empty() {
                 return Ok(0);
             }
-            self.now = Some(StreamingDecoder::new(rest).map_err(|error| io::Error::other(format!("it is not zstd: {error}")))?);
+            self.now = Some(
+                StreamingDecoder::new(rest)
+                    .map_err(|error| io::Error::other(format!("it is not zstd: {error}")))?,
+            );
         }
     }
 }

@@ -79,7 +79,8 @@ pub struct Place {
 
 impl Client {
     /// Every client.
-    pub const ALL: [Self; 5] = [Self::ClaudeCode, Self::Codex, Self::ClaudeDesktop, Self::Cursor, Self::VsCode];
+    pub const ALL: [Self; 5] =
+        [Self::ClaudeCode, Self::Codex, Self::ClaudeDesktop, Self::Cursor, Self::VsCode];
 
     /// The word for it on the command line.
     pub fn word(self) -> &'static str {
@@ -118,7 +119,10 @@ impl Client {
     pub fn other_programs(self, machine: &Machine) -> Vec<PathBuf> {
         match self {
             Self::ClaudeCode => {
-                vec![machine.home.join(".local/bin/claude"), self.folder(machine).join("local/node_modules/.bin/claude")]
+                vec![
+                    machine.home.join(".local/bin/claude"),
+                    self.folder(machine).join("local/node_modules/.bin/claude"),
+                ]
             }
             _ => Vec::new(),
         }
@@ -141,7 +145,9 @@ impl Client {
     /// The folder that is there if the client was ever used.
     pub fn folder(self, machine: &Machine) -> PathBuf {
         match self {
-            Self::ClaudeCode => machine.claude.clone().unwrap_or_else(|| machine.home.join(".claude")),
+            Self::ClaudeCode => {
+                machine.claude.clone().unwrap_or_else(|| machine.home.join(".claude"))
+            }
             Self::Codex => machine.codex.clone().unwrap_or_else(|| machine.home.join(".codex")),
             Self::ClaudeDesktop => machine.applications().join("Claude"),
             Self::Cursor => machine.home.join(".cursor"),
@@ -162,9 +168,14 @@ impl Client {
                 vec![at(claude, own.join("settings.json")), at(server, above.join(".claude.json"))]
             }
             (Self::ClaudeCode, Some(project)) => {
-                vec![at(claude, project.join(".claude").join("settings.json")), at(server, project.join(".mcp.json"))]
+                vec![
+                    at(claude, project.join(".claude").join("settings.json")),
+                    at(server, project.join(".mcp.json")),
+                ]
             }
-            (Self::Codex, None) => vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))],
+            (Self::Codex, None) => {
+                vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
+            }
             (Self::Codex, Some(project)) => {
                 let own = project.join(".codex");
                 vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
@@ -172,16 +183,24 @@ impl Client {
             (Self::ClaudeDesktop, None) => vec![at(server, own.join("claude_desktop_config.json"))],
             (Self::ClaudeDesktop, Some(_)) => return Err(Refused::NoProject(self.name())),
             (Self::Cursor, None) => vec![at(server, own.join("mcp.json"))],
-            (Self::Cursor, Some(project)) => vec![at(server, project.join(".cursor").join("mcp.json"))],
-            (Self::VsCode, None) => vec![at(Part::Server(servers::VS_CODE), own.join("User").join("mcp.json"))],
-            (Self::VsCode, Some(project)) => vec![at(Part::Server(servers::VS_CODE), project.join(".vscode").join("mcp.json"))],
+            (Self::Cursor, Some(project)) => {
+                vec![at(server, project.join(".cursor").join("mcp.json"))]
+            }
+            (Self::VsCode, None) => {
+                vec![at(Part::Server(servers::VS_CODE), own.join("User").join("mcp.json"))]
+            }
+            (Self::VsCode, Some(project)) => {
+                vec![at(Part::Server(servers::VS_CODE), project.join(".vscode").join("mcp.json"))]
+            }
         })
     }
 
     /// What a person does next.
     pub fn next(self) -> &'static str {
         match self {
-            Self::ClaudeCode => "Start a new session of Claude Code; /hooks and /mcp show what was added.",
+            Self::ClaudeCode => {
+                "Start a new session of Claude Code; /hooks and /mcp show what was added."
+            }
             Self::Codex => "Start Codex again; it asks once whether these hooks may run.",
             Self::ClaudeDesktop => "Quit Claude Desktop and start it again.",
             Self::Cursor => "Start Cursor again; its MCP settings show the server.",
@@ -196,7 +215,9 @@ impl Machine {
         match self.system {
             System::Linux => self.config.clone().unwrap_or_else(|| self.home.join(".config")),
             System::Mac => self.home.join("Library").join("Application Support"),
-            System::Windows => self.config.clone().unwrap_or_else(|| self.home.join("AppData").join("Roaming")),
+            System::Windows => {
+                self.config.clone().unwrap_or_else(|| self.home.join("AppData").join("Roaming"))
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The server in Codex' `config.toml`, changed without touching anything else.
 //!
-//! `toml_edit` reads the text and says where everything stands; a change is a splice of the text, so that line ends, comments
-//! and order stay byte for byte. What comes out is read again before it is believed.
+//! `toml_edit` reads the text and says where everything stands; a change is a splice of the text,
+//! so that line ends, comments and order stay byte for byte. What comes out is read again before it
+//! is believed.
 
 use std::ops::Range;
 
@@ -36,7 +37,9 @@ fn quoted(text: &str) -> String {
 
 fn servers<'a>(document: &'a Document<&str>) -> Result<Option<&'a Item>, Refused> {
     match document.as_table().get(SERVERS) {
-        Some(item) if item.as_table_like().is_none() => Err(Refused::Unlike("`mcp_servers`", "a table")),
+        Some(item) if item.as_table_like().is_none() => {
+            Err(Refused::Unlike("`mcp_servers`", "a table"))
+        }
         item => Ok(item),
     }
 }
@@ -57,11 +60,19 @@ pub fn pinned(text: &str) -> Option<String> {
 /// Whether our server is as it should be.
 fn is_connected(text: &str, caller: &Caller) -> bool {
     let Ok(document) = read(text) else { return false };
-    let Some(entry) = servers(&document).ok().flatten().and_then(|servers| servers.get(NAME)) else { return false };
-    let args: Option<Vec<&str>> = entry.get("args").and_then(Item::as_array).map(|args| args.iter().filter_map(Value::as_str).collect());
+    let Some(entry) = servers(&document).ok().flatten().and_then(|servers| servers.get(NAME))
+    else {
+        return false;
+    };
+    let args: Option<Vec<&str>> = entry
+        .get("args")
+        .and_then(Item::as_array)
+        .map(|args| args.iter().filter_map(Value::as_str).collect());
     entry.get("command").and_then(Item::as_str) == Some(&caller.command)
         && args.as_deref() == Some(&["mcp"])
-        && caller.vault.as_deref().is_none_or(|vault| entry.get("env").and_then(|env| env.get(VAULT)?.as_str()) == Some(vault))
+        && caller.vault.as_deref().is_none_or(|vault| {
+            entry.get("env").and_then(|env| env.get(VAULT)?.as_str()) == Some(vault)
+        })
 }
 
 /// The settings with our server as it should be.
@@ -84,10 +95,14 @@ pub fn connect(text: &str, caller: &Caller) -> Result<String, Refused> {
         }
         None => {
             let vault = caller.vault.as_ref().map(|vault| (VAULT, quoted(vault)));
-            let inline = servers(&document)?.is_some_and(|servers| servers.as_inline_table().is_some());
+            let inline =
+                servers(&document)?.is_some_and(|servers| servers.as_inline_table().is_some());
             if inline {
-                let env = vault.map_or(String::new(), |(name, vault)| format!(", env = {{ {name} = {vault} }}"));
-                let entry = format!("{{ command = {}, args = [\"mcp\"]{env} }}", quoted(&caller.command));
+                let env = vault.map_or(String::new(), |(name, vault)| {
+                    format!(", env = {{ {name} = {vault} }}")
+                });
+                let entry =
+                    format!("{{ command = {}, args = [\"mcp\"]{env} }}", quoted(&caller.command));
                 out = with_value(&out, &[SERVERS], NAME, &entry)?;
             } else {
                 let end = line_end(body);
@@ -96,9 +111,13 @@ pub fn connect(text: &str, caller: &Caller) -> Result<String, Refused> {
                     (false, true) => end.to_owned(),
                     (false, false) => end.repeat(2),
                 };
-                let env = vault.map_or(String::new(), |(name, vault)| format!("env = {{ {name} = {vault} }}{end}"));
+                let env = vault.map_or(String::new(), |(name, vault)| {
+                    format!("env = {{ {name} = {vault} }}{end}")
+                });
                 let command = quoted(&caller.command);
-                out.push_str(&format!("{gap}[{SERVERS}.{NAME}]{end}command = {command}{end}args = [\"mcp\"]{end}{env}"));
+                out.push_str(&format!(
+                    "{gap}[{SERVERS}.{NAME}]{end}command = {command}{end}args = [\"mcp\"]{end}{env}"
+                ));
             }
         }
     }
@@ -125,7 +144,12 @@ fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<Strin
     let mut out = text.to_owned();
     if let Some(span) = table.get(name).and_then(|item| item.as_value()?.span()) {
         // What says the same in other words is left as it is.
-        let same = |value: &str| value.parse::<Value>().map(|value| value.decorated("", "").to_string()).unwrap_or_default();
+        let same = |value: &str| {
+            value
+                .parse::<Value>()
+                .map(|value| value.decorated("", "").to_string())
+                .unwrap_or_default()
+        };
         if same(&text[span.clone()]) != same(value) {
             out.replace_range(span, value);
         }
@@ -140,14 +164,17 @@ fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<Strin
         return Ok(out);
     }
     let Some(header) = table.as_table().and_then(toml_edit::Table::span) else { return Ok(out) };
-    let last = table.as_table_like().map_or(header.end, |table| last_value(table).unwrap_or(header.end).max(header.end));
+    let last = table
+        .as_table_like()
+        .map_or(header.end, |table| last_value(table).unwrap_or(header.end).max(header.end));
     let end = text[last..].find('\n').map_or(text.len(), |at| last + at);
     let end = if text[..end].ends_with('\r') { end - 1 } else { end };
     out.insert_str(end, &format!("{}{name} = {value}", line_end(text)));
     Ok(out)
 }
 
-/// Where the last value under a heading ends; tables under headings of their own are not among them.
+/// Where the last value under a heading ends; tables under headings of their own are not among
+/// them.
 fn last_value(table: &dyn TableLike) -> Option<usize> {
     let ends = table.iter().filter_map(|(_, item)| match item {
         Item::Value(value) => value.span().map(|span| span.end),
@@ -157,7 +184,8 @@ fn last_value(table: &dyn TableLike) -> Option<usize> {
     ends.max()
 }
 
-/// The lines of a table: its heading with everything down to its last value, and likewise for the tables in it.
+/// The lines of a table: its heading with everything down to its last value, and likewise for the
+/// tables in it.
 fn sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
     if let Some(header) = table.span().filter(|span| !span.is_empty() && !table.is_dotted()) {
         found.push(header.start..last_value(table).unwrap_or(header.end).max(header.end));
@@ -180,10 +208,15 @@ pub fn disconnect(text: &str) -> Result<String, Refused> {
     let body = &text[bom.len()..];
     let document = read(body)?;
     let Some(servers) = servers(&document)? else { return Ok(text.to_owned()) };
-    let Some(entry) = servers.get(NAME).filter(|entry| is_ours(entry)) else { return Ok(text.to_owned()) };
+    let Some(entry) = servers.get(NAME).filter(|entry| is_ours(entry)) else {
+        return Ok(text.to_owned());
+    };
     let mut out = body.to_owned();
-    if let (Some(inline), Some(span)) = (servers.as_inline_table(), entry.as_value().and_then(Value::span)) {
-        let start = inline.key(NAME).and_then(toml_edit::Key::span).map_or(span.start, |key| key.start);
+    if let (Some(inline), Some(span)) =
+        (servers.as_inline_table(), entry.as_value().and_then(Value::span))
+    {
+        let start =
+            inline.key(NAME).and_then(toml_edit::Key::span).map_or(span.start, |key| key.start);
         let before = body[..start].trim_end();
         let range = match (before.ends_with(','), body[span.end..].trim_start().strip_prefix(',')) {
             (true, _) => before.len() - 1..span.end,

@@ -1,16 +1,19 @@
 //! The hooks: which events of a client call us, and how that stands in its settings.
 //!
-//! One table says it for Claude Code, for Codex and for the plugin alike. Everything in it was tried with the clients
-//! themselves: Claude Code before 2.1.101 drops the whole settings file over one event that it does not know, and before
-//! 2.1.139 it ignores `args`, so a hook is one line for a shell and only events that the installed version knows are named.
+//! One table says it for Claude Code, for Codex and for the plugin alike. Everything in it was
+//! tried with the clients themselves: Claude Code before 2.1.101 drops the whole settings file over
+//! one event that it does not know, and before 2.1.139 it ignores `args`, so a hook is one line for
+//! a shell and only events that the installed version knows are named.
 
 use super::json::{self, Node, Step, Tree};
 use super::version::Version;
 use super::{Caller, Refused};
 
-/// What a Claude Code that does not tell its version is taken for: the first one that has every event but `PostCompact`.
+/// What a Claude Code that does not tell its version is taken for: the first one that has every
+/// event but `PostCompact`.
 pub const ASSUMED_CLAUDE_CODE: Version = Version(1, 0, 85);
-/// The most seconds that Codex grants the hooks of `SessionEnd`; it warns at every start about more.
+/// The most seconds that Codex grants the hooks of `SessionEnd`; it warns at every start about
+/// more.
 const CODEX_SESSION_END_SECS: u64 = 3;
 
 /// One event that calls us.
@@ -27,17 +30,32 @@ pub struct Hook {
     pub timeout_secs: Option<u64>,
 }
 
-const fn hook(event: &'static str, name: &'static str, since: Version, timeout_secs: Option<u64>) -> Hook {
+const fn hook(
+    event: &'static str,
+    name: &'static str,
+    since: Version,
+    timeout_secs: Option<u64>,
+) -> Hook {
     Hook { event, matcher: None, name, since, timeout_secs }
 }
 
 /// Every event that calls us.
 pub const HOOKS: &[Hook] = &[
-    Hook { matcher: Some("startup|resume|clear|compact|fork"), ..hook("SessionStart", "session-start", Version(1, 0, 62), Some(10)) },
+    Hook {
+        matcher: Some("startup|resume|clear|compact|fork"),
+        ..hook("SessionStart", "session-start", Version(1, 0, 62), Some(10))
+    },
     hook("UserPromptSubmit", "user-prompt-submit", Version(1, 0, 53), Some(5)),
-    Hook { matcher: Some("manual|auto"), ..hook("PreCompact", "pre-compact", Version(1, 0, 48), Some(10)) },
-    Hook { matcher: Some("manual|auto"), ..hook("PostCompact", "post-compact", Version(2, 1, 76), Some(10)) },
-    // Not in the background: `claude -p` ends its background hooks when it ends, and the last answer would be lost.
+    Hook {
+        matcher: Some("manual|auto"),
+        ..hook("PreCompact", "pre-compact", Version(1, 0, 48), Some(10))
+    },
+    Hook {
+        matcher: Some("manual|auto"),
+        ..hook("PostCompact", "post-compact", Version(2, 1, 76), Some(10))
+    },
+    // Not in the background: `claude -p` ends its background hooks when it ends, and the last
+    // answer would be lost.
     hook("Stop", "stop", Version(1, 0, 38), Some(5)),
     hook("SubagentStop", "subagent-stop", Version(1, 0, 41), Some(10)),
     hook("SessionEnd", "session-end", Version(1, 0, 85), Some(5)),
@@ -64,7 +82,8 @@ impl Dialect {
     }
 
     fn knows(self, hook: &Hook, version: Option<Version>) -> bool {
-        // Codex ignores events that it does not know; a plugin is read by whatever version there is.
+        // Codex ignores events that it does not know; a plugin is read by whatever version there
+        // is.
         self != Self::ClaudeCode || hook.since <= version.unwrap_or(ASSUMED_CLAUDE_CODE)
     }
 
@@ -76,8 +95,13 @@ impl Dialect {
 impl Hook {
     fn handler(&self, dialect: Dialect, caller: &Caller) -> Vec<(&'static str, Tree)> {
         let vault = caller.vault.iter().flat_map(|vault| ["--vault", vault.as_str()]);
-        let line: Vec<String> = [caller.command.as_str(), "hook", self.name].into_iter().chain(vault).map(quoted).collect();
-        let mut fields = vec![("type", Tree::text("command")), ("command", Tree::text(line.join(" ")))];
+        let line: Vec<String> = [caller.command.as_str(), "hook", self.name]
+            .into_iter()
+            .chain(vault)
+            .map(quoted)
+            .collect();
+        let mut fields =
+            vec![("type", Tree::text("command")), ("command", Tree::text(line.join(" ")))];
         let timeout_secs = if self.event != "SessionEnd" {
             self.timeout_secs
         } else if dialect == Dialect::Plugin {
@@ -101,13 +125,22 @@ impl Hook {
 
 /// All hooks, as an object by event.
 pub fn all(dialect: Dialect, caller: &Caller) -> Tree {
-    Tree::Object(dialect.events(caller.version).map(|hook| (hook.event, Tree::List(vec![hook.group(dialect, caller)]))).collect())
+    Tree::Object(
+        dialect
+            .events(caller.version)
+            .map(|hook| (hook.event, Tree::List(vec![hook.group(dialect, caller)])))
+            .collect(),
+    )
 }
 
 /// A word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:@%+=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The words of a line for a POSIX shell, as far as quotes go.
@@ -147,16 +180,19 @@ pub fn is_our_program(command: &str) -> bool {
 fn call(handler: &Node) -> Option<Vec<String>> {
     let command = handler.get("command")?.text()?;
     match handler.get("args") {
-        Some(args) => {
-            Some(std::iter::once(command.to_owned()).chain(args.items().iter().filter_map(Node::text).map(str::to_owned)).collect())
-        }
+        Some(args) => Some(
+            std::iter::once(command.to_owned())
+                .chain(args.items().iter().filter_map(Node::text).map(str::to_owned))
+                .collect(),
+        ),
         None => Some(words(command)),
     }
 }
 
 fn is_ours(handler: &Node) -> bool {
     let Some(call) = call(handler) else { return false };
-    call.first().is_some_and(|program| is_our_program(program)) && call.iter().skip(1).any(|word| word == "hook")
+    call.first().is_some_and(|program| is_our_program(program))
+        && call.iter().skip(1).any(|word| word == "hook")
 }
 
 /// Where a handler of ours stands: its event, group and number.
@@ -172,7 +208,11 @@ fn ours(root: &Node) -> Vec<Place> {
         for (group, node) in event.value.items().iter().enumerate() {
             let handlers = node.get("hooks").map(Node::items).unwrap_or_default();
             let places = handlers.iter().enumerate().filter(|(_, handler)| is_ours(handler));
-            found.extend(places.map(|(handler, _)| Place { event: event.name.clone(), group, handler }));
+            found.extend(places.map(|(handler, _)| Place {
+                event: event.name.clone(),
+                group,
+                handler,
+            }));
         }
     }
     found
@@ -182,7 +222,14 @@ fn ours(root: &Node) -> Vec<Place> {
 pub fn pinned(text: &str) -> Option<String> {
     let root = json::read(text).ok()??;
     let place = ours(&root).into_iter().next()?;
-    let handler = root.get("hooks")?.get(&place.event)?.items().get(place.group)?.get("hooks")?.items().get(place.handler)?;
+    let handler = root
+        .get("hooks")?
+        .get(&place.event)?
+        .items()
+        .get(place.group)?
+        .get("hooks")?
+        .items()
+        .get(place.handler)?;
     let call = call(handler)?;
     call.iter().skip_while(|word| *word != "--vault").nth(1).cloned()
 }
@@ -190,7 +237,9 @@ pub fn pinned(text: &str) -> Option<String> {
 /// Whether the client was told to run no hooks at all.
 pub fn are_off(text: &str) -> bool {
     let root = json::read(text).ok().flatten();
-    root.is_some_and(|root| root.get("disableAllHooks").is_some_and(|off| matches!(off.kind, json::Kind::Flag(true))))
+    root.is_some_and(|root| {
+        root.get("disableAllHooks").is_some_and(|off| matches!(off.kind, json::Kind::Flag(true)))
+    })
 }
 
 fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
@@ -198,7 +247,10 @@ fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
         return Err(Refused::Unlike("the whole of it", "an object"));
     }
     if dialect == Dialect::Codex
-        && let Some(other) = root.members().iter().find(|member| !["description", "hooks"].contains(&member.name.as_str()))
+        && let Some(other) = root
+            .members()
+            .iter()
+            .find(|member| !["description", "hooks"].contains(&member.name.as_str()))
     {
         return Err(Refused::Unknown(other.name.clone()));
     }
@@ -236,12 +288,19 @@ pub fn connect(text: &str, dialect: Dialect, caller: &Caller) -> Result<String, 
         text = with_hook(text, hook, dialect, caller)?;
     }
     // What another version of the program, or of the client, put where nothing of ours belongs.
-    let belongs = |place: &Place| dialect.events(caller.version).any(|hook| hook.event == place.event);
+    let belongs =
+        |place: &Place| dialect.events(caller.version).any(|hook| hook.event == place.event);
     taken_out(text, |place| !belongs(place), |_| false)
 }
 
-fn with_hook(mut text: String, hook: &Hook, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {
-    let (in_hooks, in_event) = ([Step::Field("hooks")], [Step::Field("hooks"), Step::Field(hook.event)]);
+fn with_hook(
+    mut text: String,
+    hook: &Hook,
+    dialect: Dialect,
+    caller: &Caller,
+) -> Result<String, Refused> {
+    let (in_hooks, in_event) =
+        ([Step::Field("hooks")], [Step::Field("hooks"), Step::Field(hook.event)]);
     loop {
         let Some(root) = json::read(&text)? else { return Ok(text) };
         let groups = root.get("hooks").and_then(|hooks| hooks.get(hook.event)).map(Node::items);
@@ -266,7 +325,8 @@ fn with_hook(mut text: String, hook: &Hook, dialect: Dialect, caller: &Caller) -
         let own = [in_event[0], in_event[1], Step::Item(place.group)];
         match (fits, alone, hook.matcher) {
             (true, ..) => {
-                let handler = [own[0], own[1], own[2], Step::Field("hooks"), Step::Item(place.handler)];
+                let handler =
+                    [own[0], own[1], own[2], Step::Field("hooks"), Step::Item(place.handler)];
                 return upgraded(&text, &handler, &hook.handler(dialect, caller));
             }
             // With others' handlers in one group: theirs stay, ours gets a group of its own.
@@ -274,17 +334,27 @@ fn with_hook(mut text: String, hook: &Hook, dialect: Dialect, caller: &Caller) -
             (false, true, Some(matcher)) => {
                 let matcher = Tree::text(matcher);
                 text = match group.get("matcher") {
-                    Some(_) => json::replaced(&text, &[own[0], own[1], own[2], Step::Field("matcher")], &matcher)?,
+                    Some(_) => json::replaced(
+                        &text,
+                        &[own[0], own[1], own[2], Step::Field("matcher")],
+                        &matcher,
+                    )?,
                     None => json::added(&text, &own, Some("matcher"), &matcher)?,
                 };
             }
-            (false, true, None) => text = json::removed(&text, &[own[0], own[1], own[2], Step::Field("matcher")])?,
+            (false, true, None) => {
+                text = json::removed(&text, &[own[0], own[1], own[2], Step::Field("matcher")])?
+            }
         }
     }
 }
 
 /// The text with these fields of a handler as they should be; fields that somebody else added stay.
-fn upgraded(text: &str, way: &[Step<'_>], wanted: &[(&'static str, Tree)]) -> Result<String, Refused> {
+fn upgraded(
+    text: &str,
+    way: &[Step<'_>],
+    wanted: &[(&'static str, Tree)],
+) -> Result<String, Refused> {
     let mut text = super::with_fields(text, way, wanted)?;
     for name in OURS.iter().filter(|name| !wanted.iter().any(|(known, _)| known == *name)) {
         let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
@@ -293,32 +363,50 @@ fn upgraded(text: &str, way: &[Step<'_>], wanted: &[(&'static str, Tree)]) -> Re
     Ok(text)
 }
 
-/// The settings without hooks of ours. What was there before, as far as that is known, stays even if nothing is left in it.
+/// The settings without hooks of ours. What was there before, as far as that is known, stays even
+/// if nothing is left in it.
 pub fn disconnect(text: &str, before: Option<&str>) -> Result<String, Refused> {
     let before = before.and_then(|before| json::read(before).ok()?);
     let was_there = |event: Option<&str>| {
         let hooks = before.as_ref().and_then(|before| before.get("hooks"));
-        event.map_or_else(|| hooks.is_some(), |event| hooks.is_some_and(|hooks| hooks.get(event).is_some()))
+        event.map_or_else(
+            || hooks.is_some(),
+            |event| hooks.is_some_and(|hooks| hooks.get(event).is_some()),
+        )
     };
     taken_out(text.to_owned(), |_| true, was_there)
 }
 
-fn taken_out(mut text: String, which: impl Fn(&Place) -> bool, stays: impl Fn(Option<&str>) -> bool) -> Result<String, Refused> {
+fn taken_out(
+    mut text: String,
+    which: impl Fn(&Place) -> bool,
+    stays: impl Fn(Option<&str>) -> bool,
+) -> Result<String, Refused> {
     loop {
         let Some(root) = json::read(&text)? else { return Ok(text) };
-        let Some(place) = ours(&root).into_iter().rfind(|place| which(place)) else { return Ok(text) };
+        let Some(place) = ours(&root).into_iter().rfind(|place| which(place)) else {
+            return Ok(text);
+        };
         text = without(&text, &place, &stays)?;
     }
 }
 
 /// The text without one handler, and without what is left empty by that unless it `stays`.
-fn without(text: &str, place: &Place, stays: &dyn Fn(Option<&str>) -> bool) -> Result<String, Refused> {
+fn without(
+    text: &str,
+    place: &Place,
+    stays: &dyn Fn(Option<&str>) -> bool,
+) -> Result<String, Refused> {
     let Some(root) = json::read(text)? else { return Ok(text.to_owned()) };
     let (hooks, event) = (Step::Field("hooks"), Step::Field(place.event.as_str()));
     let way = [hooks, event, Step::Item(place.group), hooks, Step::Item(place.handler)];
     let all = root.get("hooks");
     let groups = all.and_then(|all| all.get(&place.event)).map(Node::items).unwrap_or_default();
-    let handlers = groups.get(place.group).and_then(|group| group.get("hooks")).map(Node::items).unwrap_or_default();
+    let handlers = groups
+        .get(place.group)
+        .and_then(|group| group.get("hooks"))
+        .map(Node::items)
+        .unwrap_or_default();
     let mut depth = 5;
     if handlers.len() == 1 {
         depth = 3;

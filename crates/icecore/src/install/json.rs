@@ -1,7 +1,9 @@
-//! JSON as people write it into settings files, with comments and trailing commas, changed without touching anything else.
+//! JSON as people write it into settings files, with comments and trailing commas, changed without
+//! touching anything else.
 //!
-//! A text is read into a tree that knows where everything stands. A change is a splice of the text: what is not meant stays
-//! byte for byte, whatever its indentation, line ends or comments. What was put in is taken out again without a trace.
+//! A text is read into a tree that knows where everything stands. A change is a splice of the text:
+//! what is not meant stays byte for byte, whatever its indentation, line ends or comments. What was
+//! put in is taken out again without a trace.
 
 use std::ops::Range;
 
@@ -122,9 +124,14 @@ impl Node {
         match (&self.kind, tree) {
             (Kind::Text(mine), Tree::Text(theirs)) => mine == theirs,
             (Kind::Other(mine), Tree::Number(theirs)) => *mine == theirs.to_string(),
-            (Kind::List(mine), Tree::List(theirs)) => mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.says(b)),
+            (Kind::List(mine), Tree::List(theirs)) => {
+                mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.says(b))
+            }
             (Kind::Object(mine), Tree::Object(theirs)) => {
-                mine.len() == theirs.len() && theirs.iter().all(|(name, tree)| self.get(name).is_some_and(|node| node.says(tree)))
+                mine.len() == theirs.len()
+                    && theirs
+                        .iter()
+                        .all(|(name, tree)| self.get(name).is_some_and(|node| node.says(tree)))
             }
             _ => false,
         }
@@ -181,7 +188,13 @@ impl Reader<'_> {
         loop {
             match self.rest() {
                 [b' ' | b'\t' | b'\r' | b'\n', ..] => self.at += 1,
-                [b'/', b'/', ..] => self.at += self.rest().iter().position(|byte| *byte == b'\n').unwrap_or(self.rest().len()),
+                [b'/', b'/', ..] => {
+                    self.at += self
+                        .rest()
+                        .iter()
+                        .position(|byte| *byte == b'\n')
+                        .unwrap_or(self.rest().len())
+                }
                 [b'/', b'*', ..] => match self.text[self.at + 2..].find("*/") {
                     Some(end) => self.at += end + 4,
                     None => return Err(self.wrong("this comment has no end")),
@@ -293,7 +306,9 @@ impl Reader<'_> {
             }
         }
         let raw = self.text.get(start..=end).unwrap_or_default();
-        let text = serde_json::from_str(raw).map_err(|_| self.wrong("this text has an escape or a character that JSON does not know"))?;
+        let text = serde_json::from_str(raw).map_err(|_| {
+            self.wrong("this text has an escape or a character that JSON does not know")
+        })?;
         self.at = end + 1;
         Ok(text)
     }
@@ -306,7 +321,9 @@ impl Reader<'_> {
             "true" => Kind::Flag(true),
             "false" => Kind::Flag(false),
             "null" => Kind::Other(word.to_owned()),
-            _ if serde_json::from_str::<&serde_json::value::RawValue>(word).is_ok() => Kind::Other(word.to_owned()),
+            _ if serde_json::from_str::<&serde_json::value::RawValue>(word).is_ok() => {
+                Kind::Other(word.to_owned())
+            }
             _ => return Err(self.wrong("this is no value of JSON")),
         };
         self.at += length;
@@ -333,7 +350,9 @@ impl Style {
 /// How much further the first thing that begins a line is indented than what it stands in.
 fn first_indent(text: &str, node: &Node, outer: &str) -> Option<String> {
     let children: Vec<(usize, &Node)> = match &node.kind {
-        Kind::Object(members) => members.iter().map(|member| (member.start, &member.value)).collect(),
+        Kind::Object(members) => {
+            members.iter().map(|member| (member.start, &member.value)).collect()
+        }
         Kind::List(items) => items.iter().map(|item| (item.span.start, item)).collect(),
         _ => return None,
     };
@@ -374,14 +393,21 @@ fn rendered(tree: &Tree, style: &Style, indent: &str) -> String {
     let inner = format!("{indent}{}", style.indent);
     let block = |open: &str, lines: Vec<String>, close: &str| {
         let separator = format!(",{}{inner}", style.line_end);
-        format!("{open}{}{inner}{}{}{indent}{close}", style.line_end, lines.join(&separator), style.line_end)
+        format!(
+            "{open}{}{inner}{}{}{indent}{close}",
+            style.line_end,
+            lines.join(&separator),
+            style.line_end
+        )
     };
     match tree {
         Tree::List(items) if !items.is_empty() && !items.iter().all(is_plain) => {
             block("[", items.iter().map(|item| rendered(item, style, &inner)).collect(), "]")
         }
         Tree::Object(fields) if !fields.is_empty() => {
-            let field = |(name, tree): &(&'static str, Tree)| format!("{}: {}", quoted(name), rendered(tree, style, &inner));
+            let field = |(name, tree): &(&'static str, Tree)| {
+                format!("{}: {}", quoted(name), rendered(tree, style, &inner))
+            };
             block("{", fields.iter().map(field).collect(), "}")
         }
         plain => compact(plain),
@@ -393,9 +419,14 @@ fn compact(tree: &Tree) -> String {
     match tree {
         Tree::Text(text) => quoted(text),
         Tree::Number(number) => number.to_string(),
-        Tree::List(items) => format!("[{}]", items.iter().map(compact).collect::<Vec<_>>().join(", ")),
+        Tree::List(items) => {
+            format!("[{}]", items.iter().map(compact).collect::<Vec<_>>().join(", "))
+        }
         Tree::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(name, tree)| format!("{}: {}", quoted(name), compact(tree))).collect();
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(name, tree)| format!("{}: {}", quoted(name), compact(tree)))
+                .collect();
             if fields.is_empty() { "{}".into() } else { format!("{{ {} }}", fields.join(", ")) }
         }
     }
@@ -423,18 +454,32 @@ fn spliced(text: &str, splices: &[(Range<usize>, String)]) -> String {
     out
 }
 
-/// The text with another value in place of the one that is there; unchanged if there is none, or it says so already.
+/// The text with another value in place of the one that is there; unchanged if there is none, or it
+/// says so already.
 pub fn replaced(text: &str, way: &[Step<'_>], tree: &Tree) -> Result<String, Malformed> {
     let Some(root) = read(text)? else { return Ok(text.to_owned()) };
-    let Some(node) = find(&root, way).filter(|node| !node.says(tree)) else { return Ok(text.to_owned()) };
+    let Some(node) = find(&root, way).filter(|node| !node.says(tree)) else {
+        return Ok(text.to_owned());
+    };
     let style = Style::of(text, &root);
-    let one_line = !text[node.span.clone()].contains('\n') && !text[root.span.clone()].contains('\n');
-    let with = if one_line { compact(tree) } else { rendered(tree, &style, line_indent(text, node.span.start)) };
+    let one_line =
+        !text[node.span.clone()].contains('\n') && !text[root.span.clone()].contains('\n');
+    let with = if one_line {
+        compact(tree)
+    } else {
+        rendered(tree, &style, line_indent(text, node.span.start))
+    };
     Ok(spliced(text, &[(node.span.clone(), with)]))
 }
 
-/// The text with a field or item added at the end of the object or list at `way`, which must be there.
-pub fn added(text: &str, way: &[Step<'_>], name: Option<&str>, tree: &Tree) -> Result<String, Malformed> {
+/// The text with a field or item added at the end of the object or list at `way`, which must be
+/// there.
+pub fn added(
+    text: &str,
+    way: &[Step<'_>],
+    name: Option<&str>,
+    tree: &Tree,
+) -> Result<String, Malformed> {
     let Some(root) = read(text)? else { return Ok(text.to_owned()) };
     let Some(node) = find(&root, way) else { return Ok(text.to_owned()) };
     let style = Style::of(text, &root);
@@ -453,13 +498,20 @@ pub fn added(text: &str, way: &[Step<'_>], name: Option<&str>, tree: &Tree) -> R
         let inner = format!("{outer}{}", style.indent);
         let inside = text[node.span.start + 1..node.span.end - 1].trim_end();
         let place = node.span.start + 1 + inside.len()..node.span.end - 1;
-        let with = format!("{}{inner}{}{}{outer}", style.line_end, written(tree, Some(&inner)), style.line_end);
+        let with = format!(
+            "{}{inner}{}{}{outer}",
+            style.line_end,
+            written(tree, Some(&inner)),
+            style.line_end
+        );
         return Ok(spliced(text, &[(place, with)]));
     };
     let (comma, after) = after_item(text, end)?;
     let new = match indent_at(text, start) {
         Some(indent) => format!("{}{indent}{}", style.line_end, written(tree, Some(indent))),
-        None if text[end..after].contains("//") => format!("{}{}", style.line_end, written(tree, None)),
+        None if text[end..after].contains("//") => {
+            format!("{}{}", style.line_end, written(tree, None))
+        }
         None => format!(" {}", written(tree, None)),
     };
     Ok(match comma {
@@ -469,7 +521,8 @@ pub fn added(text: &str, way: &[Step<'_>], name: Option<&str>, tree: &Tree) -> R
     })
 }
 
-/// Where the comma after an item stands, if there is one, and where the blanks and comments on the item's line end.
+/// Where the comma after an item stands, if there is one, and where the blanks and comments on the
+/// item's line end.
 fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malformed> {
     let mut reader = Reader { text, at: end };
     reader.trivia()?;
@@ -500,10 +553,14 @@ fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malforme
 
 /// The text without the field or item at `way`, its comma and its line.
 pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
-    let (Some(root), Some((last, above))) = (read(text)?, way.split_last()) else { return Ok(text.to_owned()) };
+    let (Some(root), Some((last, above))) = (read(text)?, way.split_last()) else {
+        return Ok(text.to_owned());
+    };
     let Some(holder) = find(&root, above) else { return Ok(text.to_owned()) };
     let spans: Vec<(usize, usize)> = match &holder.kind {
-        Kind::Object(members) => members.iter().map(|member| (member.start, member.value.span.end)).collect(),
+        Kind::Object(members) => {
+            members.iter().map(|member| (member.start, member.value.span.end)).collect()
+        }
         Kind::List(items) => items.iter().map(|item| (item.span.start, item.span.end)).collect(),
         _ => return Ok(text.to_owned()),
     };
@@ -511,7 +568,9 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
         Step::Field(name) => holder.members().iter().rposition(|member| member.name == *name),
         Step::Item(at) => Some(*at),
     };
-    let Some((at, (start, end))) = number.and_then(|at| Some((at, *spans.get(at)?))) else { return Ok(text.to_owned()) };
+    let Some((at, (start, end))) = number.and_then(|at| Some((at, *spans.get(at)?))) else {
+        return Ok(text.to_owned());
+    };
     let (comma, after) = after_item(text, end)?;
     // The blanks before it go, and its line break; what stands before them does not.
     let before = text[..start].trim_end_matches([' ', '\t']);
@@ -524,9 +583,17 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
         // The first: what comes after it moves up. The only one: the brackets close again.
         let to = if spans.len() == 1 && text[from.min(holder.span.end)..start].contains('\n') {
             let close = text[..holder.span.end - 1].trim_end_matches([' ', '\t']).len();
-            let close = text[..close].strip_suffix('\n').map_or(close, |line| line.strip_suffix('\r').unwrap_or(line).len());
-            let only_blanks = text[after.max(comma.map_or(0, |at| at + 1))..holder.span.end - 1].trim().is_empty();
-            if only_blanks && from == holder.span.start + 1 { holder.span.end - 1 } else { close.max(after) }
+            let close = text[..close]
+                .strip_suffix('\n')
+                .map_or(close, |line| line.strip_suffix('\r').unwrap_or(line).len());
+            let only_blanks = text[after.max(comma.map_or(0, |at| at + 1))..holder.span.end - 1]
+                .trim()
+                .is_empty();
+            if only_blanks && from == holder.span.start + 1 {
+                holder.span.end - 1
+            } else {
+                close.max(after)
+            }
         } else {
             after
         };
@@ -538,7 +605,9 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
     // The last one without a comma: the one before it loses its own.
     let (own, _) = after_item(text, previous)?;
     match own {
-        Some(own) => Ok(spliced(text, &[(own..own + 1, String::new()), (from..after, String::new())])),
+        Some(own) => {
+            Ok(spliced(text, &[(own..own + 1, String::new()), (from..after, String::new())]))
+        }
         None => Ok(spliced(text, &[(from..after, String::new())])),
     }
 }

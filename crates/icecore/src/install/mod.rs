@@ -1,8 +1,9 @@
 //! Connecting clients: `icecore install` and `icecore uninstall`.
 //!
-//! What a settings file has to say is a pure rule from text to text (`hooks`, `servers`, `codex`, over `json`); `clients` says
-//! where the files are. Here a change is planned for every file of a client before any of them is written, and undone: byte for
-//! byte where nothing else changed since, and by taking out only what is ours where something did.
+//! What a settings file has to say is a pure rule from text to text (`hooks`, `servers`, `codex`,
+//! over `json`); `clients` says where the files are. Here a change is planned for every file of a
+//! client before any of them is written, and undone: byte for byte where nothing else changed
+//! since, and by taking out only what is ours where something did.
 
 pub mod clients;
 mod codex;
@@ -49,13 +50,17 @@ pub enum Refused {
     #[error("{0} is not {1}")]
     Unlike(&'static str, &'static str),
     /// Codex would not read them.
-    #[error("it has `{0}` at its top, and Codex reads no hooks from a file that has anything but `description` and `hooks` there")]
+    #[error(
+        "it has `{0}` at its top, and Codex reads no hooks from a file that has anything but `description` and `hooks` there"
+    )]
     Unknown(String),
     /// Two fields of one name: it is not clear which counts.
     #[error("it has two fields named `{0}`; leave only one")]
     Twice(String),
     /// Another server has our name.
-    #[error("it has a server named `icecore` that does not start `icecore mcp`; give that one another name, or take it out")]
+    #[error(
+        "it has a server named `icecore` that does not start `icecore mcp`; give that one another name, or take it out"
+    )]
     Taken,
     /// A stranger's project must not choose which of a person's files are written.
     #[error("it is a link that leads out of the project, to {}", .0.display())]
@@ -78,17 +83,29 @@ fn begun(text: &str, tree: &Tree) -> String {
     match text.trim_start_matches('\u{FEFF}').trim() {
         "" => format!("{}{whole}", if text.starts_with('\u{FEFF}') { "\u{FEFF}" } else { "" }),
         // Comments alone.
-        _ => format!("{}{}{whole}", text.trim_end(), if text.contains("\r\n") { "\r\n" } else { "\n" }),
+        _ => format!(
+            "{}{}{whole}",
+            text.trim_end(),
+            if text.contains("\r\n") { "\r\n" } else { "\n" }
+        ),
     }
 }
 
 /// The text with these fields in the object at `way`; others stay.
-fn with_fields(text: &str, way: &[Step<'_>], wanted: &[(&'static str, Tree)]) -> Result<String, Refused> {
+fn with_fields(
+    text: &str,
+    way: &[Step<'_>],
+    wanted: &[(&'static str, Tree)],
+) -> Result<String, Refused> {
     let mut text = text.to_owned();
     for (name, tree) in wanted {
         let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
         let has = json::read(&text)?.is_some_and(|root| json::find(&root, &field).is_some());
-        text = if has { json::replaced(&text, &field, tree)? } else { json::added(&text, way, Some(name), tree)? };
+        text = if has {
+            json::replaced(&text, &field, tree)?
+        } else {
+            json::added(&text, way, Some(name), tree)?
+        };
     }
     Ok(text)
 }
@@ -147,9 +164,15 @@ impl Records {
     /// Folders above a file that were made for it or for another one.
     fn made_above(&self, target: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
-        let record = |path: PathBuf| -> Option<Record> { serde_json::from_slice(&neighbour::read(&path).ok()??).ok() };
-        let records = entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "json"));
-        let mut made: Vec<PathBuf> = records.filter_map(record).flat_map(|record| record.made).collect();
+        let record = |path: PathBuf| -> Option<Record> {
+            serde_json::from_slice(&neighbour::read(&path).ok()??).ok()
+        };
+        let records = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "json"));
+        let mut made: Vec<PathBuf> =
+            records.filter_map(record).flat_map(|record| record.made).collect();
         made.retain(|folder| target.starts_with(folder));
         made.sort();
         made.dedup();
@@ -160,7 +183,11 @@ impl Records {
         let (place, backup) = self.places(&record.file);
         let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
         // The backup first: a record without it would be believed.
-        for (place, bytes) in before.map(|before| (&backup, before.as_bytes())).into_iter().chain([(&place, text.as_bytes())]) {
+        for (place, bytes) in before
+            .map(|before| (&backup, before.as_bytes()))
+            .into_iter()
+            .chain([(&place, text.as_bytes())])
+        {
             neighbour::put(place, bytes, 0o600, neighbour::read(place)?.as_deref())?;
         }
         Ok(())
@@ -254,9 +281,15 @@ fn text_of(file: &Path) -> Result<(PathBuf, Option<String>), Trouble> {
 }
 
 /// What a file is without us.
-fn left(place: &Place, text: Option<&str>, known: Option<&Known>) -> Result<Option<String>, Refused> {
+fn left(
+    place: &Place,
+    text: Option<&str>,
+    known: Option<&Known>,
+) -> Result<Option<String>, Refused> {
     let Some(text) = text else { return Ok(None) };
-    if let Some(known) = known.filter(|known| known.record.wrote == Hash::of(text.as_bytes()).to_string()) {
+    if let Some(known) =
+        known.filter(|known| known.record.wrote == Hash::of(text.as_bytes()).to_string())
+    {
         return Ok(known.before.clone());
     }
     let left = place.part.disconnect(text, known.and_then(|known| known.before.as_deref()))?;
@@ -267,7 +300,9 @@ fn left(place: &Place, text: Option<&str>, known: Option<&Known>) -> Result<Opti
 /// The text of a file and where it really is, which has to be within a project if it is of one.
 fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<String>), Trouble> {
     let (target, text) = text_of(file)?;
-    let inside = |project: &Path| std::fs::canonicalize(project).is_ok_and(|project| target.starts_with(project));
+    let inside = |project: &Path| {
+        std::fs::canonicalize(project).is_ok_and(|project| target.starts_with(project))
+    };
     if project.is_some_and(|project| !inside(project)) {
         return Err(Trouble::Refused { file: file.to_owned(), why: Refused::Outside(target) });
     }
@@ -275,7 +310,12 @@ fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<S
 }
 
 /// Plans to connect these files, a person's own or those of a project; nothing is written yet.
-pub fn connecting(places: &[Place], caller: &Caller, project: Option<&Path>, records: &Records) -> Result<Vec<Change>, Trouble> {
+pub fn connecting(
+    places: &[Place],
+    caller: &Caller,
+    project: Option<&Path>,
+    records: &Records,
+) -> Result<Vec<Change>, Trouble> {
     let mode = if project.is_some() { 0o644 } else { 0o600 };
     let change = |place: &Place| {
         let refused = |why| Trouble::Refused { file: place.path.clone(), why };
@@ -285,24 +325,51 @@ pub fn connecting(places: &[Place], caller: &Caller, project: Option<&Path>, rec
         // Whoever was bound to a vault stays so until told otherwise.
         let vault = caller.vault.clone().or_else(|| place.part.pinned(text.as_deref()?));
         let caller = Caller { vault, ..caller.clone() };
-        let after = place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
+        let after =
+            place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
         // A client too old for hooks gets no file for them.
         let after = Some(after).filter(|after| text.is_some() || !after.is_empty());
-        Ok(Change { place: place.clone(), target, text, after, before, made, mode, leaves: false, vault: caller.vault })
+        Ok(Change {
+            place: place.clone(),
+            target,
+            text,
+            after,
+            before,
+            made,
+            mode,
+            leaves: false,
+            vault: caller.vault,
+        })
     };
     places.iter().map(change).collect()
 }
 
-/// Plans to take us out of these files, a person's own or those of a project; nothing is written yet.
-pub fn disconnecting(places: &[Place], project: Option<&Path>, records: &Records) -> Result<Vec<Change>, Trouble> {
+/// Plans to take us out of these files, a person's own or those of a project; nothing is written
+/// yet.
+pub fn disconnecting(
+    places: &[Place],
+    project: Option<&Path>,
+    records: &Records,
+) -> Result<Vec<Change>, Trouble> {
     let change = |place: &Place| {
         let (target, text) = text_within(&place.path, project)?;
         let known = records.of(&target);
-        let after = left(place, text.as_deref(), known.as_ref()).map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
+        let after = left(place, text.as_deref(), known.as_ref())
+            .map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
         let place = place.clone();
-        Ok(Change { place, target, text, after: after.clone(), before: after, made, mode: 0o600, leaves: true, vault: None })
+        Ok(Change {
+            place,
+            target,
+            text,
+            after: after.clone(),
+            before: after,
+            made,
+            mode: 0o600,
+            leaves: true,
+            vault: None,
+        })
     };
     places.iter().map(change).collect()
 }
@@ -315,12 +382,14 @@ impl Change {
 
     /// Whether it puts hooks where none are run.
     pub fn is_in_vain(&self) -> bool {
-        matches!(self.place.part, clients::Part::Hooks(_)) && self.text.as_deref().is_some_and(hooks::are_off)
+        matches!(self.place.part, clients::Part::Hooks(_))
+            && self.text.as_deref().is_some_and(hooks::are_off)
     }
 
     /// Where the backup of what was there is kept.
     pub fn backup(&self, records: &Records) -> Option<PathBuf> {
-        (!self.leaves && self.is_any() && self.before.is_some()).then(|| records.places(&self.target).1)
+        (!self.leaves && self.is_any() && self.before.is_some())
+            .then(|| records.places(&self.target).1)
     }
 
     /// Writes it.
@@ -328,9 +397,12 @@ impl Change {
         let (old, new) = (self.text.as_deref(), self.after.as_deref());
         if self.leaves {
             match (old, new) {
-                (Some(old), Some(new)) if old != new => {
-                    drop(neighbour::put(&self.target, new.as_bytes(), self.mode, Some(old.as_bytes()))?)
-                }
+                (Some(old), Some(new)) if old != new => drop(neighbour::put(
+                    &self.target,
+                    new.as_bytes(),
+                    self.mode,
+                    Some(old.as_bytes()),
+                )?),
                 (Some(old), None) => {
                     neighbour::remove(&self.target, old.as_bytes())?;
                     neighbour::remove_empty(&self.made);
@@ -351,8 +423,11 @@ impl Change {
         records.keep(&record, self.before.as_deref())?;
         let made = neighbour::put(&self.target, new.as_bytes(), self.mode, old.map(str::as_bytes))?;
         // A folder that was made for another file goes with the last of them.
-        let all: std::collections::BTreeSet<PathBuf> =
-            made.into_iter().chain(records.made_above(&self.target)).chain(record.made.iter().cloned()).collect();
+        let all: std::collections::BTreeSet<PathBuf> = made
+            .into_iter()
+            .chain(records.made_above(&self.target))
+            .chain(record.made.iter().cloned())
+            .collect();
         if !all.iter().eq(&record.made) {
             record.made = all.into_iter().collect();
             records.keep(&record, self.before.as_deref())?;
@@ -378,11 +453,16 @@ fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
         let (_, text) = text_of(&place.path)?;
         let Some(text) = text else { return Ok(State::Absent) };
         let vault = place.part.pinned(&text);
-        let wanted = place.part.connect(&text, &Caller { vault, ..caller.clone() }).map_err(refused)?;
+        let wanted =
+            place.part.connect(&text, &Caller { vault, ..caller.clone() }).map_err(refused)?;
         if wanted == text {
             return Ok(State::Connected);
         }
-        Ok(if place.part.disconnect(&text, None).map_err(refused)? == text { State::Absent } else { State::Outdated })
+        Ok(if place.part.disconnect(&text, None).map_err(refused)? == text {
+            State::Absent
+        } else {
+            State::Outdated
+        })
     };
     match look() {
         Ok(state) => (state, None),
@@ -391,22 +471,29 @@ fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
     }
 }
 
-/// How a client is to call us: by name where the search path leads to this very program, else by where it is. `found` is
-/// where the search path leads to.
+/// How a client is to call us: by name where the search path leads to this very program, else by
+/// where it is. `found` is where the search path leads to.
 pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool) -> Caller {
     let by_name = found.is_some() && (!client.has_window() || shared);
-    let command = if by_name { "icecore".to_owned() } else { found.unwrap_or(own).display().to_string() };
+    let command =
+        if by_name { "icecore".to_owned() } else { found.unwrap_or(own).display().to_string() };
     Caller { command, vault: None, version: None }
 }
 
 /// The clients of this machine and how each stands to us.
-pub fn connected(machine: &Machine, caller: impl Fn(Client) -> Caller) -> Vec<(Client, Vec<Standing>)> {
+pub fn connected(
+    machine: &Machine,
+    caller: impl Fn(Client) -> Caller,
+) -> Vec<(Client, Vec<Standing>)> {
     let of = |client: Client| {
         let standing = |place: Place| {
             let (state, why) = state(&place, &caller(client));
             Standing { place, state, why }
         };
-        (client, client.places(machine, None).unwrap_or_default().into_iter().map(standing).collect())
+        (
+            client,
+            client.places(machine, None).unwrap_or_default().into_iter().map(standing).collect(),
+        )
     };
     Client::ALL.into_iter().map(of).collect()
 }

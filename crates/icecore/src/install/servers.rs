@@ -26,18 +26,25 @@ pub const VS_CODE: Shape = Shape { under: "servers", typed: true };
 fn entry(shape: Shape, caller: &Caller) -> Vec<(&'static str, Tree)> {
     let kind = shape.typed.then(|| ("type", Tree::text("stdio")));
     let call = [("command", Tree::text(&caller.command)), ("args", Tree::texts(["mcp"]))];
-    let vault = caller.vault.as_ref().map(|vault| ("env", Tree::Object(vec![(VAULT, Tree::text(vault))])));
+    let vault =
+        caller.vault.as_ref().map(|vault| ("env", Tree::Object(vec![(VAULT, Tree::text(vault))])));
     kind.into_iter().chain(call).chain(vault).collect()
 }
 
 /// All servers, if ours is the only one.
 pub fn all(shape: Shape, caller: &Caller) -> Tree {
-    Tree::Object(vec![(shape.under, Tree::Object(vec![(NAME, Tree::Object(entry(shape, caller)))]))])
+    Tree::Object(vec![(
+        shape.under,
+        Tree::Object(vec![(NAME, Tree::Object(entry(shape, caller)))]),
+    )])
 }
 
 fn is_ours(entry: &Node) -> bool {
     let runs_us = entry.get("command").and_then(Node::text).is_some_and(is_our_program);
-    runs_us && entry.get("args").is_some_and(|args| args.items().iter().any(|word| word.text() == Some("mcp")))
+    runs_us
+        && entry
+            .get("args")
+            .is_some_and(|args| args.items().iter().any(|word| word.text() == Some("mcp")))
 }
 
 /// The vault that our server is bound to.
@@ -76,7 +83,8 @@ pub fn connect(text: &str, shape: Shape, caller: &Caller) -> Result<String, Refu
         return Ok(json::added(text, &under, Some(NAME), &Tree::Object(entry(shape, caller)))?);
     };
     // Other variables of an environment that is there stay.
-    let (env, mut wanted): (Vec<_>, Vec<_>) = entry(shape, caller).into_iter().partition(|(name, _)| *name == "env");
+    let (env, mut wanted): (Vec<_>, Vec<_>) =
+        entry(shape, caller).into_iter().partition(|(name, _)| *name == "env");
     let has_env = known.get("env").is_some_and(Node::is_object);
     if !has_env {
         wanted.extend(env.clone());
@@ -88,14 +96,17 @@ pub fn connect(text: &str, shape: Shape, caller: &Caller) -> Result<String, Refu
     Ok(text)
 }
 
-/// The settings without our server. What was there before, as far as that is known, stays even if nothing is left in it.
+/// The settings without our server. What was there before, as far as that is known, stays even if
+/// nothing is left in it.
 pub fn disconnect(text: &str, shape: Shape, before: Option<&str>) -> Result<String, Refused> {
     let Some(root) = json::read(text)? else { return Ok(text.to_owned()) };
     let Some(servers) = root.get(shape.under) else { return Ok(text.to_owned()) };
     if !servers.get(NAME).is_some_and(is_ours) {
         return Ok(text.to_owned());
     }
-    let was_there = before.and_then(|before| json::read(before).ok()?).is_some_and(|before| before.get(shape.under).is_some());
+    let was_there = before
+        .and_then(|before| json::read(before).ok()?)
+        .is_some_and(|before| before.get(shape.under).is_some());
     let way = [Step::Field(shape.under), Step::Field(NAME)];
     let alone = servers.members().len() == 1 && !was_there;
     Ok(json::removed(text, if alone { &way[..1] } else { &way })?)

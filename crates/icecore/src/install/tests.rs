@@ -1,4 +1,5 @@
-//! The rules over settings files: tables of what comes out, and that what was put in is taken out without a trace.
+//! The rules over settings files: tables of what comes out, and that what was put in is taken out
+//! without a trace.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,11 @@ fn plain() -> Caller {
 }
 
 fn bound() -> Caller {
-    Caller { command: "/opt/my tools/icecore".into(), vault: Some("/home/ann/it's here".into()), ..plain() }
+    Caller {
+        command: "/opt/my tools/icecore".into(),
+        vault: Some("/home/ann/it's here".into()),
+        ..plain()
+    }
 }
 
 /// A version that knows everything, of every client.
@@ -96,26 +101,62 @@ fn cases() -> Vec<(&'static str, Part, Caller, String)> {
         ("claude-code hooks: missing or empty", CLAUDE, plain(), String::new()),
         ("claude-code hooks: an empty object", CLAUDE, plain(), "{}\n".into()),
         ("claude-code hooks: others' hooks and comments", CLAUDE, plain(), FOREIGN_HOOKS.into()),
-        ("claude-code hooks: tabs, CRLF, a mark at the start", CLAUDE, plain(), format!("\u{FEFF}{}", crlf(&tabs(FOREIGN_HOOKS)))),
+        (
+            "claude-code hooks: tabs, CRLF, a mark at the start",
+            CLAUDE,
+            plain(),
+            format!("\u{FEFF}{}", crlf(&tabs(FOREIGN_HOOKS))),
+        ),
         ("claude-code hooks: an older entry of ours", CLAUDE, plain(), OLDER_HOOKS.into()),
-        ("claude-code hooks: one line, bound to a vault", CLAUDE, bound(), r#"{"model":"opus"}"#.into()),
+        (
+            "claude-code hooks: one line, bound to a vault",
+            CLAUDE,
+            bound(),
+            r#"{"model":"opus"}"#.into(),
+        ),
         ("codex hooks: missing, bound to a vault", CODEX, bound(), String::new()),
-        ("codex hooks: with a description", CODEX, plain(), "{\n    \"description\": \"mine\",\n    \"hooks\": {}\n}\n".into()),
+        (
+            "codex hooks: with a description",
+            CODEX,
+            plain(),
+            "{\n    \"description\": \"mine\",\n    \"hooks\": {}\n}\n".into(),
+        ),
         ("server: missing", SERVER, plain(), String::new()),
-        ("server: another one, a trailing comma", SERVER, plain(), "{\n  \"mcpServers\": {\n    \"other\": {},\n  },\n}\n".into()),
+        (
+            "server: another one, a trailing comma",
+            SERVER,
+            plain(),
+            "{\n  \"mcpServers\": {\n    \"other\": {},\n  },\n}\n".into(),
+        ),
         ("server: an older entry of ours", SERVER, bound(), OLDER_SERVER.into()),
-        ("server: settings of everything else", SERVER, bound(), "{\n  \"numStartups\": 3,\n  \"projects\": {}\n}".into()),
+        (
+            "server: settings of everything else",
+            SERVER,
+            bound(),
+            "{\n  \"numStartups\": 3,\n  \"projects\": {}\n}".into(),
+        ),
         (
             "vscode: inputs and comments, tabs",
             VS_CODE,
             plain(),
-            "{\n\t// asked for\n\t\"inputs\": [],\n\t\"servers\": {\n\t\t// none yet\n\t}\n}\n".into(),
+            "{\n\t// asked for\n\t\"inputs\": [],\n\t\"servers\": {\n\t\t// none yet\n\t}\n}\n"
+                .into(),
         ),
         ("codex server: missing", Part::Toml, bound(), String::new()),
         ("codex server: others and comments", Part::Toml, plain(), CONFIG.into()),
-        ("codex server: CRLF, no line end", Part::Toml, plain(), crlf(CONFIG).trim_end().to_owned()),
+        (
+            "codex server: CRLF, no line end",
+            Part::Toml,
+            plain(),
+            crlf(CONFIG).trim_end().to_owned(),
+        ),
         ("codex server: an older entry of ours", Part::Toml, bound(), OLDER_CONFIG.into()),
-        ("codex server: servers in one line", Part::Toml, plain(), "mcp_servers = { other = { command = \"npx\" } }\n".into()),
+        (
+            "codex server: servers in one line",
+            Part::Toml,
+            plain(),
+            "mcp_servers = { other = { command = \"npx\" } }\n".into(),
+        ),
     ]
 }
 
@@ -129,9 +170,14 @@ fn seen(text: &str) -> String {
 fn every_file_is_changed_as_reviewed() {
     let mut told = String::new();
     for (name, part, caller, before) in cases() {
-        let after = part.connect(&before, &caller).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let after =
+            part.connect(&before, &caller).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(part.connect(&after, &caller).unwrap(), after, "{name}: a second time");
-        told.push_str(&format!("=== {name}\n--- before\n{}\n--- after\n{}\n", seen(&before), seen(&after)));
+        told.push_str(&format!(
+            "=== {name}\n--- before\n{}\n--- after\n{}\n",
+            seen(&before),
+            seen(&after)
+        ));
     }
     insta::assert_snapshot!("settings_before_and_after", told);
 }
@@ -139,7 +185,10 @@ fn every_file_is_changed_as_reviewed() {
 // The other endings of lines and indentations give the same file, but for those
 #[test]
 fn line_ends_and_indentation_are_the_files_own() {
-    for (name, part, caller, before) in cases().into_iter().filter(|(_, _, _, before)| !before.contains('\r') && before.contains('\n')) {
+    for (name, part, caller, before) in cases()
+        .into_iter()
+        .filter(|(_, _, _, before)| !before.contains('\r') && before.contains('\n'))
+    {
         let crlf = |text: &str| text.replace('\n', "\r\n");
         let after = part.connect(&before, &caller).unwrap();
         assert_eq!(part.connect(&crlf(&before), &caller).unwrap(), crlf(&after), "{name}");
@@ -153,7 +202,9 @@ fn line_ends_and_indentation_are_the_files_own() {
 
 #[test]
 fn what_was_put_in_is_taken_out_without_a_trace() {
-    for (name, part, caller, before) in cases().into_iter().filter(|(name, ..)| !name.contains("older")) {
+    for (name, part, caller, before) in
+        cases().into_iter().filter(|(name, ..)| !name.contains("older"))
+    {
         let after = part.connect(&before, &caller).unwrap();
         let left = part.disconnect(&after, Some(&before)).unwrap();
         // A file that was missing, or had nothing in it, is brought back from what is kept of it.
@@ -167,10 +218,20 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
         assert_eq!(part.disconnect(&left, Some(&before)).unwrap(), left, "{name}: a second time");
     }
     // An older entry of ours goes like a new one; others stay.
-    for (part, before) in [(CLAUDE, OLDER_HOOKS), (SERVER, OLDER_SERVER), (Part::Toml, OLDER_CONFIG)] {
+    for (part, before) in
+        [(CLAUDE, OLDER_HOOKS), (SERVER, OLDER_SERVER), (Part::Toml, OLDER_CONFIG)]
+    {
         let left = part.disconnect(before, None).unwrap();
-        assert!(!left.contains("icecore") && (left.contains("theirs") || left.contains("npx")), "{left}");
-        assert!(!part.disconnect(&part.connect(before, &plain()).unwrap(), None).unwrap().contains("icecore"));
+        assert!(
+            !left.contains("icecore") && (left.contains("theirs") || left.contains("npx")),
+            "{left}"
+        );
+        assert!(
+            !part
+                .disconnect(&part.connect(before, &plain()).unwrap(), None)
+                .unwrap()
+                .contains("icecore")
+        );
     }
     let left = codex::disconnect(OLDER_CONFIG).unwrap();
     assert_eq!(left, "\n# the next one\n[mcp_servers.other]\ncommand = \"npx\"\n");
@@ -180,21 +241,41 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
 #[test]
 fn what_is_not_understood_is_refused_with_its_place() {
     for (part, text, why) in [
-        (CLAUDE, "{\n  \"hooks\": {,}\n}", "line 2, column 13: a name in double quotes was expected here"),
-        (CLAUDE, "{\n  'hooks': {}\n}", "line 2, column 3: a name in double quotes was expected here"),
+        (
+            CLAUDE,
+            "{\n  \"hooks\": {,}\n}",
+            "line 2, column 13: a name in double quotes was expected here",
+        ),
+        (
+            CLAUDE,
+            "{\n  'hooks': {}\n}",
+            "line 2, column 3: a name in double quotes was expected here",
+        ),
         (CLAUDE, "{\"a\": 1", "line 1, column 8: the text ends before its `}`"),
         (CLAUDE, "{\"a\" 1}", "line 1, column 6: `:` was expected here"),
         (CLAUDE, "{\"a\": 01}", "line 1, column 7: this is no value of JSON"),
         (CLAUDE, "{\"a\": tru}", "line 1, column 7: this is no value of JSON"),
-        (CLAUDE, "{\"\u{e9}\u{e9}\": \"\\x\"}", "line 1, column 8: this text has an escape or a character that JSON does not know"),
+        (
+            CLAUDE,
+            "{\"\u{e9}\u{e9}\": \"\\x\"}",
+            "line 1, column 8: this text has an escape or a character that JSON does not know",
+        ),
         (CLAUDE, "{\"a\": \"b\n\"}", "line 1, column 7: this text has no closing quote"),
         (CLAUDE, "{} /* a", "line 1, column 4: this comment has no end"),
         (CLAUDE, "{} {}", "line 1, column 4: there is something after the end"),
         (CLAUDE, "[]", "the whole of it is not an object"),
         (CLAUDE, "{\"hooks\": []}", "`hooks` is not an object"),
         (CLAUDE, "{\"hooks\": {\"Stop\": {}}}", "Stop is not a list"),
-        (CLAUDE, "{\"hooks\": {}, \"hooks\": {}}", "it has two fields named `hooks`; leave only one"),
-        (CODEX, "{\"hooks\": {}, \"more\": 1}", "it has `more` at its top, and Codex reads no hooks"),
+        (
+            CLAUDE,
+            "{\"hooks\": {}, \"hooks\": {}}",
+            "it has two fields named `hooks`; leave only one",
+        ),
+        (
+            CODEX,
+            "{\"hooks\": {}, \"more\": 1}",
+            "it has `more` at its top, and Codex reads no hooks",
+        ),
         (SERVER, "{\"mcpServers\": 1}", "mcpServers is not an object"),
         (
             SERVER,
@@ -209,7 +290,11 @@ fn what_is_not_understood_is_refused_with_its_place() {
         (Part::Toml, "a = 1\na = 2\n", "line 2, column 1: duplicate key"),
         (Part::Toml, "a = \n", "line 1, column 5"),
         (Part::Toml, "mcp_servers = 3\n", "`mcp_servers` is not a table"),
-        (Part::Toml, "[mcp_servers.icecore]\nurl = \"http://x\"\n", "it has a server named `icecore` that does not"),
+        (
+            Part::Toml,
+            "[mcp_servers.icecore]\nurl = \"http://x\"\n",
+            "it has a server named `icecore` that does not",
+        ),
     ] {
         let error = part.connect(text, &plain()).expect_err(text).to_string();
         assert!(error.starts_with(why), "{text}: {error}");
@@ -221,7 +306,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
 // The exact shape of the newest versions: a line for a shell, which every version runs
 #[test]
 fn the_hooks_are_those_that_the_clients_know() {
-    let told: serde_json::Value = serde_json::from_str(&CLAUDE.connect("", &plain()).unwrap()).unwrap();
+    let told: serde_json::Value =
+        serde_json::from_str(&CLAUDE.connect("", &plain()).unwrap()).unwrap();
     let expected = serde_json::json!({ "hooks": {
         "SessionStart": [{ "matcher": "startup|resume|clear|compact|fork",
             "hooks": [{ "type": "command", "command": "icecore hook session-start", "timeout": 10 }] }],
@@ -233,16 +319,25 @@ fn the_hooks_are_those_that_the_clients_know() {
         "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore hook session-end", "timeout": 5 }] }],
     }});
     assert_eq!(told, expected);
-    // Codex differs by what it grants: three seconds at the end of a session, and a warning about more at every start.
+    // Codex differs by what it grants: three seconds at the end of a session, and a warning about
+    // more at every start.
     let mut expected = expected;
     expected["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] = 3.into();
-    let told: serde_json::Value = serde_json::from_str(&CODEX.connect("", &plain()).unwrap()).unwrap();
+    let told: serde_json::Value =
+        serde_json::from_str(&CODEX.connect("", &plain()).unwrap()).unwrap();
     assert_eq!(told, expected);
     for part in [CLAUDE, CODEX] {
-        let told: serde_json::Value = serde_json::from_str(&part.connect("", &bound()).unwrap()).unwrap();
+        let told: serde_json::Value =
+            serde_json::from_str(&part.connect("", &bound()).unwrap()).unwrap();
         for hook in HOOKS {
             let handler = &told["hooks"][hook.event][0]["hooks"][0];
-            assert_eq!(handler["command"], format!(r"'/opt/my tools/icecore' hook {} --vault '/home/ann/it'\''s here'", hook.name));
+            assert_eq!(
+                handler["command"],
+                format!(
+                    r"'/opt/my tools/icecore' hook {} --vault '/home/ann/it'\''s here'",
+                    hook.name
+                )
+            );
         }
     }
     assert_eq!(CODEX.pinned(&CODEX.connect("", &bound()).unwrap()), bound().vault);
@@ -261,7 +356,15 @@ fn events(text: &str) -> Vec<String> {
 // A version gets what it reads: one event that it does not know makes a whole file invalid for some
 #[test]
 fn only_what_a_version_knows_is_written() {
-    let all = ["PostCompact", "PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
+    let all = [
+        "PostCompact",
+        "PreCompact",
+        "SessionEnd",
+        "SessionStart",
+        "Stop",
+        "SubagentStop",
+        "UserPromptSubmit",
+    ];
     for (version, without) in [
         (Some(NEWEST), &[][..]),
         (Some(Version(2, 1, 138)), &[]),
@@ -273,7 +376,17 @@ fn only_what_a_version_knows_is_written() {
         (None, &["PostCompact"]),
         (Some(Version(1, 0, 84)), &["PostCompact", "SessionEnd"]),
         (Some(Version(1, 0, 61)), &["PostCompact", "SessionEnd", "SessionStart"]),
-        (Some(Version(1, 0, 38)), &["PostCompact", "SessionEnd", "SessionStart", "UserPromptSubmit", "PreCompact", "SubagentStop"]),
+        (
+            Some(Version(1, 0, 38)),
+            &[
+                "PostCompact",
+                "SessionEnd",
+                "SessionStart",
+                "UserPromptSubmit",
+                "PreCompact",
+                "SubagentStop",
+            ],
+        ),
     ] {
         let caller = Caller { version, ..plain() };
         let text = CLAUDE.connect("", &caller).unwrap();
@@ -287,7 +400,10 @@ fn only_what_a_version_knows_is_written() {
     }
     // One that has no hooks gets none, and ours go.
     let none = Caller { version: Some(Version(1, 0, 37)), ..plain() };
-    assert_eq!(CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(), "{ \"model\": \"opus\" }");
+    assert_eq!(
+        CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(),
+        "{ \"model\": \"opus\" }"
+    );
     assert!(!CLAUDE.connect(OLDER_HOOKS, &none).unwrap().contains("icecore"));
     // Codex ignores events that it does not know.
     for version in [Some(Version(0, 169, 0)), Some(Version(0, 147, 0)), None] {
@@ -298,7 +414,8 @@ fn only_what_a_version_knows_is_written() {
     assert!(!CLAUDE.connect("", &plain()).unwrap().contains("async"));
 }
 
-// The form with `args` of earlier installations, which Claude Code before 2.1.139 runs as a bare `icecore`
+// The form with `args` of earlier installations, which Claude Code before 2.1.139 runs as a bare
+// `icecore`
 #[test]
 fn an_installation_with_args_is_recognised_and_replaced() {
     let mut old = String::from("{\n  \"model\": \"opus\",\n  \"hooks\": {");
@@ -315,25 +432,42 @@ fn an_installation_with_args_is_recognised_and_replaced() {
     let new = CLAUDE.connect(&old, &Caller { vault: Some("/a b".into()), ..plain() }).unwrap();
     assert!(!new.contains("args"), "{new}");
     assert_eq!(new.matches("icecore hook ").count(), HOOKS.len(), "{new}");
-    assert!(new.contains("\"icecore hook stop --vault '/a b'\"") && new.contains("\"model\": \"opus\""), "{new}");
+    assert!(
+        new.contains("\"icecore hook stop --vault '/a b'\"") && new.contains("\"model\": \"opus\""),
+        "{new}"
+    );
 }
 
 // The plugin's hooks come from the same table, and every version is that of the program
 #[test]
 fn the_plugin_is_made_of_the_same_table() {
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let read =
-        |path: &str| std::fs::read_to_string(house.join("plugin").join(path)).unwrap_or_else(|error| panic!("plugin/{path}: {error}"));
+    let read = |path: &str| {
+        std::fs::read_to_string(house.join("plugin").join(path))
+            .unwrap_or_else(|error| panic!("plugin/{path}: {error}"))
+    };
     let json = |path: &str| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
-    let described = Tree::text("Memory at the start of a session, at every prompt, around compaction and at the end");
-    let hooks = json::whole(&Tree::Object(vec![("description", described), ("hooks", hooks::all(Dialect::Plugin, &plain()))]));
+    let described = Tree::text(
+        "Memory at the start of a session, at every prompt, around compaction and at the end",
+    );
+    let hooks = json::whole(&Tree::Object(vec![
+        ("description", described),
+        ("hooks", hooks::all(Dialect::Plugin, &plain())),
+    ]));
     assert_eq!(read("icecore/hooks/hooks.json"), hooks);
     assert_eq!(read("icecore/.mcp.json"), json::whole(&servers::all(servers::COMMON, &plain())));
     // A time on the end of a session would promise what a plugin is not given.
-    assert!(json("icecore/hooks/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0].get("timeout").is_none());
+    assert!(
+        json("icecore/hooks/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0]
+            .get("timeout")
+            .is_none()
+    );
     let version = env!("CARGO_PKG_VERSION");
-    let (plugin, market, bundle) =
-        (json("icecore/.claude-plugin/plugin.json"), json(".claude-plugin/marketplace.json"), json("mcpb/manifest.json"));
+    let (plugin, market, bundle) = (
+        json("icecore/.claude-plugin/plugin.json"),
+        json(".claude-plugin/marketplace.json"),
+        json("mcpb/manifest.json"),
+    );
     assert_eq!(
         (&plugin["version"], &bundle["version"], &market["plugins"][0]["version"]),
         (&version.into(), &version.into(), &version.into())
@@ -343,33 +477,59 @@ fn the_plugin_is_made_of_the_same_table() {
         (&"icecore".into(), &"icecore".into(), &"icecore".into())
     );
     let source = market["plugins"][0]["source"].as_str().unwrap();
-    assert!(house.join("plugin").join(source).join(".claude-plugin/plugin.json").is_file(), "{source}");
+    assert!(
+        house.join("plugin").join(source).join(".claude-plugin/plugin.json").is_file(),
+        "{source}"
+    );
     // What a skill must be to be read at all.
-    let skills: Vec<PathBuf> = std::fs::read_dir(house.join("plugin/icecore/skills")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let skills: Vec<PathBuf> = std::fs::read_dir(house.join("plugin/icecore/skills"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(!skills.is_empty());
     for skill in skills {
         let name = skill.file_name().unwrap().to_str().unwrap();
         let text = std::fs::read_to_string(skill.join("SKILL.md")).unwrap();
         let (head, body) = text.strip_prefix("---\n").unwrap().split_once("\n---\n").unwrap();
-        let field = |field: &str| head.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(": ")).unwrap_or_default();
+        let field = |field: &str| {
+            head.lines()
+                .find_map(|line| line.strip_prefix(field)?.strip_prefix(": "))
+                .unwrap_or_default()
+        };
         assert_eq!(field("name"), name);
-        assert!((1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
+        assert!(
+            (1..=64).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+        );
         assert!((1..=1024).contains(&field("description").len()) && body.lines().count() < 500);
     }
 }
 
 #[test]
 fn each_client_has_its_files_where_it_looks_for_them() {
-    let machine =
-        |system, config: Option<&str>| Machine { system, home: "/h".into(), config: config.map(PathBuf::from), claude: None, codex: None };
+    let machine = |system, config: Option<&str>| Machine {
+        system,
+        home: "/h".into(),
+        config: config.map(PathBuf::from),
+        claude: None,
+        codex: None,
+    };
     let linux = machine(System::Linux, None);
     let files = |machine: &Machine, client: Client, project: Option<&str>| -> Vec<String> {
         let places = client.places(machine, project.map(Path::new)).unwrap();
         places.iter().map(|place| place.path.to_str().unwrap().to_owned()).collect()
     };
     for (client, own, project) in [
-        (Client::ClaudeCode, vec!["/h/.claude/settings.json", "/h/.claude.json"], vec!["/p/.claude/settings.json", "/p/.mcp.json"]),
-        (Client::Codex, vec!["/h/.codex/hooks.json", "/h/.codex/config.toml"], vec!["/p/.codex/hooks.json", "/p/.codex/config.toml"]),
+        (
+            Client::ClaudeCode,
+            vec!["/h/.claude/settings.json", "/h/.claude.json"],
+            vec!["/p/.claude/settings.json", "/p/.mcp.json"],
+        ),
+        (
+            Client::Codex,
+            vec!["/h/.codex/hooks.json", "/h/.codex/config.toml"],
+            vec!["/p/.codex/hooks.json", "/p/.codex/config.toml"],
+        ),
         (Client::Cursor, vec!["/h/.cursor/mcp.json"], vec!["/p/.cursor/mcp.json"]),
         (Client::VsCode, vec!["/h/.config/Code/User/mcp.json"], vec!["/p/.vscode/mcp.json"]),
     ] {
@@ -379,10 +539,22 @@ fn each_client_has_its_files_where_it_looks_for_them() {
     assert!(Client::ClaudeDesktop.places(&linux, Some(Path::new("/p"))).is_err());
     let desktop = |machine: &Machine| files(machine, Client::ClaudeDesktop, None)[0].clone();
     assert_eq!(desktop(&linux), "/h/.config/Claude/claude_desktop_config.json");
-    assert_eq!(desktop(&machine(System::Linux, Some("/x"))), "/x/Claude/claude_desktop_config.json");
-    assert_eq!(desktop(&machine(System::Mac, None)), "/h/Library/Application Support/Claude/claude_desktop_config.json");
-    assert_eq!(desktop(&machine(System::Windows, Some("/roaming"))), "/roaming/Claude/claude_desktop_config.json");
-    assert_eq!(files(&machine(System::Mac, None), Client::VsCode, None), ["/h/Library/Application Support/Code/User/mcp.json"]);
+    assert_eq!(
+        desktop(&machine(System::Linux, Some("/x"))),
+        "/x/Claude/claude_desktop_config.json"
+    );
+    assert_eq!(
+        desktop(&machine(System::Mac, None)),
+        "/h/Library/Application Support/Claude/claude_desktop_config.json"
+    );
+    assert_eq!(
+        desktop(&machine(System::Windows, Some("/roaming"))),
+        "/roaming/Claude/claude_desktop_config.json"
+    );
+    assert_eq!(
+        files(&machine(System::Mac, None), Client::VsCode, None),
+        ["/h/Library/Application Support/Code/User/mcp.json"]
+    );
     let moved = Machine { claude: Some("/c".into()), codex: Some("/x".into()), ..linux };
     assert_eq!(files(&moved, Client::ClaudeCode, None), ["/c/settings.json", "/c/.claude.json"]);
     assert_eq!(files(&moved, Client::Codex, None), ["/x/hooks.json", "/x/config.toml"]);
@@ -419,7 +591,14 @@ struct Hand {
 }
 
 fn made() -> impl Strategy<Value = Made> {
-    let plain = prop_oneof![Just("1"), Just("-2.5e3"), Just("null"), Just("true"), Just(r#""a \" // b""#), Just(r#""\u00e9, /* x */ }""#)];
+    let plain = prop_oneof![
+        Just("1"),
+        Just("-2.5e3"),
+        Just("null"),
+        Just("true"),
+        Just(r#""a \" // b""#),
+        Just(r#""\u00e9, /* x */ }""#)
+    ];
     let leaf = plain.prop_map(Made::Plain);
     leaf.prop_recursive(4, 24, 4, |inner| {
         let name = "[a-z]{1,3}|hooks|Stop|é \\\\\\\\ x";
@@ -436,19 +615,28 @@ fn made() -> impl Strategy<Value = Made> {
 
 /// Settings as a client has them: other things around, others' hooks and servers among them.
 fn settings() -> impl Strategy<Value = Made> {
-    let handler =
-        Just(Made::Object(vec![("type".into(), Made::Plain("\"command\"")), ("command".into(), Made::Plain("\"say icecore hook\""))]));
-    let group = (prop::collection::vec(handler, 0..3), any::<bool>()).prop_map(|(handlers, matched)| {
-        let matcher = matched.then(|| ("matcher".to_owned(), Made::Plain("\"manual|auto\"")));
-        Made::Object(matcher.into_iter().chain([("hooks".to_owned(), Made::List(handlers))]).collect())
-    });
-    let events = prop::sample::subsequence(vec!["Stop", "SessionEnd", "PreToolUse", "PreCompact"], 0..4);
+    let handler = Just(Made::Object(vec![
+        ("type".into(), Made::Plain("\"command\"")),
+        ("command".into(), Made::Plain("\"say icecore hook\"")),
+    ]));
+    let group =
+        (prop::collection::vec(handler, 0..3), any::<bool>()).prop_map(|(handlers, matched)| {
+            let matcher = matched.then(|| ("matcher".to_owned(), Made::Plain("\"manual|auto\"")));
+            Made::Object(
+                matcher.into_iter().chain([("hooks".to_owned(), Made::List(handlers))]).collect(),
+            )
+        });
+    let events =
+        prop::sample::subsequence(vec!["Stop", "SessionEnd", "PreToolUse", "PreCompact"], 0..4);
     let hooks = events.prop_flat_map(move |events| {
         let many = events.len();
         (Just(events), prop::collection::vec(prop::collection::vec(group.clone(), 0..3), many))
     });
-    let hooks = hooks
-        .prop_map(|(events, groups)| Made::Object(events.into_iter().map(str::to_owned).zip(groups.into_iter().map(Made::List)).collect()));
+    let hooks = hooks.prop_map(|(events, groups)| {
+        Made::Object(
+            events.into_iter().map(str::to_owned).zip(groups.into_iter().map(Made::List)).collect(),
+        )
+    });
     let servers = || {
         prop::collection::vec(("other[a-z]", made()), 0..3).prop_map(|mut fields| {
             fields.dedup_by(|a, b| a.0 == b.0);
@@ -456,30 +644,32 @@ fn settings() -> impl Strategy<Value = Made> {
         })
     };
     let rest = prop::collection::vec(("[a-g]{2}", made()), 0..4);
-    (prop::option::of(hooks), prop::option::of(servers()), prop::option::of(servers()), rest).prop_map(|(hooks, common, code, mut rest)| {
-        rest.sort_by(|a, b| a.0.cmp(&b.0));
-        rest.dedup_by(|a, b| a.0 == b.0);
-        rest.extend(hooks.map(|hooks| ("hooks".to_owned(), hooks)));
-        rest.extend(common.map(|servers| ("mcpServers".to_owned(), servers)));
-        rest.extend(code.map(|servers| ("servers".to_owned(), servers)));
-        Made::Object(rest)
-    })
+    (prop::option::of(hooks), prop::option::of(servers()), prop::option::of(servers()), rest)
+        .prop_map(|(hooks, common, code, mut rest)| {
+            rest.sort_by(|a, b| a.0.cmp(&b.0));
+            rest.dedup_by(|a, b| a.0 == b.0);
+            rest.extend(hooks.map(|hooks| ("hooks".to_owned(), hooks)));
+            rest.extend(common.map(|servers| ("mcpServers".to_owned(), servers)));
+            rest.extend(code.map(|servers| ("servers".to_owned(), servers)));
+            Made::Object(rest)
+        })
 }
 
 fn hand() -> impl Strategy<Value = Hand> {
     let ends = prop_oneof![Just("\n"), Just("\r\n")];
     let indents = prop_oneof![Just("  "), Just("    "), Just("\t")];
-    (ends, indents, any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>()).prop_map(
-        |(line_end, indent, comments, comma, one_line, marked, last_line_end)| Hand {
-            line_end,
-            indent,
-            comments,
-            comma,
-            one_line,
-            marked,
-            last_line_end,
-        },
+    (
+        ends,
+        indents,
+        any::<bool>(),
+        any::<bool>(),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+        any::<bool>(),
     )
+        .prop_map(|(line_end, indent, comments, comma, one_line, marked, last_line_end)| {
+            Hand { line_end, indent, comments, comma, one_line, marked, last_line_end }
+        })
 }
 
 fn written(made: &Made, hand: &Hand, depth: usize) -> String {
@@ -494,7 +684,11 @@ fn written(made: &Made, hand: &Hand, depth: usize) -> String {
         let many = items.len();
         for (at, item) in items.into_iter().enumerate() {
             if hand.comments && at % 2 == 1 {
-                out.push_str(&format!("{}{}// of its own, {{\"a\": [", hand.line_end, hand.indent.repeat(depth + 1)));
+                out.push_str(&format!(
+                    "{}{}// of its own, {{\"a\": [",
+                    hand.line_end,
+                    hand.indent.repeat(depth + 1)
+                ));
             }
             out.push_str(&format!("{}{}{item}", hand.line_end, hand.indent.repeat(depth + 1)));
             if at + 1 < many || hand.comma {
@@ -508,9 +702,13 @@ fn written(made: &Made, hand: &Hand, depth: usize) -> String {
     };
     match made {
         Made::Plain(text) => (*text).to_owned(),
-        Made::List(items) => block('[', items.iter().map(|item| written(item, hand, depth + 1)).collect(), ']'),
+        Made::List(items) => {
+            block('[', items.iter().map(|item| written(item, hand, depth + 1)).collect(), ']')
+        }
         Made::Object(fields) => {
-            let field = |(name, value): &(String, Made)| format!("\"{name}\": {}", written(value, hand, depth + 1));
+            let field = |(name, value): &(String, Made)| {
+                format!("\"{name}\": {}", written(value, hand, depth + 1))
+            };
             block('{', fields.iter().map(field).collect(), '}')
         }
     }
@@ -519,13 +717,19 @@ fn written(made: &Made, hand: &Hand, depth: usize) -> String {
 fn text_of(made: &Made, hand: &Hand) -> String {
     let mark = if hand.marked { "\u{FEFF}" } else { "" };
     let head = if hand.comments { format!("// settings{}", hand.line_end) } else { String::new() };
-    format!("{mark}{head}{}{}", written(made, hand, 0), if hand.last_line_end { hand.line_end } else { "" })
+    format!(
+        "{mark}{head}{}{}",
+        written(made, hand, 0),
+        if hand.last_line_end { hand.line_end } else { "" }
+    )
 }
 
 /// The same without comments and commas that plain JSON does not know.
 fn value(node: &Node) -> serde_json::Value {
     match &node.kind {
-        json::Kind::Object(members) => members.iter().map(|member| (member.name.clone(), value(&member.value))).collect(),
+        json::Kind::Object(members) => {
+            members.iter().map(|member| (member.name.clone(), value(&member.value))).collect()
+        }
         json::Kind::List(items) => items.iter().map(value).collect(),
         json::Kind::Text(text) => text.clone().into(),
         json::Kind::Flag(flag) => (*flag).into(),
@@ -545,7 +749,8 @@ fn same(made: &Made) -> serde_json::Value {
 }
 
 proptest! {
-    // Whatever settings say and however they are written: connecting keeps all of it, is done once, and is undone to the byte
+    // Whatever settings say and however they are written: connecting keeps all of it, is done once,
+    // and is undone to the byte
     #[test]
     fn any_settings_come_back_byte_for_byte(made in settings(), hand in hand(), tied in any::<bool>()) {
         let text = text_of(&made, &hand);

@@ -1,5 +1,5 @@
-//! Which version of a client is installed. A client that meets a setting it does not know may drop the whole file, so what
-//! is written depends on it.
+//! Which version of a client is installed. A client that meets a setting it does not know may drop
+//! the whole file, so what is written depends on it.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -24,8 +24,13 @@ impl Version {
         text.split_whitespace().find_map(|word| {
             // A pre-release counts as the release it leads to.
             let word = word.trim_start_matches('v').split(['-', '+']).next()?;
-            let numbers: Vec<u32> = word.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
-            if let [major, minor, patch] = numbers[..] { Some(Self(major, minor, patch)) } else { None }
+            let numbers: Vec<u32> =
+                word.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
+            if let [major, minor, patch] = numbers[..] {
+                Some(Self(major, minor, patch))
+            } else {
+                None
+            }
         })
     }
 

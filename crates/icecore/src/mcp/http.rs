@@ -1,4 +1,5 @@
-//! The way in over HTTP: `POST /mcp`, a request at a time, behind the door that every route stands behind.
+//! The way in over HTTP: `POST /mcp`, a request at a time, behind the door that every route stands
+//! behind.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,19 +33,24 @@ type Service = StreamableHttpService<Server, NeverSessionManager>;
 
 /// The route of this server.
 pub fn router(server: Server) -> Router {
-    // Who may ask, under which name and from which page, was decided at the door already, by rules that know this server's own
-    // settings. No sessions: every request stands for itself, in both eras.
+    // Who may ask, under which name and from which page, was decided at the door already, by rules
+    // that know this server's own settings. No sessions: every request stands for itself, in both
+    // eras.
     let settings = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(MOST_BYTES)
         .disable_allowed_hosts();
-    let service: Service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(NeverSessionManager::default()), settings);
+    let service: Service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        Arc::new(NeverSessionManager::default()),
+        settings,
+    );
     Router::new().route(PATH, any(move |request: Request| answer(service.clone(), request)))
 }
 
-/// What a request is for, as far as the log wants to know it. Whatever of it cannot be read is left out: what is done is decided by
-/// whoever reads the request in full.
+/// What a request is for, as far as the log wants to know it. Whatever of it cannot be read is left
+/// out: what is done is decided by whoever reads the request in full.
 #[derive(Deserialize)]
 struct Glance<'a> {
     #[serde(borrow)]
@@ -59,14 +65,19 @@ struct Named<'a> {
     uri: Option<&'a RawValue>,
 }
 
-/// What a request is about: its method, and what that names. A tool that was called says itself which it is.
+/// What a request is about: its method, and what that names. A tool that was called says itself
+/// which it is.
 fn about(body: &[u8], tool: Option<&str>) -> String {
     if let Some(tool) = tool {
         return format!("tools/call {tool}");
     }
     let Ok(Glance { method, params }) = serde_json::from_slice(body) else { return String::new() };
-    let Named { name, uri } = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-    let texts = [method, name, uri].into_iter().flatten().filter_map(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    let Named { name, uri } =
+        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+    let texts = [method, name, uri]
+        .into_iter()
+        .flatten()
+        .filter_map(|raw| serde_json::from_str::<String>(raw.get()).ok());
     texts.collect::<Vec<_>>().join(" ")
 }
 
@@ -75,11 +86,16 @@ async fn answer(service: Service, request: Request) -> Response {
         return service.handle(request).await.map(Body::new);
     }
     let (mut parts, body) = request.into_parts();
-    let body: Result<Bytes, BytesRejection> = Request::from_parts(parts.clone(), body).extract().await;
+    let body: Result<Bytes, BytesRejection> =
+        Request::from_parts(parts.clone(), body).extract().await;
     let body = match body {
         Ok(body) if body.len() <= MOST_BYTES => body,
         Err(rejection) if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE => {
-            return house::own_refusal(StatusCode::BAD_REQUEST, "usage", "the body broke off; send it again");
+            return house::own_refusal(
+                StatusCode::BAD_REQUEST,
+                "usage",
+                "the body broke off; send it again",
+            );
         }
         _ => {
             let said = format!("a request has at most {MOST_BYTES} bytes; send less at once");
@@ -101,7 +117,9 @@ async fn answer(service: Service, request: Request) -> Response {
         Some(Refused::Denied(denied)) => house::denied(denied),
         Some(Refused::NotAdmitted(refused)) => house::not_admitted(refused),
     };
-    response.extensions_mut().insert(house::Named { what: about(&body, called.tool()), user: None });
+    response
+        .extensions_mut()
+        .insert(house::Named { what: about(&body, called.tool()), user: None });
     response
 }
 
@@ -115,14 +133,18 @@ fn lenient(body: Bytes) -> Bytes {
 }
 
 fn is_json(parts: &http::request::Parts) -> bool {
-    parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
+    parts
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
 /// The answer to a body that is no message.
 fn unreadable(error: ErrorData, id: Option<RequestId>) -> Response {
     let refusal = TxJsonRpcMessage::<RoleServer>::error(error, id);
     let body = serde_json::to_string(&refusal).unwrap_or_default();
-    (StatusCode::BAD_REQUEST, [(http::header::CONTENT_TYPE, "application/json")], body).into_response()
+    (StatusCode::BAD_REQUEST, [(http::header::CONTENT_TYPE, "application/json")], body)
+        .into_response()
 }
 
 #[cfg(test)]
@@ -133,11 +155,23 @@ mod tests {
     fn what_a_request_is_about_is_told_as_far_as_it_can_be_read() {
         for (body, tool, told) in [
             (r#"{"method":"tools/list"}"#, None, "tools/list"),
-            (r#"{"method":"resources/read","params":{"uri":"icecore://x","name":null}}"#, None, "resources/read icecore://x"),
-            (r#"{"method":"tools/call","params":{"name":"nothing","uri":5}}"#, None, "tools/call nothing"),
+            (
+                r#"{"method":"resources/read","params":{"uri":"icecore://x","name":null}}"#,
+                None,
+                "resources/read icecore://x",
+            ),
+            (
+                r#"{"method":"tools/call","params":{"name":"nothing","uri":5}}"#,
+                None,
+                "tools/call nothing",
+            ),
             (r#"{"method":"tools/call","params":{"name":"a","name":"b"}}"#, None, "tools/call"),
             (r#"{"method":"tools/call","params":[]}"#, None, "tools/call"),
-            (r#"{"method":"tools/call","params":{"name":"a","name":"b"}}"#, Some("remember"), "tools/call remember"),
+            (
+                r#"{"method":"tools/call","params":{"name":"a","name":"b"}}"#,
+                Some("remember"),
+                "tools/call remember",
+            ),
             ("[]", None, ""),
             ("", None, ""),
         ] {

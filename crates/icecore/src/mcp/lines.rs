@@ -1,5 +1,6 @@
-//! JSON-RPC messages, one a line, over a pair of streams. Every line that asks for something gets an answer: what cannot be read as a
-//! message is answered with an error under the id that it names, so that no client waits for nothing.
+//! JSON-RPC messages, one a line, over a pair of streams. Every line that asks for something gets
+//! an answer: what cannot be read as a message is answered with an error under the id that it
+//! names, so that no client waits for nothing.
 
 use std::io;
 
@@ -21,7 +22,8 @@ const TAIL_BYTES: usize = 4 << 10;
 /// Messages over a pair of streams.
 pub struct LineTransport<R, W: AsyncWrite> {
     read: BufReader<R>,
-    /// The line that is being read. It outlives `receive`, which may be dropped at any time and called again.
+    /// The line that is being read. It outlives `receive`, which may be dropped at any time and
+    /// called again.
     line: Vec<u8>,
     /// The last bytes of a line that is too long, once `line` is full.
     tail: Option<Vec<u8>>,
@@ -34,11 +36,17 @@ pub struct LineTransport<R, W: AsyncWrite> {
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTransport<R, W> {
     pub fn new(read: R, write: W) -> Self {
         let write = AsyncRwTransport::new_server(tokio::io::empty(), write);
-        Self { read: BufReader::new(read), line: Vec::new(), tail: None, write, refusals: JoinSet::new() }
+        Self {
+            read: BufReader::new(read),
+            line: Vec::new(),
+            tail: None,
+            write,
+            refusals: JoinSet::new(),
+        }
     }
 
-    /// Reads to the end of a line; false if there are no more. What is copied is consumed at once, so that nothing is lost if this
-    /// is dropped while it waits.
+    /// Reads to the end of a line; false if there are no more. What is copied is consumed at once,
+    /// so that nothing is lost if this is dropped while it waits.
     async fn read_line(&mut self) -> bool {
         loop {
             let available = match self.read.fill_buf().await {
@@ -50,7 +58,9 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
             let taken = newline.map_or(available.len(), |at| at + 1);
             let bytes = &available[..taken];
             match &mut self.tail {
-                None if self.line.len() + taken <= MAX_LINE_BYTES => self.line.extend_from_slice(bytes),
+                None if self.line.len() + taken <= MAX_LINE_BYTES => {
+                    self.line.extend_from_slice(bytes)
+                }
                 None => self.tail = Some(bytes.to_vec()),
                 Some(tail) => tail.extend_from_slice(bytes),
             }
@@ -64,16 +74,22 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
         }
     }
 
-    /// Answers a line that is no message. It is not waited for: whoever waits here may be dropped halfway.
+    /// Answers a line that is no message. It is not waited for: whoever waits here may be dropped
+    /// halfway.
     fn refuse(&mut self, error: ErrorData, id: Option<RequestId>) {
         self.refusals.spawn(self.write.send(TxJsonRpcMessage::<RoleServer>::error(error, id)));
     }
 }
 
-impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transport<RoleServer> for LineTransport<R, W> {
+impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transport<RoleServer>
+    for LineTransport<R, W>
+{
     type Error = io::Error;
 
-    fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         self.write.send(item)
     }
 
@@ -85,7 +101,8 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transp
             }
             let line = std::mem::take(&mut self.line);
             if let Some(tail) = self.tail.take() {
-                let message = format!("the message has more than {MAX_LINE_BYTES} bytes; send less at once");
+                let message =
+                    format!("the message has more than {MAX_LINE_BYTES} bytes; send less at once");
                 self.refuse(ErrorData::invalid_request(message, None), find_id(&line, &tail));
                 continue;
             }
@@ -121,7 +138,10 @@ pub fn read_message(bytes: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>
         Ok(fields) => fields,
         Err(error) => {
             let reason = format!("the message is not JSON: {error}");
-            return Err((ErrorData::parse_error(reason, None), find_id(text.as_bytes(), text.as_bytes())));
+            return Err((
+                ErrorData::parse_error(reason, None),
+                find_id(text.as_bytes(), text.as_bytes()),
+            ));
         }
     };
     // A notification is not answered, whatever is wrong with it.
@@ -132,8 +152,8 @@ pub fn read_message(bytes: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>
     Err((ErrorData::invalid_request(format!("this is no JSON-RPC 2.0 message: {error}"), None), id))
 }
 
-/// The id of a message that cannot be read as a whole: a field of its object, looked for from the beginning as far as that can be
-/// read, and at the end, where many clients write it.
+/// The id of a message that cannot be read as a whole: a field of its object, looked for from the
+/// beginning as far as that can be read, and at the end, where many clients write it.
 fn find_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
     id_in_head(head).or_else(|| id_in_tail(tail))
 }
@@ -144,7 +164,8 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
         match byte {
             b'"' => {
                 let end = end_of_string(head, at)?;
-                let value = after_colon(&head[end..]).filter(|_| depth == 1 && &head[at..end] == b"\"id\"");
+                let value =
+                    after_colon(&head[end..]).filter(|_| depth == 1 && &head[at..end] == b"\"id\"");
                 if let Some(value) = value {
                     return read_id(value);
                 }
@@ -161,7 +182,8 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
 }
 
 fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
-    // The one brace at the end closes the message, so that what stands right before it is a field of the message itself.
+    // The one brace at the end closes the message, so that what stands right before it is a field
+    // of the message itself.
     let inner = tail.trim_ascii_end().strip_suffix(b"}")?.trim_ascii_end();
     let at = memchr::memmem::rfind(inner, b"\"id\"")?;
     let value = after_colon(&inner[at + 4..])?;
@@ -207,7 +229,8 @@ mod tests {
     // Every line that could be a request is read or refused, under its id if it can be found.
     #[test]
     fn what_is_no_message_is_refused_under_its_id() {
-        let deep = format!(r#"{{"jsonrpc":"2.0","id":4,"method":"x","params":{}"#, "[".repeat(100_000));
+        let deep =
+            format!(r#"{{"jsonrpc":"2.0","id":4,"method":"x","params":{}"#, "[".repeat(100_000));
         for (line, said) in [
             (&br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#[..], json!("read")),
             (br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall","arguments":{"query":"\ud83d"}}}"#, json!("read")),

@@ -1,6 +1,7 @@
 //! What a person can choose to say: how a session starts, and how it ends.
 //!
-//! The words of the prompts are fixed. What memory has to tell goes beside them as a resource, marked as such, never into them.
+//! The words of the prompts are fixed. What memory has to tell goes beside them as a resource,
+//! marked as such, never into them.
 
 use anyhow::Result;
 use icecore_domain::budget;
@@ -19,7 +20,9 @@ const MOST_NAME_BYTES: usize = 200;
 
 /// All of them.
 pub fn all() -> Vec<Prompt> {
-    let project = PromptArgument::new("project").with_description("Also what holds in this project").with_required(false);
+    let project = PromptArgument::new("project")
+        .with_description("Also what holds in this project")
+        .with_required(false);
     vec![
         Prompt::new(
             "session_start",
@@ -27,8 +30,12 @@ pub fn all() -> Vec<Prompt> {
             Some(vec![project]),
         )
         .with_title("Start a session from memory"),
-        Prompt::new("session_end", Some("Look back over this conversation and write down what will matter later"), None)
-            .with_title("End a session into memory"),
+        Prompt::new(
+            "session_end",
+            Some("Look back over this conversation and write down what will matter later"),
+            None,
+        )
+        .with_title("End a session into memory"),
     ]
 }
 
@@ -43,21 +50,32 @@ pub async fn completions(memory: &Memory, name: &str, argument: &str) -> Result<
 
 fn named(name: &str) -> Result<Prompt> {
     let prompt = all().into_iter().find(|prompt| prompt.name == name);
-    prompt.ok_or_else(|| wrong(format!("there is no prompt {}; prompts/list names them", shown(name))))
+    prompt.ok_or_else(|| {
+        wrong(format!("there is no prompt {}; prompts/list names them", shown(name)))
+    })
 }
 
 /// One of them.
-pub async fn get(memory: &Memory, name: &str, arguments: Option<JsonObject>) -> Result<GetPromptResult> {
+pub async fn get(
+    memory: &Memory,
+    name: &str,
+    arguments: Option<JsonObject>,
+) -> Result<GetPromptResult> {
     let arguments = arguments.unwrap_or_default();
     let prompt = named(name)?;
-    let taken: Vec<String> = prompt.arguments.unwrap_or_default().into_iter().map(|argument| argument.name).collect();
+    let taken: Vec<String> =
+        prompt.arguments.unwrap_or_default().into_iter().map(|argument| argument.name).collect();
     if let Some(unknown) = arguments.keys().find(|given| !taken.contains(given)) {
         return Err(wrong(format!("{name} takes no argument {}", shown(unknown))));
     }
     let mut messages = Vec::new();
     match name {
         "session_start" => {
-            let project = arguments.get("project").and_then(|value| value.as_str()).map(str::trim).filter(|name| !name.is_empty());
+            let project = arguments
+                .get("project")
+                .and_then(|value| value.as_str())
+                .map(str::trim)
+                .filter(|name| !name.is_empty());
             if project.is_some_and(|project| project.len() > MOST_NAME_BYTES) {
                 return Err(wrong(format!(
                     "`project`: a name has at most {MOST_NAME_BYTES} bytes, not {}",
@@ -69,7 +87,15 @@ pub async fn get(memory: &Memory, name: &str, arguments: Option<JsonObject>) -> 
             let pack = tools::packed(memory, kind, None, project.map(str::to_owned)).await?;
             let text = budget::shortened(&pack.text, super::told::MOST_TOKENS);
             let uri = format!("icecore://pack/{kind}");
-            messages.push(PromptMessage::new_resource(Role::User, uri, Some("text/markdown".into()), Some(text), None, None, None));
+            messages.push(PromptMessage::new_resource(
+                Role::User,
+                uri,
+                Some("text/markdown".into()),
+                Some(text),
+                None,
+                None,
+                None,
+            ));
         }
         _ => messages.push(PromptMessage::new_text(Role::User, END)),
     }

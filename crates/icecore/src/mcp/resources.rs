@@ -37,21 +37,36 @@ enum Address {
 
 /// Packs that can be read, and what is said of them.
 const PACKS: &[(&str, &str, &str)] = &[
-    ("recall", "Recall pack", "What must be known now: rules, open promises, decisions, what is going on"),
+    (
+        "recall",
+        "Recall pack",
+        "What must be known now: rules, open promises, decisions, what is going on",
+    ),
     ("session-start", "Session start", "The recall pack, the state saved last and the latest log"),
 ];
 
 impl Address {
     fn read(uri: &str) -> Result<Self> {
-        let unknown = || Stop::new(Exit::NotFound, format!("there is no resource {}; resources/list names them", shown(uri)));
-        let (kind, rest) = uri.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).ok_or_else(unknown)?;
+        let unknown = || {
+            Stop::new(
+                Exit::NotFound,
+                format!("there is no resource {}; resources/list names them", shown(uri)),
+            )
+        };
+        let (kind, rest) =
+            uri.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).ok_or_else(unknown)?;
         let period = |tier: Tier| {
             let period: Option<Period> = rest.parse().ok();
             period.filter(|period| period.tier() == tier).map(Self::Period)
         };
         let address = match kind {
-            "pack" => PACKS.iter().find(|(name, ..)| *name == rest).map(|(name, ..)| Self::Pack(name)),
-            "page" => decoded(rest).and_then(|path| format!("{PAGES}{path}").parse().ok()).filter(is_page).map(Self::Page),
+            "pack" => {
+                PACKS.iter().find(|(name, ..)| *name == rest).map(|(name, ..)| Self::Pack(name))
+            }
+            "page" => decoded(rest)
+                .and_then(|path| format!("{PAGES}{path}").parse().ok())
+                .filter(is_page)
+                .map(Self::Page),
             "day" => period(Tier::Day),
             "week" => period(Tier::Week),
             "month" => period(Tier::Month),
@@ -73,7 +88,9 @@ fn of_period(period: Period) -> Option<String> {
 }
 
 fn is_page(path: &DocPath) -> bool {
-    path.as_str().starts_with(PAGES) && path.as_str().ends_with(".md") && !path.as_str().starts_with(layout::REPORTS)
+    path.as_str().starts_with(PAGES)
+        && path.as_str().ends_with(".md")
+        && !path.as_str().starts_with(layout::REPORTS)
 }
 
 fn encoded(path: &str) -> String {
@@ -119,23 +136,35 @@ pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<Listed> {
         None => 0,
         Some(last) => match all.iter().position(|resource| resource.uri == last) {
             Some(at) => at + 1,
-            None => return Err(wrong("`cursor` is none that this server gave, or its place is gone; list from the beginning")),
+            None => {
+                return Err(wrong(
+                    "`cursor` is none that this server gave, or its place is gone; list from the beginning",
+                ));
+            }
         },
     };
     let part: Vec<Resource> = all[from..].iter().take(PER_PAGE).cloned().collect();
-    let next = (from + part.len() < all.len()).then(|| part.last().map(|last| last.uri.clone())).flatten();
+    let next =
+        (from + part.len() < all.len()).then(|| part.last().map(|last| last.uri.clone())).flatten();
     Ok(Listed { part, next, mark: marked(&all) })
 }
 
-/// Everything that can be read: packs, pages by name, then months, weeks and days, the newest first.
+/// Everything that can be read: packs, pages by name, then months, weeks and days, the newest
+/// first.
 async fn all(memory: &Memory) -> Result<Vec<Resource>> {
     let store = memory.store();
     let markdown = |uri: String, name: &str| Resource::new(uri, name).with_mime_type(MARKDOWN);
     let mut all: Vec<Resource> = Vec::new();
     for (name, title, about) in PACKS {
-        all.push(markdown(format!("{SCHEME}pack/{name}"), name).with_title(*title).with_description(*about));
+        all.push(
+            markdown(format!("{SCHEME}pack/{name}"), name)
+                .with_title(*title)
+                .with_description(*about),
+        );
     }
-    for page in store.documents(PAGES.trim_end_matches('/')).await?.iter().filter(|page| is_page(page)) {
+    for page in
+        store.documents(PAGES.trim_end_matches('/')).await?.iter().filter(|page| is_page(page))
+    {
         let name = page.as_str().strip_prefix(PAGES).unwrap_or(page.as_str());
         all.push(markdown(format!("{SCHEME}page/{}", encoded(name)), name));
     }
@@ -146,9 +175,14 @@ async fn all(memory: &Memory) -> Result<Vec<Resource>> {
         if tier == Tier::Day {
             periods.extend(store.record_days().await?.into_iter().map(Period::Day));
         }
-        let mut periods: Vec<Period> = periods.into_iter().filter(|period| period.days().first <= today).collect();
+        let mut periods: Vec<Period> =
+            periods.into_iter().filter(|period| period.days().first <= today).collect();
         periods.sort_by_key(|period| std::cmp::Reverse(period.days().first));
-        all.extend(periods.into_iter().filter_map(|period| Some(markdown(of_period(period)?, &period.to_string()))));
+        all.extend(
+            periods
+                .into_iter()
+                .filter_map(|period| Some(markdown(of_period(period)?, &period.to_string()))),
+        );
     }
     Ok(all)
 }
@@ -167,43 +201,74 @@ fn marked(all: &[Resource]) -> u64 {
 /// What can stand in the place of an argument of a form of addresses.
 pub async fn completions(memory: &Memory, template: &str, argument: &str) -> Result<Vec<String>> {
     let known = templates().into_iter().find(|known| known.uri_template == template);
-    let known = known.ok_or_else(|| wrong(format!("there is no template {}; resources/templates/list names them", shown(template))))?;
+    let known = known.ok_or_else(|| {
+        wrong(format!(
+            "there is no template {}; resources/templates/list names them",
+            shown(template)
+        ))
+    })?;
     let (before, place) = known.uri_template.split_once('{').unwrap_or_default();
     if place.trim_start_matches('+').trim_end_matches('}') != argument {
         return Err(wrong(format!("{} has no argument {}", known.uri_template, shown(argument))));
     }
     let all = all(memory).await?;
-    Ok(all.iter().filter_map(|resource| resource.uri.strip_prefix(before)).filter_map(decoded).collect())
+    Ok(all
+        .iter()
+        .filter_map(|resource| resource.uri.strip_prefix(before))
+        .filter_map(decoded)
+        .collect())
 }
 
 /// The forms of addresses.
 pub fn templates() -> Vec<ResourceTemplate> {
     [
         ("pack/{kind}", "pack", "A pack: recall or session-start"),
-        ("page/{+path}", "page", "A knowledge page by its path, e.g. icecore://page/entities/apollo.md"),
+        (
+            "page/{+path}",
+            "page",
+            "A knowledge page by its path, e.g. icecore://page/entities/apollo.md",
+        ),
         ("day/{date}", "day", "What a day came to, e.g. icecore://day/2026-02-13"),
         ("week/{week}", "week", "What an ISO week came to, e.g. icecore://week/2026-W07"),
         ("month/{month}", "month", "What a month came to, e.g. icecore://month/2026-02"),
     ]
     .into_iter()
-    .map(|(path, name, about)| ResourceTemplate::new(format!("{SCHEME}{path}"), name).with_description(about).with_mime_type(MARKDOWN))
+    .map(|(path, name, about)| {
+        ResourceTemplate::new(format!("{SCHEME}{path}"), name)
+            .with_description(about)
+            .with_mime_type(MARKDOWN)
+    })
     .collect()
 }
 
-/// What stands at an address. Whatever is given out is marked as memory, so that it is known when it comes back.
+/// What stands at an address. Whatever is given out is marked as memory, so that it is known when
+/// it comes back.
 pub async fn read(memory: &Memory, uri: &str) -> Result<ResourceContents> {
-    let nothing = || Stop::new(Exit::NotFound, format!("there is nothing at {}; resources/list names what there is", shown(uri)));
+    let nothing = || {
+        Stop::new(
+            Exit::NotFound,
+            format!("there is nothing at {}; resources/list names what there is", shown(uri)),
+        )
+    };
     let today = memory.now().day();
     let text = match Address::read(uri)? {
         Address::Pack(kind) => tools::packed(memory, kind, None, None).await?.text,
         Address::Page(page) => {
             let bytes = memory.store().document(&page).await?.ok_or_else(nothing)?;
             let text = plain::visible(&String::from_utf8_lossy(&bytes));
-            gate::wrap("page", today, &told::lines_that_fit(&text, MOST_TOKENS, "`recall` finds them"))
+            gate::wrap(
+                "page",
+                today,
+                &told::lines_that_fit(&text, MOST_TOKENS, "`recall` finds them"),
+            )
         }
         Address::Period(period) => {
             let text = of_time(memory, period).await?.ok_or_else(nothing)?;
-            gate::wrap(period.tier().word(), today, &told::lines_that_fit(&text, MOST_TOKENS, "`zoom` shows them"))
+            gate::wrap(
+                period.tier().word(),
+                today,
+                &told::lines_that_fit(&text, MOST_TOKENS, "`zoom` shows them"),
+            )
         }
     };
     Ok(ResourceContents::text(text, uri).with_mime_type(MARKDOWN))
@@ -222,7 +287,10 @@ async fn of_time(memory: &Memory, period: Period) -> Result<Option<String>> {
     let mut found = !summaries.is_empty();
     if let Some(day) = day {
         if let Some(log) = memory.store().document(&DocPath::log(day)).await? {
-            text.push_str(&format!("\n## Log\n\n{}\n", plain::visible(String::from_utf8_lossy(&log).trim())));
+            text.push_str(&format!(
+                "\n## Log\n\n{}\n",
+                plain::visible(String::from_utf8_lossy(&log).trim())
+            ));
             found = true;
         }
         if summaries.is_empty() {
@@ -240,7 +308,12 @@ async fn of_time(memory: &Memory, period: Period) -> Result<Option<String>> {
 
 fn summarised(summary: &Summary) -> String {
     let mark = if summary.provisional { " (made without a model)" } else { "" };
-    format!("\n## {}{mark}\n\n{}\n\n{}\n", summary.period, plain::visible(summary.headline.trim()), plain::visible(summary.body.trim()))
+    format!(
+        "\n## {}{mark}\n\n{}\n\n{}\n",
+        summary.period,
+        plain::visible(summary.headline.trim()),
+        plain::visible(summary.body.trim())
+    )
 }
 
 /// Something said; of a stranger as a quotation.
@@ -264,12 +337,17 @@ mod tests {
     fn addresses_lead_nowhere_but_to_memory() {
         for (uri, told) in [
             ("icecore://pack/recall", "Pack(\"recall\")"),
-            ("icecore://page/entities/apollo.md", "Page(DocPath(\"knowledge/entities/apollo.md\"))"),
+            (
+                "icecore://page/entities/apollo.md",
+                "Page(DocPath(\"knowledge/entities/apollo.md\"))",
+            ),
             ("icecore://page/a%20b/%C3%BC.md", "Page(DocPath(\"knowledge/a b/ü.md\"))"),
         ] {
             assert_eq!(format!("{:?}", Address::read(uri).unwrap()), told, "{uri}");
         }
-        for uri in ["icecore://day/2026-02-13", "icecore://week/2026-W07", "icecore://month/2026-02"] {
+        for uri in
+            ["icecore://day/2026-02-13", "icecore://week/2026-W07", "icecore://month/2026-02"]
+        {
             let Address::Period(period) = Address::read(uri).unwrap() else { panic!("{uri}") };
             assert_eq!(of_period(period).as_deref(), Some(uri));
         }

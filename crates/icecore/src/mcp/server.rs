@@ -1,4 +1,5 @@
-//! The server behind both ways in: answers what clients ask, each with the right they have and about the memory that is theirs.
+//! The server behind both ways in: answers what clients ask, each with the right they have and
+//! about the memory that is theirs.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,11 +10,12 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use icecore_engine::Memory;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
-    ContentBlock, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse,
-    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Reference, ServerCapabilities, ServerConfig,
-    SubscriptionFilter, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams,
+    CompleteResult, CompletionInfo, ContentBlock, CustomRequest, CustomResult, DiscoverResult,
+    ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, Reference, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -62,7 +64,8 @@ const METHODS: &[&str] = &[
 ];
 /// One that only a lasting connection has.
 const LISTEN: &str = "subscriptions/listen";
-/// So often it is looked whether there is something else to list, as long as somebody wants to know.
+/// So often it is looked whether there is something else to list, as long as somebody wants to
+/// know.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Whose memory there is.
@@ -105,8 +108,9 @@ impl Lasting {
     }
 }
 
-/// What a tool that was called over HTTP leaves for whoever carries the answer: which it was, and that it may not be done. It is asked
-/// where the tool is called and nowhere else, so a request that is read in two ways gets around nothing.
+/// What a tool that was called over HTTP leaves for whoever carries the answer: which it was, and
+/// that it may not be done. It is asked where the tool is called and nowhere else, so a request
+/// that is read in two ways gets around nothing.
 #[derive(Debug, Default)]
 pub struct Called {
     tool: OnceLock<&'static str>,
@@ -143,29 +147,41 @@ struct Caller {
 impl Server {
     /// A server of these memories; over HTTP the door says what a caller may do, else it is these.
     pub fn new(memories: Memories, meanings: Arc<Meanings>, rights: Rights, log: Log) -> Self {
-        Self { memories, meanings, rights, at_once: Arc::new(Semaphore::new(AT_ONCE)), log, lasting: None }
+        Self {
+            memories,
+            meanings,
+            rights,
+            at_once: Arc::new(Semaphore::new(AT_ONCE)),
+            log,
+            lasting: None,
+        }
     }
 
-    /// The same for one client, over a connection that lasts until that is told. It can say by itself that something has changed.
+    /// The same for one client, over a connection that lasts until that is told. It can say by
+    /// itself that something has changed.
     pub fn lasting(self, ended: watch::Receiver<bool>) -> Self {
         Self { lasting: Some(Lasting { ended, known: Arc::default() }), ..self }
     }
 
-    /// Tells of every change of what there is to read, until the connection ends or nobody can be told any more.
+    /// Tells of every change of what there is to read, until the connection ends or nobody can be
+    /// told any more.
     async fn tell_changes<F: Future<Output = bool>>(&self, tell: impl Fn() -> F) {
         let Some(lasting) = self.lasting.clone() else { return };
         let mut ended = lasting.ended.clone();
         let telling = async {
             loop {
                 // What cannot be looked at now is looked at the next time.
-                let listed = self.about(None, false, |memory| async move { resources::mark(&memory).await }).await;
+                let listed = self
+                    .about(None, false, |memory| async move { resources::mark(&memory).await })
+                    .await;
                 if listed.is_ok_and(|mark| lasting.is_news(mark)) && !tell().await {
                     return;
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        // Whatever it is at: of a connection that has ended, nobody says any more that something was sent.
+        // Whatever it is at: of a connection that has ended, nobody says any more that something
+        // was sent.
         tokio::select! {
             _ = ended.wait_for(|ended| *ended) => {}
             () = telling => {}
@@ -176,7 +192,8 @@ impl Server {
     pub async fn warm(&self) {
         let server = self.clone();
         let warmed = self.about(None, false, move |memory| async move {
-            let embed = server.meanings.model().map(|model| model as &dyn icecore_engine::embed::Embed);
+            let embed =
+                server.meanings.model().map(|model| model as &dyn icecore_engine::embed::Embed);
             memory.finder(embed, &|_, _| {}).await?;
             anyhow::Ok(())
         });
@@ -187,21 +204,34 @@ impl Server {
 
     /// Who asks: over HTTP by what the door has found out, else whoever started the program.
     fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
-        let Some(parts) = context.extensions.get::<Parts>() else { return Ok(Caller { rights: self.rights, user: None }) };
-        let rights = parts.extensions.get::<http::Caller>().map_or(Rights::NONE, |caller| caller.held.grant.rights);
+        let Some(parts) = context.extensions.get::<Parts>() else {
+            return Ok(Caller { rights: self.rights, user: None });
+        };
+        let rights = parts
+            .extensions
+            .get::<http::Caller>()
+            .map_or(Rights::NONE, |caller| caller.held.grant.rights);
         let user = match parts.headers.get(call::USER).filter(|value| !value.is_empty()) {
             None => None,
             Some(value) => {
-                let name =
-                    std::str::from_utf8(value.as_bytes()).map_err(|_| ErrorData::invalid_params("X-Icecore-User is not UTF-8", None))?;
-                Some(call::user_name(name).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?)
+                let name = std::str::from_utf8(value.as_bytes())
+                    .map_err(|_| ErrorData::invalid_params("X-Icecore-User is not UTF-8", None))?;
+                Some(
+                    call::user_name(name)
+                        .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?,
+                )
             }
         };
         Ok(Caller { rights, user })
     }
 
     /// Does something about a memory, where it holds nobody up.
-    async fn about<T, F>(&self, user: Option<String>, makes_space: bool, work: impl FnOnce(Arc<Memory>) -> F + Send + 'static) -> Result<T>
+    async fn about<T, F>(
+        &self,
+        user: Option<String>,
+        makes_space: bool,
+        work: impl FnOnce(Arc<Memory>) -> F + Send + 'static,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>>,
@@ -235,7 +265,11 @@ impl Server {
 }
 
 /// How long an answer may be kept and by whom, for clients that know of it.
-fn kept(context: &RequestContext<RoleServer>, ms: u64, scope: CacheScope) -> (Option<u64>, Option<CacheScope>) {
+fn kept(
+    context: &RequestContext<RoleServer>,
+    ms: u64,
+    scope: CacheScope,
+) -> (Option<u64>, Option<CacheScope>) {
     let knows = context.protocol_version().is_some_and(|version| !version.has_initialize());
     (knows.then_some(ms), knows.then_some(scope))
 }
@@ -257,14 +291,21 @@ fn refused(message: impl Into<String>) -> CallToolResult {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let mut capabilities =
-            ServerCapabilities::builder().enable_completions().enable_prompts().enable_resources().enable_tools().build();
-        // Tools and prompts stand in the program. Over HTTP every request stands for itself, and nobody could be told.
+        let mut capabilities = ServerCapabilities::builder()
+            .enable_completions()
+            .enable_prompts()
+            .enable_resources()
+            .enable_tools()
+            .build();
+        // Tools and prompts stand in the program. Over HTTP every request stands for itself, and
+        // nobody could be told.
         if let (Some(_), Some(resources)) = (&self.lasting, &mut capabilities.resources) {
             resources.list_changed = Some(true);
         }
         let own = Implementation::new("icecore", env!("CARGO_PKG_VERSION")).with_title("icecore");
-        ServerConfig::new(capabilities).with_server_info(own).with_instructions(INSTRUCTIONS.trim_end())
+        ServerConfig::new(capabilities)
+            .with_server_info(own)
+            .with_instructions(INSTRUCTIONS.trim_end())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -283,7 +324,8 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let rights = self.caller(&context)?.rights;
-        let may = tools::TOOLS.iter().filter(|tool| rights::allows(rights, Operation::Tool(tool.name)));
+        let may =
+            tools::TOOLS.iter().filter(|tool| rights::allows(rights, Operation::Tool(tool.name)));
         let mut listed = ListToolsResult::with_all_items(may.map(tools::Tool::shown).collect());
         // Who may only read sees fewer.
         (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Private);
@@ -294,9 +336,16 @@ impl ServerHandler for Server {
         tools::named(name).map(tools::Tool::shown)
     }
 
-    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = tools::named(&request.name) else {
-            return Err(ErrorData::invalid_params(format!("there is no tool {}; tools/list names them", shown(&request.name)), None));
+            return Err(ErrorData::invalid_params(
+                format!("there is no tool {}; tools/list names them", shown(&request.name)),
+                None,
+            ));
         };
         let caller = self.caller(&context)?;
         let parts = context.extensions.get::<Parts>();
@@ -306,10 +355,15 @@ impl ServerHandler for Server {
         let _ = called.map(|called| called.tool.set(tool.name));
         if !rights::allows(caller.rights, Operation::Tool(tool.name)) {
             tell(Refused::Denied(Denied::TooLittle { held: caller.rights, needed: tool.right }));
-            let said = format!("`{}` changes memory, and here it may only be read. Tell the person; do not try again.", tool.name);
+            let said = format!(
+                "`{}` changes memory, and here it may only be read. Tell the person; do not try again.",
+                tool.name
+            );
             return Ok(refused(said).into());
         }
-        let access = parts.and_then(|parts| parts.extensions.get::<Arc<Access>>()).filter(|_| tool.takes_room());
+        let access = parts
+            .and_then(|parts| parts.extensions.get::<Arc<Access>>())
+            .filter(|_| tool.takes_room());
         if let Some(access) = access
             && let Err(not_admitted) = access.has(caller.user.as_deref(), Takes::Room).await
         {
@@ -323,7 +377,11 @@ impl ServerHandler for Server {
             Err(error) => return Ok(refused(error.to_string()).into()),
         };
         let meanings = self.meanings.clone();
-        let done = self.about(caller.user, tool.makes_space, move |memory| (tool.does)(Call { memory, meanings, given })).await;
+        let done = self
+            .about(caller.user, tool.makes_space, move |memory| {
+                (tool.does)(Call { memory, meanings, given })
+            })
+            .await;
         Ok(match done {
             Ok(told) => CallToolResult::structured(told).into(),
             Err(error) => {
@@ -341,8 +399,13 @@ impl ServerHandler for Server {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let (user, cursor) = (self.caller(&context)?.user, request.and_then(|request| request.cursor));
-        let listed = self.about(user, false, move |memory| async move { resources::list(&memory, cursor.as_deref()).await }).await;
+        let (user, cursor) =
+            (self.caller(&context)?.user, request.and_then(|request| request.cursor));
+        let listed = self
+            .about(user, false, move |memory| async move {
+                resources::list(&memory, cursor.as_deref()).await
+            })
+            .await;
         let Listed { part, next, mark } = listed.map_err(|error| failed(&error))?;
         if let Some(lasting) = &self.lasting {
             *lasting.known() = Some(mark);
@@ -369,7 +432,11 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let user = self.caller(&context)?.user;
-        let read = self.about(user, false, move |memory| async move { resources::read(&memory, &request.uri).await }).await;
+        let read = self
+            .about(user, false, move |memory| async move {
+                resources::read(&memory, &request.uri).await
+            })
+            .await;
         let mut read = ReadResourceResult::new(vec![read.map_err(|error| failed(&error))?]);
         (read.ttl_ms, read.cache_scope) = kept(&context, 0, CacheScope::Private);
         Ok(read.into())
@@ -392,18 +459,30 @@ impl ServerHandler for Server {
     ) -> Result<GetPromptResponse, ErrorData> {
         let user = self.caller(&context)?.user;
         let GetPromptRequestParams { name, arguments, .. } = request;
-        let got = self.about(user, false, move |memory| async move { prompts::get(&memory, &name, arguments).await }).await;
+        let got = self
+            .about(user, false, move |memory| async move {
+                prompts::get(&memory, &name, arguments).await
+            })
+            .await;
         Ok(got.map_err(|error| failed(&error))?.into())
     }
 
-    async fn complete(&self, request: CompleteRequestParams, context: RequestContext<RoleServer>) -> Result<CompleteResult, ErrorData> {
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
         let user = self.caller(&context)?.user;
         let CompleteRequestParams { r#ref, argument, .. } = request;
         let found = self
             .about(user, false, move |memory| async move {
                 match r#ref {
-                    Reference::Resource(template) => resources::completions(&memory, &template.uri, &argument.name).await,
-                    Reference::Prompt(prompt) => prompts::completions(&memory, &prompt.name, &argument.name).await,
+                    Reference::Resource(template) => {
+                        resources::completions(&memory, &template.uri, &argument.name).await
+                    }
+                    Reference::Prompt(prompt) => {
+                        prompts::completions(&memory, &prompt.name, &argument.name).await
+                    }
                     _ => Err(call::wrong("`ref`: choose ref/resource or ref/prompt")),
                 }
                 .map(|all| told::completed(all, &argument.value))
@@ -415,13 +494,21 @@ impl ServerHandler for Server {
         values.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
     }
 
-    /// A client of the older era has said hello; from now on it can be told what it did not ask for.
+    /// A client of the older era has said hello; from now on it can be told what it did not ask
+    /// for.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let (server, peer) = (self.clone(), context.peer);
-        tokio::spawn(async move { server.tell_changes(|| async { peer.notify_resource_list_changed().await.is_ok() }).await });
+        tokio::spawn(async move {
+            server
+                .tell_changes(|| async { peer.notify_resource_list_changed().await.is_ok() })
+                .await
+        });
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         self.lasting.as_ref()?;
         let mut accepted = SubscriptionFilter::new();
         accepted.resources_list_changed = requested.resources_list_changed;
@@ -437,11 +524,25 @@ impl ServerHandler for Server {
         Ok(())
     }
 
-    /// What the crate could not read as a request it knows: an unknown method, or a known one with the wrong parameters.
-    async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleServer>) -> Result<CustomResult, ErrorData> {
-        if METHODS.contains(&request.method.as_str()) || self.lasting.is_some() && request.method == LISTEN {
-            return Err(ErrorData::invalid_params(format!("the params of {} are not as they should be", request.method), None));
+    /// What the crate could not read as a request it knows: an unknown method, or a known one with
+    /// the wrong parameters.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if METHODS.contains(&request.method.as_str())
+            || self.lasting.is_some() && request.method == LISTEN
+        {
+            return Err(ErrorData::invalid_params(
+                format!("the params of {} are not as they should be", request.method),
+                None,
+            ));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {}", shown(&request.method)), None))
+        Err(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            format!("there is no method {}", shown(&request.method)),
+            None,
+        ))
     }
 }

@@ -34,8 +34,9 @@ pub async fn serve(server: Server) -> Result<()> {
     Ok(())
 }
 
-/// A transport on which somebody may say something before they ask for anything. `rmcp` ends a connection that begins with
-/// anything but a request; that would let a stray notification end the server.
+/// A transport on which somebody may say something before they ask for anything. `rmcp` ends a
+/// connection that begins with anything but a request; that would let a stray notification end the
+/// server.
 struct Patient<T> {
     inner: T,
     is_begun: bool,
@@ -46,7 +47,10 @@ struct Patient<T> {
 impl<T: Transport<RoleServer>> Transport<RoleServer> for Patient<T> {
     type Error = T::Error;
 
-    fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.inner.send(item)
     }
 

@@ -1,5 +1,5 @@
-//! How answers look: never longer than a client takes, with whatever was left out named, and with the words of strangers as a
-//! quotation that cannot be taken for an instruction.
+//! How answers look: never longer than a client takes, with whatever was left out named, and with
+//! the words of strangers as a quotation that cannot be taken for an instruction.
 
 use icecore_domain::budget::{self, LeftOut};
 use icecore_domain::event::{Event, Origin};
@@ -11,7 +11,8 @@ use icecore_domain::record::{Record, Role, Trust};
 use rmcp::model::CompletionInfo;
 use serde_json::{Map, Value, json};
 
-/// About so many tokens an answer has at most. Clients cut at 25,000 by their own counting, which for JSON is a little higher.
+/// About so many tokens an answer has at most. Clients cut at 25,000 by their own counting, which
+/// for JSON is a little higher.
 pub const MOST_TOKENS: usize = 20_000;
 /// So many tokens an answer has that can be continued.
 pub const PAGE_TOKENS: usize = 8_000;
@@ -41,7 +42,9 @@ pub fn is_trusted(origin: Option<Origin>) -> bool {
 /// Whether any of these objects has a quotation.
 pub fn quotes(told: &[Value]) -> bool {
     told.iter().any(|value| match value {
-        Value::Object(fields) => fields.contains_key("quote") || quotes(&fields.values().cloned().collect::<Vec<_>>()),
+        Value::Object(fields) => {
+            fields.contains_key("quote") || quotes(&fields.values().cloned().collect::<Vec<_>>())
+        }
         Value::Array(items) => quotes(items),
         _ => false,
     })
@@ -58,7 +61,12 @@ pub fn record(record: &Record) -> Value {
         "withdrawn": record.withdrawn.then_some(true),
     });
     // What a tool printed is a stranger's, whoever brought it in.
-    words(fields, &record.text, Some(record.origin), is_trusted(Some(record.origin)) && record.role != Role::Tool)
+    words(
+        fields,
+        &record.text,
+        Some(record.origin),
+        is_trusted(Some(record.origin)) && record.role != Role::Tool,
+    )
 }
 
 /// Something that was learnt.
@@ -79,7 +87,11 @@ pub fn entry(entry: &Entry) -> Value {
 
 /// A passage that search found; an unconfirmed one is a quotation.
 pub fn passage(passage: &Passage, question: &Question, unconfirmed: bool) -> Value {
-    let who = passage.name.clone().or_else(|| passage.role.map(|role| role.to_string())).filter(|_| passage.role.is_some());
+    let who = passage
+        .name
+        .clone()
+        .or_else(|| passage.role.map(|role| role.to_string()))
+        .filter(|_| passage.role.is_some());
     let text = passage.text.trim();
     let shown = excerpt(text, question, PASSAGE_BYTES);
     let fields = json!({
@@ -102,7 +114,8 @@ fn excerpt(text: &str, question: &Question, bytes: usize) -> String {
         return text.to_owned();
     }
     let reader = Reader::default();
-    let language = reader.terms(text).language.unwrap_or(icecore_domain::rank::language::Language::English);
+    let language =
+        reader.terms(text).language.unwrap_or(icecore_domain::rank::language::Language::English);
     let asked = |word: &terms::Word<'_>| {
         let of_word = reader.of_word(word, language);
         question.asked.iter().any(|asked| asked.terms.iter().any(|term| of_word.contains(term)))
@@ -116,7 +129,8 @@ fn excerpt(text: &str, question: &Question, bytes: usize) -> String {
     format!("... {}", budget::shortened(&text[start..], bytes - 4))
 }
 
-/// The first of these that fit into so many tokens, and how many did not. The first is always there.
+/// The first of these that fit into so many tokens, and how many did not. The first is always
+/// there.
 pub fn first_that_fit(told: Vec<Value>, tokens: usize) -> (Vec<Value>, usize) {
     let (all, mut room) = (told.len(), tokens);
     let mut kept: Vec<Value> = Vec::new();
@@ -137,28 +151,51 @@ pub fn left_out(left_out: &[LeftOut]) -> Value {
     json!(left_out)
 }
 
-/// Makes a value fit into so many tokens: texts within it are shortened, and if that is not enough, lists. Says what had to go.
+/// Makes a value fit into so many tokens: texts within it are shortened, and if that is not enough,
+/// lists. Says what had to go.
 pub fn bounded(value: Value, tokens: usize) -> (Value, Vec<LeftOut>) {
     let size = |value: &Value| budget::tokens(&value.to_string());
     if size(&value) <= tokens {
         return (value, Vec::new());
     }
-    for (bytes, items) in [(8_000, 200), (4_000, 100), (2_000, 50), (1_000, 25), (500, 12), (250, 6), (120, 3), (60, 1)] {
+    for (bytes, items) in [
+        (8_000, 200),
+        (4_000, 100),
+        (2_000, 50),
+        (1_000, 25),
+        (500, 12),
+        (250, 6),
+        (120, 3),
+        (60, 1),
+    ] {
         let cut = shrunk(value.clone(), bytes, items);
         if size(&cut) <= tokens {
             let what = format!("texts beyond {bytes} bytes and lists beyond {items} entries");
-            return (cut, vec![LeftOut::new(what, format!("an answer has at most about {tokens} tokens"))]);
+            return (
+                cut,
+                vec![LeftOut::new(what, format!("an answer has at most about {tokens} tokens"))],
+            );
         }
     }
     // Nothing is built so wide; but if it were, it would not be sent.
-    (json!({}), vec![LeftOut::new("everything", format!("an answer has at most about {tokens} tokens; ask for something smaller"))])
+    (
+        json!({}),
+        vec![LeftOut::new(
+            "everything",
+            format!("an answer has at most about {tokens} tokens; ask for something smaller"),
+        )],
+    )
 }
 
 fn shrunk(value: Value, bytes: usize, items: usize) -> Value {
     match value {
         Value::String(text) => budget::shortened(&text, bytes).into(),
-        Value::Array(list) => list.into_iter().take(items).map(|value| shrunk(value, bytes, items)).collect(),
-        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, shrunk(value, bytes, items))).collect(),
+        Value::Array(list) => {
+            list.into_iter().take(items).map(|value| shrunk(value, bytes, items)).collect()
+        }
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, shrunk(value, bytes, items))).collect()
+        }
         other => other,
     }
 }
@@ -168,8 +205,12 @@ pub fn with_quotes(value: Value) -> Value {
     match value {
         Value::Array(list) => list.into_iter().map(with_quotes).collect(),
         Value::Object(fields) => {
-            let mut fields: Map<String, Value> = fields.into_iter().map(|(name, value)| (name, with_quotes(value))).collect();
-            let origin = fields.get("origin").and_then(Value::as_str).and_then(|word| word.parse::<Origin>().ok());
+            let mut fields: Map<String, Value> =
+                fields.into_iter().map(|(name, value)| (name, with_quotes(value))).collect();
+            let origin = fields
+                .get("origin")
+                .and_then(Value::as_str)
+                .and_then(|word| word.parse::<Origin>().ok());
             if !is_trusted(origin)
                 && let Some(text) = fields.remove("content").or_else(|| fields.remove("text"))
             {
@@ -194,7 +235,8 @@ pub fn lines_that_fit(text: &str, tokens: usize, rest: &str) -> String {
     format!("{}\n\n({left} more lines: {rest})\n", kept.trim_end())
 }
 
-/// What begins with what somebody has typed, then what has it further in: at most as many as the protocol takes, and of how many.
+/// What begins with what somebody has typed, then what has it further in: at most as many as the
+/// protocol takes, and of how many.
 pub fn completed(all: Vec<String>, typed: &str) -> (Vec<String>, usize) {
     let typed = typed.to_lowercase();
     let (mut first, mut others) = (Vec::new(), Vec::new());
@@ -217,11 +259,15 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_left_out_and_said() {
-        let many: Vec<Value> = (0..100).map(|n| json!({ "n": n, "text": "x".repeat(400) })).collect();
+        let many: Vec<Value> =
+            (0..100).map(|n| json!({ "n": n, "text": "x".repeat(400) })).collect();
         let (kept, left) = first_that_fit(many, 1_000);
         assert!(kept.len() < 12 && kept.len() + left == 100, "{} {left}", kept.len());
         // One alone is shown even if it is too long: what bounds it is its own size.
-        assert_eq!(first_that_fit(vec![json!("x".repeat(9_000)), json!(1)], 10), (vec![json!("x".repeat(9_000))], 1));
+        assert_eq!(
+            first_that_fit(vec![json!("x".repeat(9_000)), json!(1)], 10),
+            (vec![json!("x".repeat(9_000))], 1)
+        );
         assert_eq!(first_that_fit(Vec::new(), 10), (Vec::new(), 0));
 
         let wide = json!({ "a": vec![json!({ "text": "word ".repeat(5_000) }); 300] });
@@ -232,7 +278,10 @@ mod tests {
 
         assert_eq!(lines_that_fit("a\nb\n", 10, "rest"), "a\nb\n");
         let cut = lines_that_fit(&"a line of some words\n".repeat(100), 100, "zoom shows them");
-        assert!(cut.ends_with("more lines: zoom shows them)\n") && budget::tokens(&cut) < 120, "{cut}");
+        assert!(
+            cut.ends_with("more lines: zoom shows them)\n") && budget::tokens(&cut) < 120,
+            "{cut}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The memory API, as a program that speaks HTTP sees it: the real server on loopback, with a home of its own.
+//! The memory API, as a program that speaks HTTP sees it: the real server on loopback, with a home
+//! of its own.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -67,15 +68,26 @@ impl Home {
             .env("HOME", self.folder.path())
             .env("ICECORE_TOKEN", TOKEN)
             .envs(environment.iter().copied())
-            .args(["serve", "--addr", "127.0.0.1:0", "--json", "--root", self.root().to_str().unwrap()])
+            .args([
+                "serve",
+                "--addr",
+                "127.0.0.1:0",
+                "--json",
+                "--root",
+                self.root().to_str().unwrap(),
+            ])
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        let (address, link) = (told["addr"].as_str().unwrap().parse().unwrap(), told["login"].as_str().unwrap().to_owned());
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let (address, link) = (
+            told["addr"].as_str().unwrap().parse().unwrap(),
+            told["login"].as_str().unwrap().to_owned(),
+        );
         Server { child, address, link }
     }
 }
@@ -89,17 +101,27 @@ impl Drop for Server {
 
 impl Server {
     /// Sends a request with these lines in its head.
-    pub(crate) fn send(&self, method: &str, target: &str, head: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        target: &str,
+        head: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut request =
-            format!("{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n", self.address, body.len());
+        let mut request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n",
+            self.address,
+            body.len()
+        );
         head.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
         stream.write_all(format!("{request}\r\n{body}").as_bytes()).unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        let (head, text) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {target}: {text}"));
+        let (head, text) =
+            text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {target}: {text}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Answer { status, head: head.to_lowercase(), text: text.to_owned() }
     }
@@ -133,12 +155,20 @@ impl Server {
 
     fn contents(&self, user: Option<&str>) -> Vec<String> {
         let told = self.ok(user, "GET", "/api/events?all=true", "");
-        told["events"].as_array().unwrap().iter().map(|event| event["content"].as_str().unwrap().to_owned()).collect()
+        told["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["content"].as_str().unwrap().to_owned())
+            .collect()
     }
 }
 
 /// A model's server that takes its time and answers by what it is asked; several at once.
-pub(crate) fn answering(pause: Duration, answer: impl Fn(&str) -> String + Send + Sync + 'static) -> SocketAddr {
+pub(crate) fn answering(
+    pause: Duration,
+    answer: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
@@ -176,9 +206,21 @@ pub(crate) fn model(says: &'static str) -> SocketAddr {
 }
 
 /// What of a value is not as a schema of the document has it.
-pub(crate) fn unlike(document: &Value, schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
+pub(crate) fn unlike(
+    document: &Value,
+    schema: &Value,
+    value: &Value,
+    place: &str,
+    found: &mut Vec<String>,
+) {
     if let Some(reference) = schema["$ref"].as_str() {
-        return unlike(document, document.pointer(reference.trim_start_matches('#')).unwrap(), value, place, found);
+        return unlike(
+            document,
+            document.pointer(reference.trim_start_matches('#')).unwrap(),
+            value,
+            place,
+            found,
+        );
     }
     if let Some(choices) = schema["anyOf"].as_array() {
         let fits = |choice: &Value| {
@@ -205,14 +247,20 @@ pub(crate) fn unlike(document: &Value, schema: &Value, value: &Value, place: &st
         Value::Array(some) => some.iter().filter_map(Value::as_str).collect(),
         _ => vec![kind],
     };
-    if !wanted.contains(&if kind == "integer" && wanted.contains(&"number") { "number" } else { kind }) {
+    if !wanted.contains(&if kind == "integer" && wanted.contains(&"number") {
+        "number"
+    } else {
+        kind
+    }) {
         found.push(format!("{place} is {kind}, not {wanted:?}"));
     }
     if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
         found.push(format!("{place} is {value}, none of its words"));
     }
     if let (Some(list), true) = (value.as_array(), schema["items"].is_object()) {
-        list.iter().enumerate().for_each(|(at, one)| unlike(document, &schema["items"], one, &format!("{place}[{at}]"), found));
+        list.iter().enumerate().for_each(|(at, one)| {
+            unlike(document, &schema["items"], one, &format!("{place}[{at}]"), found)
+        });
     }
     let Some(fields) = value.as_object() else { return };
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -222,26 +270,39 @@ pub(crate) fn unlike(document: &Value, schema: &Value, value: &Value, place: &st
     }
     for (name, one) in fields {
         match (&schema["properties"][name], &schema["additionalProperties"]) {
-            (known @ Value::Object(_), _) => unlike(document, known, one, &format!("{place}.{name}"), found),
+            (known @ Value::Object(_), _) => {
+                unlike(document, known, one, &format!("{place}.{name}"), found)
+            }
             (_, Value::Bool(false)) => found.push(format!("{place}.{name} is not in the document")),
-            (_, other @ Value::Object(_)) => unlike(document, other, one, &format!("{place}.{name}"), found),
+            (_, other @ Value::Object(_)) => {
+                unlike(document, other, one, &format!("{place}.{name}"), found)
+            }
             _ => {}
         }
     }
 }
 
 /// The route of the document that a target belongs to.
-pub(crate) fn operation<'a>(document: &'a Value, method: &str, target: &str) -> (&'a str, &'a Value) {
+pub(crate) fn operation<'a>(
+    document: &'a Value,
+    method: &str,
+    target: &str,
+) -> (&'a str, &'a Value) {
     let parts: Vec<&str> = target.split('?').next().unwrap().split('/').collect();
     let fits = |path: &str| {
         let named: Vec<&str> = path.split('/').collect();
-        named.len() == parts.len() && named.iter().zip(&parts).all(|(name, part)| name.starts_with('{') || name == part)
+        named.len() == parts.len()
+            && named.iter().zip(&parts).all(|(name, part)| name.starts_with('{') || name == part)
     };
-    let paths =
-        document["paths"].as_object().unwrap().iter().filter(|(path, methods)| fits(path) && methods.get(method.to_lowercase()).is_some());
+    let paths = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(path, methods)| fits(path) && methods.get(method.to_lowercase()).is_some());
     // What is written out goes before what varies.
-    let (path, methods) =
-        paths.min_by_key(|(path, _)| path.matches('{').count()).unwrap_or_else(|| panic!("{method} {target} is in no document"));
+    let (path, methods) = paths
+        .min_by_key(|(path, _)| path.matches('{').count())
+        .unwrap_or_else(|| panic!("{method} {target} is in no document"));
     (path, &methods[method.to_lowercase()])
 }
 
@@ -251,21 +312,38 @@ pub(crate) fn filled(home: &Home) -> Server {
         "Here it is.\n\n```python\n# sort.py\ndef sort(numbers):\n    result = sorted(numbers)\n    return result\n\nprint(sort([3, 1, 2]))\n```\n",
     );
     home.settings(&format!("[chat]\nprovider = \"openai\"\nbase_url = \"http://{address}/v1\"\nmodel = \"stub\"\napi_key = \"none\"\n"));
-    std::fs::set_permissions(home.folder.path().join(".config/icecore/config.toml"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
-        .unwrap();
+    std::fs::set_permissions(
+        home.folder.path().join(".config/icecore/config.toml"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o600),
+    )
+    .unwrap();
     let server = home.serve();
     server.remember(None, "The budget is 500 EUR");
     server.remember(None, "The budget is 600 EUR");
     server.ok(None, "POST", "/api/events", r#"{"text":"Send the offer","due":"+3d","entity":"Client X","tags":["sales"],"priority":"P1"}"#);
     server.ok(None, "POST", "/api/messages", r#"[{"conversation":"app","id":"m1","text":"which port do we use?"},{"conversation":"app","id":"m2","role":"assistant","text":"port 7431","parts":{"n":[1]}}]"#);
     server.ok(None, "POST", "/api/log", r#"{"text":"first day"}"#);
-    server.ok(None, "POST", "/state/append-log", r##"{"text":"# State\nThe parser is done.","title":"parser"}"##);
+    server.ok(
+        None,
+        "POST",
+        "/state/append-log",
+        r##"{"text":"# State\nThe parser is done.","title":"parser"}"##,
+    );
     let chat = r#"{"model":"stub","messages":[{"role":"user","content":"Always answer in English. Write sort.py for me, please, it must sort numbers."}]}"#;
     let bearer = format!("Bearer {TOKEN}");
-    let answer = server.send("POST", "/v1/chat/completions", &[("Authorization", &bearer), ("X-Icecore-Conversation", "trip")], chat);
+    let answer = server.send(
+        "POST",
+        "/v1/chat/completions",
+        &[("Authorization", &bearer), ("X-Icecore-Conversation", "trip")],
+        chat,
+    );
     assert_eq!(answer.status, 200, "{answer:?}");
     for _ in 0..200 {
-        if !server.ok(None, "GET", "/api/conversations/trip/turns", "")["turns"].as_array().unwrap().is_empty() {
+        if !server.ok(None, "GET", "/api/conversations/trip/turns", "")["turns"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+        {
             return server;
         }
         thread::sleep(Duration::from_millis(50));
@@ -280,37 +358,58 @@ fn every_route_answers_as_the_document_says() {
     let server = filled(&home);
     let document = server.get("/api/openapi.json").json();
     let events = server.ok(None, "GET", "/api/events", "");
-    let ids: Vec<&str> = events["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap()).collect();
+    let ids: Vec<&str> = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["id"].as_str().unwrap())
+        .collect();
     let (first, third) = (ids[0], ids[2]);
     let bad_id = format!("/api/events/{first}x/close");
-    let (close, confirm, retract) =
-        (format!("/api/events/{third}/close"), format!("/api/events/{first}/confirm"), format!("/api/events/{first}/retract"));
-    let (show, why, superseding) =
-        (format!("/api/events/{first}"), format!("/api/why?of={first}"), json!({ "text": "x", "supersedes": [third] }).to_string());
+    let (close, confirm, retract) = (
+        format!("/api/events/{third}/close"),
+        format!("/api/events/{first}/confirm"),
+        format!("/api/events/{first}/retract"),
+    );
+    let (show, why, superseding) = (
+        format!("/api/events/{first}"),
+        format!("/api/why?of={first}"),
+        json!({ "text": "x", "supersedes": [third] }).to_string(),
+    );
     let whispered = |text: &str| {
         let said = json!({ "text": text, "origin": "tool", "session": "s1" }).to_string();
         server.ok(None, "POST", "/api/events", &said)["event"]["id"].as_str().unwrap().to_owned()
     };
-    let (held, dropped) = (whispered("The shop closes at 18:00"), whispered("The shop sells everything for nothing"));
-    let (confirm_held, drop_held) = (format!("/api/quarantine/{held}/confirm"), format!("/api/quarantine/{dropped}/drop"));
+    let (held, dropped) =
+        (whispered("The shop closes at 18:00"), whispered("The shop sells everything for nothing"));
+    let (confirm_held, drop_held) =
+        (format!("/api/quarantine/{held}/confirm"), format!("/api/quarantine/{dropped}/drop"));
     server.ok(None, "POST", "/api/jobs/run", r#"{"job":"consolidate"}"#);
     let page = server.ok(None, "GET", "/api/pages/entities/client-x", "");
     let saved =
         json!({ "text": format!("{}- They pay within 30 days\n", page["text"].as_str().unwrap()), "hash": page["hash"] }).to_string();
     let graph = format!("/api/events/{third}/graph?limit=5");
     let token = json!({ "token": TOKEN }).to_string();
-    let snapshot = server.ok(None, "POST", "/api/snapshots", r#"{"note":"for the table"}"#)["snapshot"]["id"].as_str().unwrap().to_owned();
+    let snapshot =
+        server.ok(None, "POST", "/api/snapshots", r#"{"note":"for the table"}"#)["snapshot"]["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
     let other = json!({ "other": snapshot }).to_string();
-    let (then, since) =
-        (format!("/api/pages/entities/client-x/versions/{snapshot}"), format!("/api/pages/entities/client-x/diff?from={snapshot}"));
+    let (then, since) = (
+        format!("/api/pages/entities/client-x/versions/{snapshot}"),
+        format!("/api/pages/entities/client-x/diff?from={snapshot}"),
+    );
     let today = server.ok(None, "GET", "/api/status", "")["now"].as_str().unwrap()[..10].to_owned();
     let (node, line, words) = (
         format!("/api/core/{today}"),
         "/api/core/2026-02-13/why?line=0".to_owned(),
         format!("/api/core/{today}/messages?limit=1&characters=3"),
     );
-    let (report, no_line) = (format!("/api/reports/{today}"), "/api/core/2026-02-13/why?line=99".to_owned());
-    let superseding_by_tool = json!({ "text": "x", "supersedes": [first], "origin": "tool" }).to_string();
+    let (report, no_line) =
+        (format!("/api/reports/{today}"), "/api/core/2026-02-13/why?line=99".to_owned());
+    let superseding_by_tool =
+        json!({ "text": "x", "supersedes": [first], "origin": "tool" }).to_string();
     let cases: Vec<(&str, &str, &str, u16)> = vec![
         ("GET", "/api/status", "", 200),
         ("GET", "/api/status?x=1", "", 400),
@@ -342,7 +441,12 @@ fn every_route_answers_as_the_document_says() {
         ("POST", &close, r#"{"note":"sent"}"#, 200),
         ("POST", &close, "", 409),
         ("POST", "/api/events", &superseding, 409),
-        ("POST", "/api/memory-tool", r#"{"command":"create","path":"/memories/a.md","file_text":"x"}"#, 200),
+        (
+            "POST",
+            "/api/memory-tool",
+            r#"{"command":"create","path":"/memories/a.md","file_text":"x"}"#,
+            200,
+        ),
         ("POST", "/api/memory-tool", r#"{"command":"view","path":"/memories","later":true}"#, 200),
         ("POST", "/api/memory-tool", r#"{"command":"view","path":"/etc/passwd"}"#, 200),
         ("POST", "/api/memory-tool", "[]", 400),
@@ -364,7 +468,12 @@ fn every_route_answers_as_the_document_says() {
         ("GET", &why, "", 200),
         ("GET", "/api/why", "", 400),
         ("GET", "/api/why?of=20200101-7", "", 404),
-        ("POST", "/api/messages", r#"{"conversation":"app","id":"m1","text":"which port do we use?"}"#, 200),
+        (
+            "POST",
+            "/api/messages",
+            r#"{"conversation":"app","id":"m1","text":"which port do we use?"}"#,
+            200,
+        ),
         (
             "POST",
             "/api/messages",
@@ -397,7 +506,12 @@ fn every_route_answers_as_the_document_says() {
         ("GET", "/api/zoom?when=today&conversation=app", "", 200),
         ("GET", "/api/zoom?when=2001-01-01", "", 404),
         ("GET", "/api/zoom?when=whenever", "", 400),
-        ("GET", "/api/search?q=port&explain=true&context=1&kind=message&when=today&limit=3", "", 200),
+        (
+            "GET",
+            "/api/search?q=port&explain=true&context=1&kind=message&when=today&limit=3",
+            "",
+            200,
+        ),
         ("GET", "/api/search?q=port&before=2026-01-01&words=true&conversation=app", "", 200),
         ("GET", "/api/search?q=port&before=2026-01-01T00:00:00Z", "", 200),
         ("GET", "/api/search", "", 400),
@@ -442,7 +556,12 @@ fn every_route_answers_as_the_document_says() {
         ("GET", "/api/home?x=1", "", 400),
         ("GET", "/api/health", "", 200),
         ("GET", "/api/health?x=1", "", 400),
-        ("GET", "/api/ledger?status=any&acts=true&type=commitment&priority=P1&entity=client%20x&since=-1d&limit=1&offset=0", "", 200),
+        (
+            "GET",
+            "/api/ledger?status=any&acts=true&type=commitment&priority=P1&entity=client%20x&since=-1d&limit=1&offset=0",
+            "",
+            200,
+        ),
         ("GET", "/api/ledger?status=quarantined", "", 200),
         ("GET", "/api/ledger?status=lost", "", 400),
         ("GET", "/api/ledger?limit=0", "", 400),
@@ -558,7 +677,12 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/import", r#"{"text":"x","format":"diary"}"#, 400),
         ("POST", "/api/import", r#"{"text":"no json at all\n","format":"jsonl"}"#, 400),
         ("POST", "/api/import", r#"{"path":"/etc/passwd"}"#, 400),
-        ("POST", "/api/migrate", r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- The old port was 7430\n"}],"dry_run":true}"##, 200),
+        (
+            "POST",
+            "/api/migrate",
+            r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- The old port was 7430\n"}],"dry_run":true}"##,
+            200,
+        ),
         (
             "POST",
             "/api/migrate",
@@ -641,13 +765,16 @@ fn every_route_answers_as_the_document_says() {
         let told = answer.json();
         if status != 200 {
             let error = &told["error"];
-            let whole =
-                error["status"] == status && error["kind"].is_string() && error["message"].as_str().is_some_and(|said| said.len() > 10);
+            let whole = error["status"] == status
+                && error["kind"].is_string()
+                && error["message"].as_str().is_some_and(|said| said.len() > 10);
             if !whole || error.as_object().unwrap().len() != 3 {
                 wrong.push(format!("{place}: {told}"));
             }
         }
-        if [404, 405].contains(&status) && (target.contains("/nothing") && !target.contains("retry") || status == 405) {
+        if [404, 405].contains(&status)
+            && (target.contains("/nothing") && !target.contains("retry") || status == 405)
+        {
             continue;
         }
         let (path, operation) = operation(&document, method, target);
@@ -656,14 +783,20 @@ fn every_route_answers_as_the_document_says() {
         }
         if status == 200 {
             good.insert((method, path.to_owned()));
-            unlike(&document, &operation["responses"]["200"]["content"]["application/json"]["schema"], &told, &place, &mut wrong);
+            unlike(
+                &document,
+                &operation["responses"]["200"]["content"]["application/json"]["schema"],
+                &told,
+                &place,
+                &mut wrong,
+            );
         } else {
             bad.insert((method, path.to_owned()));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    // None was left out, but for those that stand in other tests.
-    // A draft that a judge refused takes a model that writes nonsense; its route is tried with bad input alone.
+    // None was left out, but for those that stand in other tests. A draft that a judge refused
+    // takes a model that writes nonsense; its route is tried with bad input alone.
     let elsewhere = [
         "/api/live",
         "/api/reviews/{period}",
@@ -687,11 +820,24 @@ fn every_route_answers_as_the_document_says() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         // What needs a database is tried where there is one.
         let in_a_database = |method: &&String| methods[*method]["tags"][0] == "Access";
-        for method in methods.as_object().unwrap().keys().filter(|method| !in_a_database(method)).map(|method| method.to_uppercase()) {
-            let tried = |all: &BTreeSet<(&str, String)>| all.iter().any(|(tried, of)| *tried == method && of == path);
-            assert!(tried(&good) || elsewhere.contains(&path.as_str()), "{method} {path} was not tried with good input");
+        for method in methods
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|method| !in_a_database(method))
+            .map(|method| method.to_uppercase())
+        {
+            let tried = |all: &BTreeSet<(&str, String)>| {
+                all.iter().any(|(tried, of)| *tried == method && of == path)
+            };
             assert!(
-                tried(&bad) || lacks_bad.contains(&path.as_str()) || path == "/api/conversations/{name}/artifacts",
+                tried(&good) || elsewhere.contains(&path.as_str()),
+                "{method} {path} was not tried with good input"
+            );
+            assert!(
+                tried(&bad)
+                    || lacks_bad.contains(&path.as_str())
+                    || path == "/api/conversations/{name}/artifacts",
                 "{method} {path} was not tried with bad input"
             );
         }
@@ -705,16 +851,22 @@ fn the_api_says_what_the_command_line_says() {
     let server = filled(&home);
     // Two weeks of the past, so that there is something to compare.
     for day in ["2026-01-06", "2026-01-13"] {
-        let said =
-            json!({ "conversation": "app", "text": "We decided that the parser never loses a line.", "ts": format!("{day}T09:00:00Z") });
+        let said = json!({ "conversation": "app", "text": "We decided that the parser never loses a line.", "ts": format!("{day}T09:00:00Z") });
         server.ok(None, "POST", "/api/messages", &said.to_string());
     }
     server.post("/api/jobs/run", r#"{"job":"rollup"}"#);
     server.post("/api/snapshots", "{}");
     server.post("/api/pauses", r#"{"project":"app"}"#);
-    server.post("/api/memory-tool", r#"{"command":"create","path":"/memories/a.md","file_text":"x"}"#);
-    server.post("/api/memory-tool", r#"{"command":"str_replace","path":"/memories/a.md","old_str":"x","new_str":"y"}"#);
-    let id = server.ok(None, "GET", "/api/events", "")["events"][0]["id"].as_str().unwrap().to_owned();
+    server.post(
+        "/api/memory-tool",
+        r#"{"command":"create","path":"/memories/a.md","file_text":"x"}"#,
+    );
+    server.post(
+        "/api/memory-tool",
+        r#"{"command":"str_replace","path":"/memories/a.md","old_str":"x","new_str":"y"}"#,
+    );
+    let id =
+        server.ok(None, "GET", "/api/events", "")["events"][0]["id"].as_str().unwrap().to_owned();
     let (show, why) = (format!("/api/events/{id}"), format!("/api/why?of={id}"));
     let cases: Vec<(&str, Vec<&str>)> = vec![
         ("/api/events?all=true", vec!["events", "--all"]),
@@ -751,7 +903,10 @@ fn the_api_says_what_the_command_line_says() {
         ("/api/compact", vec!["compact", "--dry-run"]),
         ("/api/prune", vec!["prune", "--dry-run"]),
         ("/api/similar/merged", vec!["similar", "--merge"]),
-        ("/api/memory-tool/versions?path=/memories/a.md", vec!["memory-tool", "--versions", "/memories/a.md"]),
+        (
+            "/api/memory-tool/versions?path=/memories/a.md",
+            vec!["memory-tool", "--versions", "/memories/a.md"],
+        ),
         (
             "/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py",
             vec!["conversation", "artifacts", "trip", "sort.py@v1", "--diff", "sort.py"],
@@ -760,22 +915,37 @@ fn the_api_says_what_the_command_line_says() {
         ("/api/conversations/trip", vec!["conversation", "show", "trip"]),
         ("/api/conversations/trip/facts", vec!["conversation", "facts", "trip"]),
         ("/api/conversations/trip/turns", vec!["conversation", "turns", "trip"]),
-        ("/api/conversations/trip/turns?turn=1", vec!["conversation", "show", "trip", "--turn", "1"]),
+        (
+            "/api/conversations/trip/turns?turn=1",
+            vec!["conversation", "show", "trip", "--turn", "1"],
+        ),
         ("/api/conversations/trip/artifacts", vec!["conversation", "artifacts", "trip"]),
-        ("/api/conversations/trip/artifacts/sort.py", vec!["conversation", "artifacts", "trip", "sort.py"]),
-        ("/api/conversations/trip/diff?from=0&to=1", vec!["conversation", "diff", "trip", "0", "1"]),
+        (
+            "/api/conversations/trip/artifacts/sort.py",
+            vec!["conversation", "artifacts", "trip", "sort.py"],
+        ),
+        (
+            "/api/conversations/trip/diff?from=0&to=1",
+            vec!["conversation", "diff", "trip", "0", "1"],
+        ),
         ("/api/conversations/trip/export", vec!["conversation", "export", "trip"]),
     ];
     for (target, words) in cases {
         // Some answers tell the time; if a second passed between the two, they are asked again.
         let both = || {
             let mut command = bare(program());
-            command.env("HOME", home.folder.path()).args(["--vault", home.root().to_str().unwrap(), "--json"]).args(&words);
+            command
+                .env("HOME", home.folder.path())
+                .args(["--vault", home.root().to_str().unwrap(), "--json"])
+                .args(&words);
             let printed = crate::program::said(command.output().unwrap());
             assert_eq!(printed.code, Some(0), "{words:?}: {printed:?}");
             (server.get(target).text, printed.out.trim_end().to_owned())
         };
-        let (answered, printed) = (0..5).map(|_| both()).find(|(answered, printed)| answered == printed).unwrap_or_else(both);
+        let (answered, printed) = (0..5)
+            .map(|_| both())
+            .find(|(answered, printed)| answered == printed)
+            .unwrap_or_else(both);
         assert_eq!(answered, printed, "{target} and {words:?}");
     }
 }
@@ -796,11 +966,17 @@ fn facts_are_established_lifted_and_summarised_again() {
     let words =
         "Always answer in English, please, also when I write to you in another language, as I often do when I am tired and in a hurry. "
             .repeat(3);
-    let said = json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
+    let said =
+        json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
     let bearer = format!("Bearer {TOKEN}");
-    let head = [("Authorization", bearer.as_str()), ("X-Icecore-Conversation", "a/b c"), ("X-Icecore-User", "ann")];
+    let head = [
+        ("Authorization", bearer.as_str()),
+        ("X-Icecore-Conversation", "a/b c"),
+        ("X-Icecore-User", "ann"),
+    ];
     assert_eq!(server.send("POST", "/v1/chat/completions", &head, &said).status, 200);
-    let facts = || server.ok(Some("ann"), "GET", "/api/conversations/a%2Fb%20c/facts", "")["facts"].clone();
+    let facts =
+        || server.ok(Some("ann"), "GET", "/api/conversations/a%2Fb%20c/facts", "")["facts"].clone();
     for _ in 0..200 {
         if !facts().as_array().unwrap().is_empty() {
             break;
@@ -811,22 +987,43 @@ fn facts_are_established_lifted_and_summarised_again() {
     assert_eq!(fact["text"], "Always answer in English");
     let before = server.ok(Some("ann"), "GET", "/api/conversations/a%2Fb%20c/diff?from=0&to=1", "");
     assert_eq!(before["added"], json!(["Always answer in English"]));
-    let lifted = server.ok(Some("ann"), "POST", "/api/conversations/a%2Fb%20c/promote", &json!({ "id": fact["id"] }).to_string());
+    let lifted = server.ok(
+        Some("ann"),
+        "POST",
+        "/api/conversations/a%2Fb%20c/promote",
+        &json!({ "id": fact["id"] }).to_string(),
+    );
     assert_eq!(lifted["content"], "Always answer in English");
     assert_eq!(server.contents(Some("ann")), ["Always answer in English"]);
     assert!(server.contents(None).is_empty());
     // Another conversation of hers is told it; nobody else's is.
-    let told = |user| server.ok(user, "GET", "/api/packs/chat?conversation=new&prompt=hello", "")["text"].to_string();
-    assert!(told(Some("ann")).contains("Always answer in English") && !told(None).contains("Always answer"));
+    let told = |user| {
+        server.ok(user, "GET", "/api/packs/chat?conversation=new&prompt=hello", "")["text"]
+            .to_string()
+    };
+    assert!(
+        told(Some("ann")).contains("Always answer in English")
+            && !told(None).contains("Always answer")
+    );
     let again = server.ok(Some("ann"), "POST", "/api/conversations/a%2Fb%20c/retry", "");
-    for (method, target, value) in [("POST", "/api/conversations/x/promote", &lifted), ("POST", "/api/conversations/x/retry", &again)] {
+    for (method, target, value) in [
+        ("POST", "/api/conversations/x/promote", &lifted),
+        ("POST", "/api/conversations/x/retry", &again),
+    ] {
         let (mut wrong, (_, operation)) = (Vec::new(), operation(&document, method, target));
-        unlike(&document, &operation["responses"]["200"]["content"]["application/json"]["schema"], value, target, &mut wrong);
+        unlike(
+            &document,
+            &operation["responses"]["200"]["content"]["application/json"]["schema"],
+            value,
+            target,
+            &mut wrong,
+        );
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 }
 
-// A user who is forgotten while they write is forgotten, and whoever is told that it was kept after that finds it
+// A user who is forgotten while they write is forgotten, and whoever is told that it was kept after
+// that finds it
 #[test]
 fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
     let home = Home::new();
@@ -838,7 +1035,8 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
                 let server = &server;
                 scope.spawn(move || {
                     for n in 0..8 {
-                        let body = json!({ "text": format!("round {round} {writer}/{n}") }).to_string();
+                        let body =
+                            json!({ "text": format!("round {round} {writer}/{n}") }).to_string();
                         let answer = server.ask(Some("ann"), "POST", "/api/events", &body);
                         assert_eq!(answer.status, 200, "{answer:?}");
                     }
@@ -858,8 +1056,15 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
     server.ok(None, "DELETE", "/api/users/ann", "");
     assert_eq!(server.ask(Some("ann"), "GET", "/api/events", "").status, 404);
     // Not even a folder that nobody would look into.
-    let left: Vec<_> = std::fs::read_dir(home.root().join("spaces")).unwrap().flatten().map(|entry| entry.path()).collect();
-    assert!(left.is_empty() && !holds(&home.root(), "the last of") && !holds(&home.root(), "round"), "{left:?}");
+    let left: Vec<_> = std::fs::read_dir(home.root().join("spaces"))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    assert!(
+        left.is_empty() && !holds(&home.root(), "the last of") && !holds(&home.root(), "round"),
+        "{left:?}"
+    );
 }
 
 // The examples of the page are whole: each is understood
@@ -871,12 +1076,18 @@ fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let example = &operation["x-icecore-example"];
-            let body = if example["body"].is_null() { String::new() } else { example["body"].to_string() };
+            let body =
+                if example["body"].is_null() { String::new() } else { example["body"].to_string() };
             // One stays open, and one has no code to show.
             if ["/api/live", "/api/login"].contains(&path.as_str()) {
                 continue;
             }
-            let answer = server.ask(None, &method.to_uppercase(), example["target"].as_str().unwrap(), &body);
+            let answer = server.ask(
+                None,
+                &method.to_uppercase(),
+                example["target"].as_str().unwrap(),
+                &body,
+            );
             assert!([200, 404].contains(&answer.status), "{method} {path}: {answer:?}");
         }
     }
@@ -884,11 +1095,14 @@ fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
     let page = server.send("GET", "/api", &[], "");
     assert_eq!(page.status, 200);
     assert!(
-        page.head.contains("content-security-policy: default-src 'none'; style-src 'sha256-") && page.head.contains("nosniff"),
+        page.head.contains("content-security-policy: default-src 'none'; style-src 'sha256-")
+            && page.head.contains("nosniff"),
         "{}",
         page.head
     );
-    assert!(page.text.contains("/api/conversations/{name}/export") && page.text.contains("curl -sS"));
+    assert!(
+        page.text.contains("/api/conversations/{name}/export") && page.text.contains("curl -sS")
+    );
     assert_eq!(server.send("GET", "/api/openapi.json", &[], "").status, 200);
 }
 
@@ -905,11 +1119,19 @@ fn without_a_token_nobody_is_told_anything() {
             }
             for head in [vec![], vec![("Authorization", "Bearer wrong")]] {
                 let answer = server.send(&method.to_uppercase(), target, &head, "{}");
-                assert_eq!((answer.status, &answer.json()["error"]["status"]), (401, &json!(401)), "{method} {path}");
+                assert_eq!(
+                    (answer.status, &answer.json()["error"]["status"]),
+                    (401, &json!(401)),
+                    "{method} {path}"
+                );
             }
             let bearer = format!("Bearer {TOKEN}");
-            let answer =
-                server.send(&method.to_uppercase(), target, &[("Authorization", &bearer), ("Origin", "https://evil.example")], "{}");
+            let answer = server.send(
+                &method.to_uppercase(),
+                target,
+                &[("Authorization", &bearer), ("Origin", "https://evil.example")],
+                "{}",
+            );
             assert_eq!(answer.status, 403, "{method} {path}");
         }
     }
@@ -924,9 +1146,14 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
     let users = ["ann@example.org", "Ann", "b\u{fc}/..%2f../ann"];
     for (at, user) in users.iter().enumerate() {
         // Who has no space is not there to be looked at, and looking makes none.
-        for target in
-            ["/api/events", "/api/status", "/api/search?q=secret", "/api/packs/recall", "/api/conversations", "/api/events/20260213-1"]
-        {
+        for target in [
+            "/api/events",
+            "/api/status",
+            "/api/search?q=secret",
+            "/api/packs/recall",
+            "/api/conversations",
+            "/api/events/20260213-1",
+        ] {
             assert_eq!(server.ask(Some(user), "GET", target, "").status, 404, "{user} {target}");
         }
         // Nor does a mistake.
@@ -941,22 +1168,45 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
             ("/api/events/20260213-1/close", "", 404),
             ("/api/jobs/run", r#"{"job":"rollup"}"#, 404),
         ] {
-            assert_eq!(server.ask(Some(user), "POST", target, body).status, status, "{user} {target} {body}");
+            assert_eq!(
+                server.ask(Some(user), "POST", target, body).status,
+                status,
+                "{user} {target} {body}"
+            );
         }
         assert_eq!(server.ok(None, "GET", "/api/users", "")["users"].as_array().unwrap().len(), at);
         server.remember(Some(user), &format!("secret {at} of a user"));
-        server.ok(Some(user), "POST", "/api/messages", &json!({ "conversation": "c", "text": format!("secret word {at}") }).to_string());
+        server.ok(
+            Some(user),
+            "POST",
+            "/api/messages",
+            &json!({ "conversation": "c", "text": format!("secret word {at}") }).to_string(),
+        );
     }
     server.remember(None, "secret 9 of the house");
-    let ids: Vec<String> =
-        users.iter().map(|user| server.ok(Some(user), "GET", "/api/events", "")["events"][0]["id"].as_str().unwrap().to_owned()).collect();
+    let ids: Vec<String> = users
+        .iter()
+        .map(|user| {
+            server.ok(Some(user), "GET", "/api/events", "")["events"][0]["id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
     for (at, user) in users.iter().enumerate() {
         assert_eq!(server.contents(Some(user)), [format!("secret {at} of a user")]);
-        // The same id means their own event, whoever else has one of that number; one they do not have is not there.
+        // The same id means their own event, whoever else has one of that number; one they do not
+        // have is not there.
         let shown = server.ok(Some(user), "GET", &format!("/api/events/{}", ids[(at + 1) % 3]), "");
         assert_eq!(shown["entry"]["content"], format!("secret {at} of a user"));
-        assert_eq!(server.ask(Some(user), "GET", &format!("/api/events/{}2", ids[at]), "").status, 404);
-        assert_eq!(server.ask(Some(user), "POST", &format!("/api/events/{}2/retract", ids[at]), "").status, 404);
+        assert_eq!(
+            server.ask(Some(user), "GET", &format!("/api/events/{}2", ids[at]), "").status,
+            404
+        );
+        assert_eq!(
+            server.ask(Some(user), "POST", &format!("/api/events/{}2/retract", ids[at]), "").status,
+            404
+        );
         for target in [
             "/api/search?q=secret&limit=100",
             "/api/packs/recall",
@@ -969,18 +1219,27 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
             let text = server.ok(Some(user), "GET", target, "").to_string();
             for other in [0, 1, 2, 9].into_iter().filter(|other| *other != at) {
                 assert!(
-                    !text.contains(&format!("secret {other}")) && !text.contains(&format!("secret word {other}")),
+                    !text.contains(&format!("secret {other}"))
+                        && !text.contains(&format!("secret word {other}")),
                     "{user} {target}: {text}"
                 );
             }
         }
     }
-    let house =
-        ["/api/search?q=secret&limit=100", "/api/events", "/api/packs/recall"].map(|target| server.ok(None, "GET", target, "").to_string());
-    assert!(house.iter().all(|text| !text.contains("of a user") && !text.contains("secret word")), "{house:?}");
+    let house = ["/api/search?q=secret&limit=100", "/api/events", "/api/packs/recall"]
+        .map(|target| server.ok(None, "GET", target, "").to_string());
+    assert!(
+        house.iter().all(|text| !text.contains("of a user") && !text.contains("secret word")),
+        "{house:?}"
+    );
 
     let told = server.ok(None, "GET", "/api/users", "");
-    let names: BTreeSet<&str> = told["users"].as_array().unwrap().iter().map(|user| user["user"].as_str().unwrap()).collect();
+    let names: BTreeSet<&str> = told["users"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|user| user["user"].as_str().unwrap())
+        .collect();
     assert_eq!(names, users.into_iter().collect());
     assert_eq!(server.ask(Some("Ann"), "GET", "/api/users", "").status, 400);
     let encoded: String = users[2].bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -995,7 +1254,12 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
     );
     // One conversation goes, then the user; the others stay.
     assert_eq!(server.ok(Some(users[1]), "DELETE", "/api/conversations/c", "")["messages"], 1);
-    assert!(server.ok(Some(users[1]), "GET", "/api/conversations", "")["conversations"].as_array().unwrap().is_empty());
+    assert!(
+        server.ok(Some(users[1]), "GET", "/api/conversations", "")["conversations"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(server.ok(None, "DELETE", &format!("/api/users/{encoded}"), "")["forgotten"], true);
     assert_eq!(server.ask(Some(users[2]), "GET", "/api/events", "").status, 404);
     assert_eq!(server.ask(None, "DELETE", &format!("/api/users/{encoded}"), "").status, 404);
@@ -1007,8 +1271,12 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
     // The names are known to a server that was not there when they came.
     drop(server);
     // One that was being taken away when the process died is nobody's any more.
-    let space = std::fs::read_dir(home.root().join("spaces")).unwrap().flatten().next().unwrap().path();
-    copy(&space, &space.with_file_name(format!(".{}.gone", space.file_name().unwrap().to_str().unwrap())));
+    let space =
+        std::fs::read_dir(home.root().join("spaces")).unwrap().flatten().next().unwrap().path();
+    copy(
+        &space,
+        &space.with_file_name(format!(".{}.gone", space.file_name().unwrap().to_str().unwrap())),
+    );
     let again = home.serve();
     assert_eq!(again.ok(None, "GET", "/api/users", "")["users"].as_array().unwrap().len(), 3);
     assert_eq!(again.contents(Some(users[0])), ["secret 0 of a user"]);
@@ -1040,13 +1308,29 @@ fn what_was_acknowledged_survives_a_kill() {
             "/api/messages",
             &json!({ "conversation": "c", "id": format!("m{round}"), "text": format!("said {round}") }).to_string(),
         );
-        server.ok(None, "POST", "/api/log", &json!({ "text": format!("logged {round}") }).to_string());
-        server.ok(None, "POST", "/state/append-log", &json!({ "text": format!("state {round}") }).to_string());
+        server.ok(
+            None,
+            "POST",
+            "/api/log",
+            &json!({ "text": format!("logged {round}") }).to_string(),
+        );
+        server.ok(
+            None,
+            "POST",
+            "/state/append-log",
+            &json!({ "text": format!("state {round}") }).to_string(),
+        );
         drop(server);
     }
     let server = home.serve();
-    assert_eq!(server.contents(None), (0..4).map(|round| format!("event {round}")).collect::<Vec<_>>());
-    assert_eq!(server.contents(Some("ann")), (0..4).map(|round| format!("hers {round}")).collect::<Vec<_>>());
+    assert_eq!(
+        server.contents(None),
+        (0..4).map(|round| format!("event {round}")).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        server.contents(Some("ann")),
+        (0..4).map(|round| format!("hers {round}")).collect::<Vec<_>>()
+    );
     let zoomed = server.ok(None, "GET", "/api/zoom?when=last%202%20days", "").to_string();
     let logs: String = std::fs::read_dir(home.root().join("memory"))
         .unwrap()
@@ -1054,7 +1338,10 @@ fn what_was_acknowledged_survives_a_kill() {
         .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
         .collect();
     for round in 0..4 {
-        assert!(zoomed.contains(&format!("said {round}")) && zoomed.contains(&format!("state {round}")), "{zoomed}");
+        assert!(
+            zoomed.contains(&format!("said {round}")) && zoomed.contains(&format!("state {round}")),
+            "{zoomed}"
+        );
         assert!(logs.contains(&format!("logged {round}")), "{logs}");
     }
 }
@@ -1081,10 +1368,16 @@ fn sixty_four_at_once_are_all_there_exactly_once() {
     for (at, user) in users.into_iter().enumerate() {
         let mut contents = server.contents(user);
         contents.sort();
-        let mut expected: Vec<String> = (0..64).filter(|writer| writer % 4 == at).map(|writer| format!("event {writer}")).collect();
+        let mut expected: Vec<String> = (0..64)
+            .filter(|writer| writer % 4 == at)
+            .map(|writer| format!("event {writer}"))
+            .collect();
         expected.sort();
         assert_eq!(contents, expected);
-        assert_eq!(server.ok(user, "GET", "/api/conversations", "")["conversations"][0]["messages"], 16);
+        assert_eq!(
+            server.ok(user, "GET", "/api/conversations", "")["conversations"][0]["messages"],
+            16
+        );
     }
 }
 
@@ -1095,15 +1388,26 @@ fn a_job_that_runs_already_is_said_so() {
     let server = home.serve();
     for day in 1..=28 {
         let message = |n: usize| json!({ "conversation": format!("c{n}"), "text": format!("We decided on day {day} that number {n} holds."), "ts": format!("2026-01-{day:02}T09:{n:02}:00Z") });
-        server.ok(None, "POST", "/api/messages", &Value::from((0..6).map(message).collect::<Vec<_>>()).to_string());
+        server.ok(
+            None,
+            "POST",
+            "/api/messages",
+            &Value::from((0..6).map(message).collect::<Vec<_>>()).to_string(),
+        );
     }
     let answers: Vec<Answer> = thread::scope(|scope| {
-        let runs: Vec<_> = (0..6).map(|_| scope.spawn(|| server.post("/api/jobs/run", r#"{"job":"rollup"}"#))).collect();
+        let runs: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| server.post("/api/jobs/run", r#"{"job":"rollup"}"#)))
+            .collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     });
     assert!(answers.iter().any(|answer| answer.status == 200), "{answers:?}");
     for refused in answers.iter().filter(|answer| answer.status != 200) {
-        assert_eq!((refused.status, &refused.json()["error"]["kind"]), (503, &json!("try_later")), "{refused:?}");
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["kind"]),
+            (503, &json!("try_later")),
+            "{refused:?}"
+        );
         assert!(refused.head.contains("retry-after"), "{refused:?}");
     }
     assert!(
@@ -1112,8 +1416,13 @@ fn a_job_that_runs_already_is_said_so() {
         answers.iter().map(|answer| answer.status).collect::<Vec<_>>()
     );
     let pressed = server.ok(None, "GET", "/api/runs?limit=1000", "");
-    let periods: Vec<&str> =
-        pressed["runs"].as_array().unwrap().iter().filter(|run| run["version"] == 1).map(|run| run["period"].as_str().unwrap()).collect();
+    let periods: Vec<&str> = pressed["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|run| run["version"] == 1)
+        .map(|run| run["period"].as_str().unwrap())
+        .collect();
     let distinct: BTreeSet<&&str> = periods.iter().collect();
     assert_eq!(distinct.len(), periods.len(), "a summary was made twice");
 }

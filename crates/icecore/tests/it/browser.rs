@@ -1,7 +1,9 @@
-//! The dashboard in a real browser: Debian's Chromium is driven through every view by the suites of `tests/browser`.
+//! The dashboard in a real browser: Debian's Chromium is driven through every view by the suites of
+//! `tests/browser`.
 //!
-//! Each suite makes its own sample vault, starts this program before it, and says in sentences what it saw. What must be true stands
-//! there; here it is only made sure that each runs, that all of it passed, and that there was something to pass.
+//! Each suite makes its own sample vault, starts this program before it, and says in sentences what
+//! it saw. What must be true stands there; here it is only made sure that each runs, that all of it
+//! passed, and that there was something to pass.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -12,7 +14,10 @@ use crate::program::{bare, program, said};
 /// Runs a suite and fails with everything it said.
 fn suite(name: &str, least: usize) {
     let npm = house().join("target/browser-npm");
-    for (there, what) in [(npm.join("installed.json"), "playwright-core"), (PathBuf::from("/usr/bin/chromium"), "Chromium")] {
+    for (there, what) in [
+        (npm.join("installed.json"), "playwright-core"),
+        (PathBuf::from("/usr/bin/chromium"), "Chromium"),
+    ] {
         assert!(
             there.exists(),
             "there is no browser to test with: {what} is missing ({}). `./test` installs it, which needs a network; \
@@ -45,10 +50,21 @@ fn suite(name: &str, least: usize) {
     // `# pass 12`, at the end of what it says.
     let count = |what: &str| -> usize {
         let line = seen.out.lines().rev().find_map(|line| line.strip_prefix(what));
-        line.and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| panic!("{name} does not say `{what}`:\n{}", seen.out))
+        line.and_then(|count| count.trim().parse().ok())
+            .unwrap_or_else(|| panic!("{name} does not say `{what}`:\n{}", seen.out))
     };
-    assert!(count("# pass ") >= least, "{name} has {} tests, and had {least}:\n{}", count("# pass "), seen.out);
-    assert_eq!((count("# fail "), count("# skipped "), count("# cancelled ")), (0, 0, 0), "{name}:\n{}", seen.out);
+    assert!(
+        count("# pass ") >= least,
+        "{name} has {} tests, and had {least}:\n{}",
+        count("# pass "),
+        seen.out
+    );
+    assert_eq!(
+        (count("# fail "), count("# skipped "), count("# cancelled ")),
+        (0, 0, 0),
+        "{name}:\n{}",
+        seen.out
+    );
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! Everything at once on one vault: writers of every kind, hooks, two maintenance loops, an editor, a program that appends to the
-//! same files, a second machine that is merged in, and processes killed at random. Afterwards every acknowledged word is there exactly once and `verify` is clean.
+//! Everything at once on one vault: writers of every kind, hooks, two maintenance loops, an editor,
+//! a program that appends to the same files, a second machine that is merged in, and processes
+//! killed at random. Afterwards every acknowledged word is there exactly once and `verify` is
+//! clean.
 //!
-//! `./test` runs one short round; `just chaos` runs thirty (`ICECORE_CHAOS=30`) and appends a line for each to
-//! `ICECORE_CHAOS_REPORT`.
+//! `./test` runs one short round; `just chaos` runs thirty (`ICECORE_CHAOS=30`) and appends a line
+//! for each to `ICECORE_CHAOS_REPORT`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -38,7 +40,8 @@ enum Kind {
     Message,
     /// One saved state.
     State,
-    /// A page or a primer that an editor saved: there, in the ledger, in a summary or in a snapshot.
+    /// A page or a primer that an editor saved: there, in the ledger, in a summary or in a
+    /// snapshot.
     Page,
 }
 
@@ -53,7 +56,8 @@ struct Round {
     acknowledged: Mutex<Vec<(Kind, String)>>,
     killed: AtomicUsize,
     forgotten: AtomicUsize,
-    /// How many events another program has appended. It counts its own, so that none of its ids is missing.
+    /// How many events another program has appended. It counts its own, so that none of its ids is
+    /// missing.
     appended: AtomicUsize,
 }
 
@@ -77,7 +81,15 @@ impl Round {
         assert_eq!(round.run(&["init", "--tz", "UTC", "-q"]).0, Some(0));
         for n in 0..6 {
             assert_eq!(
-                round.run(&["remember", &format!("The size of thing{n} is {n}"), "--entity", &format!("thing{}", n % 2), "-q"]).0,
+                round
+                    .run(&[
+                        "remember",
+                        &format!("The size of thing{n} is {n}"),
+                        "--entity",
+                        &format!("thing{}", n % 2),
+                        "-q"
+                    ])
+                    .0,
                 Some(0)
             );
         }
@@ -91,14 +103,26 @@ impl Round {
     }
 
     fn git(&self, arguments: &[&str]) -> bool {
-        bare("git").args(["-C", self.root.to_str().unwrap()]).args(arguments).output().unwrap().status.success()
+        bare("git")
+            .args(["-C", self.root.to_str().unwrap()])
+            .args(arguments)
+            .output()
+            .unwrap()
+            .status
+            .success()
     }
 
     /// One write on the other machine, which counts once this one can fetch it.
     fn write_elsewhere(&self) {
         let word = self.word();
         let run = |arguments: &[&str]| {
-            bare(program()).args(["--vault", self.other.to_str().unwrap()]).args(arguments).output().unwrap().status.success()
+            bare(program())
+                .args(["--vault", self.other.to_str().unwrap()])
+                .args(arguments)
+                .output()
+                .unwrap()
+                .status
+                .success()
         };
         let (kind, is_written) = match self.random(2) {
             0 => (Kind::Event, run(&["remember", &format!("The place of {word} is known"), "-q"])),
@@ -126,7 +150,10 @@ impl Round {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bare(program());
-        command.env("GIT_CONFIG_GLOBAL", "/dev/null").args(["--vault", self.root.to_str().unwrap()]).args(arguments);
+        command
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .args(["--vault", self.root.to_str().unwrap()])
+            .args(arguments);
         command
     }
 
@@ -137,7 +164,13 @@ impl Round {
 
     /// Runs a command, which may be killed on its way. `true` if it was acknowledged.
     fn attempt(&self, arguments: &[&str], input: &str) -> (bool, String) {
-        let mut child = self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         if self.random(KILLED_ONE_IN) == 0 {
             thread::sleep(Duration::from_micros(self.random(MAX_KILL_MILLIS * 1_000)));
@@ -165,22 +198,57 @@ impl Round {
             payload.to_string()
         };
         let (kind, (is_acknowledged, _)) = match self.random(7) {
-            0 => (Kind::Event, self.attempt(&["remember", &format!("The value of {word} is set"), "-q"], "")),
-            1 => (Kind::Event, self.attempt(&["remember", &format!("Send {word} to Client X"), "--type", "commitment", "-q"], "")),
+            0 => (
+                Kind::Event,
+                self.attempt(&["remember", &format!("The value of {word} is set"), "-q"], ""),
+            ),
+            1 => (
+                Kind::Event,
+                self.attempt(
+                    &[
+                        "remember",
+                        &format!("Send {word} to Client X"),
+                        "--type",
+                        "commitment",
+                        "-q",
+                    ],
+                    "",
+                ),
+            ),
             2 => (Kind::LogLine, self.attempt(&["log", &format!("did {word}"), "-q"], "")),
             3 => (
                 Kind::Message,
-                self.attempt(&["message", "add", &format!("said {word}"), "--conversation", "chat", "--id", &word, "-q"], ""),
+                self.attempt(
+                    &[
+                        "message",
+                        "add",
+                        &format!("said {word}"),
+                        "--conversation",
+                        "chat",
+                        "--id",
+                        &word,
+                        "-q",
+                    ],
+                    "",
+                ),
             ),
-            4 => (Kind::State, self.attempt(&["save-state", "-", "-q"], &format!("working on {word}"))),
+            4 => (
+                Kind::State,
+                self.attempt(&["save-state", "-", "-q"], &format!("working on {word}")),
+            ),
             5 => {
-                let (ok, out) = self
-                    .attempt(&["hook", "user-prompt-submit"], &hook("UserPromptSubmit", json!({"prompt": format!("please do {word}")})));
+                let (ok, out) = self.attempt(
+                    &["hook", "user-prompt-submit"],
+                    &hook("UserPromptSubmit", json!({"prompt": format!("please do {word}")})),
+                );
                 // A hook that could not keep the words says so.
                 (Kind::Message, (ok && !out.contains("systemMessage"), out))
             }
             _ => {
-                let (ok, out) = self.attempt(&["hook", "stop"], &hook("Stop", json!({"last_assistant_message": format!("done {word}")})));
+                let (ok, out) = self.attempt(
+                    &["hook", "stop"],
+                    &hook("Stop", json!({"last_assistant_message": format!("done {word}")})),
+                );
                 (Kind::Message, (ok && !out.contains("systemMessage"), out))
             }
         };
@@ -224,10 +292,12 @@ impl Round {
         }
     }
 
-    /// Saves a page or a primer as an editor does: a new file that is renamed, or the old one written in place. Logs are not saved so:
-    /// an editor that does not see that they have grown takes lines out itself.
+    /// Saves a page or a primer as an editor does: a new file that is renamed, or the old one
+    /// written in place. Logs are not saved so: an editor that does not see that they have grown
+    /// takes lines out itself.
     fn edit_page(&self) {
-        let folders = ["knowledge/entities", "primers/daily", "primers/weekly"].map(|folder| self.root.join(folder));
+        let folders = ["knowledge/entities", "primers/daily", "primers/weekly"]
+            .map(|folder| self.root.join(folder));
         let pages: Vec<PathBuf> = folders
             .iter()
             .flat_map(fs::read_dir)
@@ -255,7 +325,10 @@ impl Round {
 
     /// Appends a whole line in one write, without any lock.
     fn append_line(&self, path: &Path, line: &str) -> bool {
-        OpenOptions::new().append(true).open(path).is_ok_and(|mut file| file.write_all(line.as_bytes()).is_ok())
+        OpenOptions::new()
+            .append(true)
+            .open(path)
+            .is_ok_and(|mut file| file.write_all(line.as_bytes()).is_ok())
     }
 
     fn append_as_another_program(&self) {
@@ -279,14 +352,21 @@ impl Round {
 
     /// How often each word stands where it has to, and what is wrong.
     fn missing_and_doubled(&self) -> (Vec<String>, Vec<String>) {
-        let read = |folder: &str, ending: &str| -> String { texts(&self.root.join(folder), ending) };
+        let read =
+            |folder: &str, ending: &str| -> String { texts(&self.root.join(folder), ending) };
         let events = read("memory", "ledger.jsonl") + &read("memory/archive", ".jsonl");
         let places: BTreeMap<Kind, String> = [
             (Kind::Event, statements(&events)),
             (Kind::LogLine, logs(&self.root)),
             (Kind::Message, read("memory/messages", ".jsonl")),
             (Kind::State, read("memory/snapshots", ".jsonl")),
-            (Kind::Page, events + &read("knowledge", ".md") + &read("primers", ".md") + &read("memory", "summaries.jsonl")),
+            (
+                Kind::Page,
+                events
+                    + &read("knowledge", ".md")
+                    + &read("primers", ".md")
+                    + &read("memory", "summaries.jsonl"),
+            ),
         ]
         .into();
         let (mut missing, mut doubled) = (Vec::new(), Vec::new());
@@ -303,7 +383,16 @@ impl Round {
     }
 
     fn is_in_a_snapshot(&self, word: &str) -> bool {
-        let found = bare("git").args(["-C", self.root.to_str().unwrap(), "log", "--all", "--oneline", &format!("-S{word}")]).output();
+        let found = bare("git")
+            .args([
+                "-C",
+                self.root.to_str().unwrap(),
+                "log",
+                "--all",
+                "--oneline",
+                &format!("-S{word}"),
+            ])
+            .output();
         found.is_ok_and(|found| !found.stdout.is_empty())
     }
 }
@@ -322,10 +411,12 @@ fn texts(folder: &Path, ending: &str) -> String {
     all
 }
 
-/// The statements among these ledger lines, one a line: what is done to a statement may repeat its words.
+/// The statements among these ledger lines, one a line: what is done to a statement may repeat its
+/// words.
 fn statements(lines: &str) -> String {
     let events = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let statements = events.filter(|event| event.get("act").is_none() && event.get("compacts").is_none());
+    let statements =
+        events.filter(|event| event.get("act").is_none() && event.get("compacts").is_none());
     statements.map(|event| format!("{} {}\n", event["id"], event["content"])).collect()
 }
 
@@ -334,7 +425,9 @@ fn logs(root: &Path) -> String {
     let mut all = String::new();
     for entry in fs::read_dir(root.join("memory")).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.extension().is_some_and(|ending| ending == "md") && path.file_stem().is_some_and(|name| name.len() == 10) {
+        if path.extension().is_some_and(|ending| ending == "md")
+            && path.file_stem().is_some_and(|name| name.len() == 10)
+        {
             all += &fs::read_to_string(&path).unwrap_or_default();
         }
     }
@@ -376,17 +469,29 @@ fn play(number: u64, seconds: u64) -> String {
             }
         });
     });
-    // What a next session and the next night do by themselves, and a merge; nobody repairs anything.
+    // What a next session and the next night do by themselves, and a merge; nobody repairs
+    // anything.
     assert!(round.git(&["fetch", "-q", "other"]));
-    let commands = [&["consolidate", "-q"][..], &["merge", "other/main", "-q"], &["merge", "other/main", "-q"], &["consolidate", "-q"]];
+    let commands = [
+        &["consolidate", "-q"][..],
+        &["merge", "other/main", "-q"],
+        &["merge", "other/main", "-q"],
+        &["consolidate", "-q"],
+    ];
     let settled: Vec<_> = commands.into_iter().map(|command| round.run(command)).collect();
     let (verified, report) = round.run(&["verify"]);
     let (missing, doubled) = round.missing_and_doubled();
     let words = round.acknowledged.lock().unwrap().len();
-    let (killed, forgotten) = (round.killed.load(Ordering::Relaxed), round.forgotten.load(Ordering::Relaxed));
-    assert!(missing.is_empty() && doubled.is_empty(), "round {number}: missing {missing:?}, doubled {doubled:?}; {settled:?}\n{report}");
+    let (killed, forgotten) =
+        (round.killed.load(Ordering::Relaxed), round.forgotten.load(Ordering::Relaxed));
+    assert!(
+        missing.is_empty() && doubled.is_empty(),
+        "round {number}: missing {missing:?}, doubled {doubled:?}; {settled:?}\n{report}"
+    );
     assert_eq!(verified, Some(0), "round {number}: {settled:?}\n{report}");
-    format!("round {number} acknowledged {words} killed {killed} forgotten {forgotten} lost 0 doubled 0 verify 0")
+    format!(
+        "round {number} acknowledged {words} killed {killed} forgotten {forgotten} lost 0 doubled 0 verify 0"
+    )
 }
 
 // L2 L12 K5

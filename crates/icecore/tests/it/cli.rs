@@ -10,7 +10,14 @@ use crate::program::{NOW, Vault, bare, program, said};
 fn a_newcomer_gets_from_nothing_to_a_closed_commitment() {
     let home = tempfile::TempDir::new().unwrap();
     let call = |arguments: &[&str]| {
-        let said = said(bare(program()).env("HOME", home.path()).current_dir(home.path()).args(arguments).output().unwrap());
+        let said = said(
+            bare(program())
+                .env("HOME", home.path())
+                .current_dir(home.path())
+                .args(arguments)
+                .output()
+                .unwrap(),
+        );
         assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
         said.out
     };
@@ -35,7 +42,8 @@ fn check(vault: &Vault, arguments: &[&str], code: i32, complaint: &str) {
     assert_eq!(vault.contents().len(), 4, "{arguments:?}");
     let json = vault.run(&[arguments, &["--json"]].concat());
     assert_eq!((json.code, json.out.as_str()), (Some(code), ""), "{arguments:?}");
-    let error: serde_json::Value = serde_json::from_str(&json.err).unwrap_or_else(|error| panic!("{error}: {json:?}"));
+    let error: serde_json::Value =
+        serde_json::from_str(&json.err).unwrap_or_else(|error| panic!("{error}: {json:?}"));
     assert_eq!(error["error"]["exit"], code);
 }
 
@@ -59,7 +67,12 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&vault, &["close", "20260213-3"], 4, "was already closed by EVT-20260213-004");
     check(&vault, &["confirm", "20260213-4"], 4, "is not a statement");
     check(&vault, &["confirm", "20260213-99"], 3, "there is no event");
-    check(&vault, &["remember", "x", "--supersedes", "20260213-1"], 4, "act on EVT-20260213-002 instead");
+    check(
+        &vault,
+        &["remember", "x", "--supersedes", "20260213-1"],
+        4,
+        "act on EVT-20260213-002 instead",
+    );
     check(&vault, &["remember", "x", "--supersedes", "20260213-5"], 3, "there is no event");
     check(&vault, &["remember", "x", "--related", "20260213-5"], 3, "there is no event");
     check(&vault, &["remember", ""], 2, "the text is empty");
@@ -67,7 +80,12 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&vault, &["remember", "x", "--type", "insight"], 2, "choose one of fact, decision");
     check(&vault, &["remember", "x", "--priority", "P9"], 2, "choose one of P0, P1, P2, P3");
     check(&vault, &["remember", "x", "--due", "someday"], 2, "is not a day");
-    check(&vault, &["remember", "x", "--type", "fact", "--due", "friday"], 2, "only a commitment is due");
+    check(
+        &vault,
+        &["remember", "x", "--type", "fact", "--due", "friday"],
+        2,
+        "only a commitment is due",
+    );
     check(&vault, &["remember", "x", "--scope", "galaxy"], 2, "everywhere, project:NAME");
     check(&vault, &["remember", "x", "--entity", "???"], 2, "no letter and no digit");
     check(&vault, &["remember", "x", "-"], 2, "stands alone");
@@ -88,8 +106,12 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
         fs::write(folder.path().join(name), bytes).unwrap();
         folder.path().join(name).to_str().unwrap().to_owned()
     };
-    let (binary, wide) = (file("picture.png", b"\x89PNG\r\n\0\0\0\rIHDR\0"), file("wide.txt", b"U\0s\0e\0r\0:\0 \0h\0i\0"));
-    let (empty, prose) = (file("empty.md", b" \n\n"), file("prose.txt", b"no line of this is JSON\n"));
+    let (binary, wide) = (
+        file("picture.png", b"\x89PNG\r\n\0\0\0\rIHDR\0"),
+        file("wide.txt", b"U\0s\0e\0r\0:\0 \0h\0i\0"),
+    );
+    let (empty, prose) =
+        (file("empty.md", b" \n\n"), file("prose.txt", b"no line of this is JSON\n"));
     let missing = folder.path().join("missing.md").to_str().unwrap().to_owned();
     let here = folder.path().to_str().unwrap();
 
@@ -108,10 +130,20 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
         check(&vault, &[command, &[&wide]].concat(), 2, "is not a text file");
     }
     check(&vault, &["session", "add", &empty], 3, "nothing said in empty");
-    check(&vault, &["session", "add", &prose, "--format", "tape"], 2, "choose one of jsonl, markdown, text");
+    check(
+        &vault,
+        &["session", "add", &prose, "--format", "tape"],
+        2,
+        "choose one of jsonl, markdown, text",
+    );
     check(&vault, &["session", "add", &prose, "--at", "monday"], 2, "write a moment like");
     check(&vault, &["save-state", &empty], 2, "the state is empty");
-    check(&vault, &["save-state", &prose, "--origin", "nobody"], 2, "choose one of user, assistant");
+    check(
+        &vault,
+        &["save-state", &prose, "--origin", "nobody"],
+        2,
+        "choose one of user, assistant",
+    );
     check(&vault, &["import", &binary], 2, "nothing was imported from");
     check(&vault, &["import", &missing], 3, "missing.md does not exist");
     check(&vault, &["import", &prose], 2, "it is of no form that is known; --format names one");
@@ -185,20 +217,28 @@ fn while_another_run_is_pressing_one_is_told_to_try_later() {
     vault.ok(&["rollup"]);
     let claim = fs::File::open(vault.path(".icecore/pressing.lock")).unwrap();
     claim.lock().unwrap();
-    for command in [&["rollup"][..], &["rollup", "day"], &["daemon", "--once"], &["rollup", "--json"]] {
+    for command in
+        [&["rollup"][..], &["rollup", "day"], &["daemon", "--once"], &["rollup", "--json"]]
+    {
         let said = vault.run(command);
         assert_eq!(said.code, Some(75), "{command:?}: {said:?}");
         assert!(said.err.contains("another run is pressing"), "{said:?}");
     }
     // To keep something and to look at it needs no claim.
-    for command in [&["message", "add", "meanwhile"][..], &["zoom", "today"], &["pack", "upload"], &["rollup", "--dry-run"]] {
+    for command in [
+        &["message", "add", "meanwhile"][..],
+        &["zoom", "today"],
+        &["pack", "upload"],
+        &["rollup", "--dry-run"],
+    ] {
         assert_eq!(vault.run(command).code, Some(0), "{command:?}");
     }
     claim.unlock().unwrap();
     vault.ok(&["rollup"]);
 }
 
-// A file that is somebody's settings is named once, with what is wrong in it; what needs no model does not mind
+// A file that is somebody's settings is named once, with what is wrong in it; what needs no model
+// does not mind
 #[test]
 fn a_mistake_in_the_persons_settings_is_told_by_what_needs_a_model() {
     let vault = furnished();
@@ -216,10 +256,16 @@ fn a_mistake_in_the_persons_settings_is_told_by_what_needs_a_model() {
     assert_eq!(call("[summarizer]\nprovidr = 1\n", &["rollup"]).code, Some(2));
     assert_eq!(call("[summarizer]\nprovidr = 1\n", &["status"]).code, Some(0));
     assert_eq!(call("[summarizer]\nprovidr = 1\n", &["message", "add", "x"]).code, Some(0));
-    let open = call("[summarizer]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\napi_key = \"k\"\n", &["model", "check"]);
+    let open = call(
+        "[summarizer]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\napi_key = \"k\"\n",
+        &["model", "check"],
+    );
     assert_eq!(open.code, Some(5), "{open:?}");
     assert!(open.err.contains("chmod 600"), "{open:?}");
-    let silent = call("[summarizer]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\n", &["model", "check", "--json"]);
+    let silent = call(
+        "[summarizer]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\n",
+        &["model", "check", "--json"],
+    );
     assert_eq!((silent.code, silent.json()["ok"].as_bool()), (Some(1), Some(false)), "{silent:?}");
 }
 
@@ -229,21 +275,44 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     let talk = "User: Which port?\nAssistant: 7431, as ever.\n";
     vault.write("../talk.txt", talk);
     let file = vault.path("../talk.txt").to_str().unwrap().to_owned();
-    assert!(vault.ok(&["session", "add", &file]).contains("2 turns read as text: 2 new, 0 known already\npressed"));
+    assert!(
+        vault
+            .ok(&["session", "add", &file])
+            .contains("2 turns read as text: 2 new, 0 known already\npressed")
+    );
     let again = vault.ok(&["session", "add", &file]);
     assert_eq!(again, "2 turns read as text: 0 new, 2 known already\n");
-    let later = vault.feed(&["session", "add", "-", "--no-primer"], format!("{talk}User: And the host?\n").as_bytes());
+    let later = vault.feed(
+        &["session", "add", "-", "--no-primer"],
+        format!("{talk}User: And the host?\n").as_bytes(),
+    );
     assert_eq!(later.code, Some(0), "{later:?}");
     assert!(later.err.contains("by the next `icecore rollup`"), "{later:?}");
-    for (text, told) in [("we use port 7431", "kept"), ("we use port 7431", "known already"), ("we use port 7432", "kept as a revision")] {
-        assert_eq!(vault.ok(&["message", "add", "--conversation", "app", "--id", "m1", text]), format!("{told}\n"));
+    for (text, told) in [
+        ("we use port 7431", "kept"),
+        ("we use port 7431", "known already"),
+        ("we use port 7432", "kept as a revision"),
+    ] {
+        assert_eq!(
+            vault.ok(&["message", "add", "--conversation", "app", "--id", "m1", text]),
+            format!("{told}\n")
+        );
     }
     vault.ok(&["message", "add", "", "--parts", "[{\"tool\":\"ls\"}]", "--conversation", "app"]);
     let zoomed = vault.ok(&["zoom", "today", "--conversation", "app"]);
-    assert_eq!(zoomed, "Friday 2026-02-13\n09:30 user: we use port 7432\n09:30 user:\n      with [{\"tool\":\"ls\"}]\n");
-    vault.write("../history.jsonl", "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\nrubbish\n");
+    assert_eq!(
+        zoomed,
+        "Friday 2026-02-13\n09:30 user: we use port 7432\n09:30 user:\n      with [{\"tool\":\"ls\"}]\n"
+    );
+    vault.write(
+        "../history.jsonl",
+        "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\nrubbish\n",
+    );
     let history = vault.path("../history.jsonl").to_str().unwrap().to_owned();
-    assert_eq!(vault.ok(&["import", &history]), "1 message kept, 0 known already, 1 line not taken\n");
+    assert_eq!(
+        vault.ok(&["import", &history]),
+        "1 message kept, 0 known already, 1 line not taken\n"
+    );
     let known = vault.run(&["import", &history, "--again"]);
     assert_eq!(known.out, "0 messages kept, 1 known already, 1 line not taken\n");
     let unchanged = vault.run(&["import", &history]);
@@ -252,12 +321,23 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     assert!(!known.err.contains("presses them"), "{known:?}");
     // What is wished for is pressed from the ground up.
     let day = vault.json(&["rollup", "day", "--period", "2026-02-12"]);
-    let pressed: Vec<&str> = day["rolled"]["pressed"].as_array().unwrap().iter().map(|node| node["period"].as_str().unwrap()).collect();
+    let pressed: Vec<&str> = day["rolled"]["pressed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["period"].as_str().unwrap())
+        .collect();
     assert_eq!(pressed, ["2026-02-12_session_01", "2026-02-12"]);
-    assert_eq!(vault.ok(&["rollup", "day", "--period", "2026-02-12"]), "2026-02-12 is as it should be.\n");
+    assert_eq!(
+        vault.ok(&["rollup", "day", "--period", "2026-02-12"]),
+        "2026-02-12 is as it should be.\n"
+    );
     // The year's job has a time too, however far away.
     let schedule = vault.json(&["schedule"]);
-    assert!(schedule["jobs"].as_array().unwrap().iter().all(|job| job["next"].is_string()), "{schedule}");
+    assert!(
+        schedule["jobs"].as_array().unwrap().iter().all(|job| job["next"].is_string()),
+        "{schedule}"
+    );
 }
 
 // L2
@@ -278,7 +358,8 @@ fn long_and_odd_texts_have_a_defined_result() {
     let odd = vault.run(&["remember", "a\u{1b}[31mred\u{7} \u{202e}txt.exe"]);
     assert_eq!(odd.code, Some(0));
     assert!(odd.err.contains("3 control characters were taken out"), "{odd:?}");
-    for text in ["🎯 ünïcode 漢字", "\"quotes\" and \\ back", "שלום", "line\nbreak", "-5 degrees"] {
+    for text in ["🎯 ünïcode 漢字", "\"quotes\" and \\ back", "שלום", "line\nbreak", "-5 degrees"]
+    {
         vault.ok(&["remember", "--", text]);
         assert_eq!(vault.contents().last().unwrap(), text);
     }
@@ -293,13 +374,36 @@ fn long_and_odd_texts_have_a_defined_result() {
 #[test]
 fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
     let vault = furnished();
-    for command in ["events --all", "status", "verify", "events --json", "--help", "man", "completions bash", "demo"] {
-        let script = format!("'{}' --vault '{}' --now {NOW} {command} | head -1", program(), vault.root.display());
-        let said = said(bare("sh").env("TMPDIR", vault.root.parent().unwrap()).args(["-c", &script]).output().unwrap());
+    for command in [
+        "events --all",
+        "status",
+        "verify",
+        "events --json",
+        "--help",
+        "man",
+        "completions bash",
+        "demo",
+    ] {
+        let script = format!(
+            "'{}' --vault '{}' --now {NOW} {command} | head -1",
+            program(),
+            vault.root.display()
+        );
+        let said = said(
+            bare("sh")
+                .env("TMPDIR", vault.root.parent().unwrap())
+                .args(["-c", &script])
+                .output()
+                .unwrap(),
+        );
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{command}: {said:?}");
         assert_eq!(said.out.lines().count(), 1, "{command}: {said:?}");
     }
-    let script = format!("'{}' --vault '{}' --now {NOW} events > /dev/full", program(), vault.root.display());
+    let script = format!(
+        "'{}' --vault '{}' --now {NOW} events > /dev/full",
+        program(),
+        vault.root.display()
+    );
     let said = said(bare("sh").args(["-c", &script]).output().unwrap());
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("the output could not be written"), "{said:?}");
@@ -312,8 +416,16 @@ fn global_options_stand_before_or_after_the_command() {
     let call = |arguments: &[&str]| said(bare(program()).args(arguments).output().unwrap());
     let before = call(&["--vault", root, "--json", "events"]);
     let after = call(&["events", "--json", "--vault", root]);
-    let environment = said(bare(program()).env("ICECORE_VAULT", root).args(["events", "--json"]).output().unwrap());
-    let inside = said(bare(program()).current_dir(vault.path("memory")).args(["events", "--json"]).output().unwrap());
+    let environment = said(
+        bare(program()).env("ICECORE_VAULT", root).args(["events", "--json"]).output().unwrap(),
+    );
+    let inside = said(
+        bare(program())
+            .current_dir(vault.path("memory"))
+            .args(["events", "--json"])
+            .output()
+            .unwrap(),
+    );
     assert_eq!(before.code, Some(0), "{before:?}");
     for other in [after, environment, inside] {
         assert_eq!(other.out, before.out);
@@ -323,7 +435,9 @@ fn global_options_stand_before_or_after_the_command() {
     assert!(nowhere.err.contains("`icecore init` makes one"), "{nowhere:?}");
     // A vault that lost its settings is not passed over for another one.
     fs::remove_file(vault.path("icecore.toml")).unwrap();
-    let headless = said(bare(program()).current_dir(vault.path("memory")).args(["remember", "x"]).output().unwrap());
+    let headless = said(
+        bare(program()).current_dir(vault.path("memory")).args(["remember", "x"]).output().unwrap(),
+    );
     assert_eq!(headless.code, Some(6), "{headless:?}");
     let again = said(bare(program()).args(["init", root, "--tz", "UTC"]).output().unwrap());
     assert_eq!(again.code, Some(0), "{again:?}");
@@ -339,17 +453,29 @@ fn init_respects_what_is_there() {
     let folder = tempfile::TempDir::new().unwrap();
     fs::write(folder.path().join("thesis.tex"), "mine").unwrap();
     fs::write(folder.path().join(".gitignore"), "mine too\n").unwrap();
-    let made = said(bare(program()).args(["init", folder.path().to_str().unwrap(), "--tz", "Asia/Kathmandu", "--json"]).output().unwrap());
+    let made = said(
+        bare(program())
+            .args(["init", folder.path().to_str().unwrap(), "--tz", "Asia/Kathmandu", "--json"])
+            .output()
+            .unwrap(),
+    );
     assert_eq!(made.json()["zone"], "Asia/Kathmandu", "{made:?}");
     assert_eq!(fs::read_to_string(folder.path().join(".gitignore")).unwrap(), "mine too\n");
     let tracked = bare("git").current_dir(folder.path()).args(["ls-files"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&tracked.stdout).contains("thesis.tex"));
-    let bad = said(bare(program()).args(["init", "/tmp/never", "--tz", "Mars/Olympus"]).output().unwrap());
+    let bad = said(
+        bare(program()).args(["init", "/tmp/never", "--tz", "Mars/Olympus"]).output().unwrap(),
+    );
     assert_eq!(bad.code, Some(2), "{bad:?}");
     // TZ is the system's word for it.
     let folder = tempfile::TempDir::new().unwrap();
-    let zoned =
-        said(bare(program()).env("TZ", "America/New_York").args(["init", folder.path().to_str().unwrap(), "--json"]).output().unwrap());
+    let zoned = said(
+        bare(program())
+            .env("TZ", "America/New_York")
+            .args(["init", folder.path().to_str().unwrap(), "--json"])
+            .output()
+            .unwrap(),
+    );
     assert_eq!(zoned.json()["zone"], "America/New_York", "{zoned:?}");
 }
 
@@ -371,7 +497,14 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
     let made = call(&["init", "--tz", "UTC"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(made.err.contains("git is not installed"), "{made:?}");
-    for command in [&["remember", "one"][..], &["status"], &["verify"], &["doctor", "--fix"], &["reindex"], &["events"]] {
+    for command in [
+        &["remember", "one"][..],
+        &["status"],
+        &["verify"],
+        &["doctor", "--fix"],
+        &["reindex"],
+        &["events"],
+    ] {
         assert_eq!(call(command).code, Some(0), "{command:?}");
     }
     for command in ["snapshot", "undo"] {
@@ -386,7 +519,9 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
 fn the_environment_does_not_redirect_git() {
     let vault = furnished();
     let other = tempfile::TempDir::new().unwrap();
-    assert!(bare("git").current_dir(other.path()).args(["init", "-q", "."]).status().unwrap().success());
+    assert!(
+        bare("git").current_dir(other.path()).args(["init", "-q", "."]).status().unwrap().success()
+    );
     let git = other.path().join(".git");
     let said = said(
         vault
@@ -422,10 +557,16 @@ fn doctor_brings_lost_lines_back() {
     let vault = furnished();
     vault.ok(&["snapshot", "-q"]);
     let whole = vault.read("memory/ledger.jsonl");
-    vault.write("memory/ledger.jsonl", whole.lines().take(2).map(|line| format!("{line}\n")).collect::<String>());
+    vault.write(
+        "memory/ledger.jsonl",
+        whole.lines().take(2).map(|line| format!("{line}\n")).collect::<String>(),
+    );
     let warned = vault.run(&["remember", "in between"]);
     assert_eq!(warned.code, Some(0));
-    assert!(warned.err.contains("EVT-20260213-003 and 1 more no longer in memory/ledger.jsonl"), "{warned:?}");
+    assert!(
+        warned.err.contains("EVT-20260213-003 and 1 more no longer in memory/ledger.jsonl"),
+        "{warned:?}"
+    );
     assert!(warned.out.starts_with("EVT-20260213-005"), "{warned:?}");
     assert_eq!(vault.run(&["verify"]).code, Some(6));
     assert!(vault.ok(&["status"]).contains("doctor --fix"));
@@ -445,12 +586,18 @@ fn a_broken_line_is_told_and_set_aside() {
     for command in ["events", "commitments", "remember x", "show 20260213-1"] {
         let said = vault.run(&command.split(' ').collect::<Vec<_>>());
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.err.contains("memory/ledger.jsonl:2 is not a JSON object"), "{command}: {said:?}");
+        assert!(
+            said.err.contains("memory/ledger.jsonl:2 is not a JSON object"),
+            "{command}: {said:?}"
+        );
     }
     assert!(vault.ok(&["status"]).contains("line 2"));
     assert_eq!(vault.run(&["doctor"]).code, Some(6));
     let fixed = vault.ok(&["doctor", "--fix"]);
-    assert!(fixed.contains("set line 2 of memory/ledger.jsonl aside in .icecore/quarantine/"), "{fixed}");
+    assert!(
+        fixed.contains("set line 2 of memory/ledger.jsonl aside in .icecore/quarantine/"),
+        "{fixed}"
+    );
     assert_eq!(vault.run(&["events"]).err, "");
 }
 
@@ -462,10 +609,21 @@ fn settings_are_shown_checked_and_explained() {
     let config = vault.read("icecore.toml");
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitment_shown = 3\n"));
     // A setting that does not exist locks nobody out.
-    for command in [&["config", "check"][..], &["status"], &["remember", "still here"], &["verify"], &["doctor", "--fix"], &["snapshot"]] {
+    for command in [
+        &["config", "check"][..],
+        &["status"],
+        &["remember", "still here"],
+        &["verify"],
+        &["doctor", "--fix"],
+        &["snapshot"],
+    ] {
         let said = vault.run(command);
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.err.contains("warning:") && said.err.contains("did you mean `status.commitments_shown`?"), "{said:?}");
+        assert!(
+            said.err.contains("warning:")
+                && said.err.contains("did you mean `status.commitments_shown`?"),
+            "{said:?}"
+        );
     }
     assert_eq!(vault.json(&["config", "check"])["ok"], false);
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitments_shown = \"3\"\n"));
@@ -501,13 +659,19 @@ fn a_vault_of_a_newer_version_is_left_alone() {
     assert!(fixed.out.contains("has an unknown type `hypothesis`"), "{fixed:?}");
     assert!(vault.read("memory/ledger.jsonl").contains(&newer), "{fixed:?}");
     assert!(!vault.path(".icecore/quarantine").exists());
-    assert!(vault.ok(&["events", "rain"]).contains("unknown type"), "{}", vault.ok(&["events", "rain"]));
+    assert!(
+        vault.ok(&["events", "rain"]).contains("unknown type"),
+        "{}",
+        vault.ok(&["events", "rain"])
+    );
     assert_eq!(vault.json(&["events", "rain"])["events"][0]["type"], "hypothesis");
     assert_eq!(vault.remember(&["after it"]), format!("{day}-{:03}", next + 1));
     // A newer format is refused by every command, those that mend included, and nothing is touched.
     vault.write("icecore.toml", "format = 2\n");
     let before = vault.read("memory/ledger.jsonl");
-    for command in [&["verify"][..], &["doctor"], &["doctor", "--fix"], &["undo"], &["status"], &["merge"]] {
+    for command in
+        [&["verify"][..], &["doctor"], &["doctor", "--fix"], &["undo"], &["status"], &["merge"]]
+    {
         let said = vault.run(command);
         assert_eq!(said.code, Some(5), "{said:?}");
         assert!(said.err.contains("install a newer icecore"), "{said:?}");
@@ -519,7 +683,15 @@ fn a_vault_of_a_newer_version_is_left_alone() {
 #[test]
 fn a_clock_that_jumps_leaves_no_damage() {
     let mut vault = furnished();
-    vault.ok(&["message", "add", "Decision: the boat is painted", "--conversation", "harbour", "--id", "m1"]);
+    vault.ok(&[
+        "message",
+        "add",
+        "Decision: the boat is painted",
+        "--conversation",
+        "harbour",
+        "--id",
+        "m1",
+    ]);
     vault.at("2038-01-20T09:00:00+01:00");
     vault.ok(&["message", "add", "said in the future", "--conversation", "harbour", "--id", "m2"]);
     vault.ok(&["consolidate"]);
@@ -540,7 +712,8 @@ fn what_is_archived_is_not_archived_again() {
         vault.remember(&["The boat is green", "--priority", "P2"]);
         vault.at("2026-02-13T09:30:00+01:00");
         vault.ok(&["verify"]);
-        let (ledger, report) = (vault.read("memory/ledger.jsonl"), vault.read("memory/integrity.json"));
+        let (ledger, report) =
+            (vault.read("memory/ledger.jsonl"), vault.read("memory/integrity.json"));
         vault.ok(&[command]);
         let archive = vault.read("memory/archive/2026-Q1.jsonl");
         assert!(archive.contains("The bus is late"), "{archive}");
@@ -563,7 +736,11 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
     let on_terminal = |variables: &[(&str, &str)]| {
         let command = format!("{} --vault {} --now {NOW} status", program(), vault.root.display());
         let mut script = bare("script");
-        script.env("TERM", "xterm-256color").envs(variables.iter().copied()).args(["-qec", &command, "/dev/null"]).stdin(Stdio::null());
+        script
+            .env("TERM", "xterm-256color")
+            .envs(variables.iter().copied())
+            .args(["-qec", &command, "/dev/null"])
+            .stdin(Stdio::null());
         String::from_utf8_lossy(&script.output().unwrap().stdout).into_owned()
     };
     assert!(on_terminal(&[]).contains("\u{1b}["));
@@ -578,7 +755,11 @@ fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     }
     let page = said(bare(program()).args(["man"]).output().unwrap()).out;
     assert!(page.contains(".TH icecore 1"), "{page}");
-    assert!(said(bare(program()).args(["man", "remember"]).output().unwrap()).out.contains("supersedes"));
+    assert!(
+        said(bare(program()).args(["man", "remember"]).output().unwrap())
+            .out
+            .contains("supersedes")
+    );
 }
 
 // `--json` on every command
@@ -587,10 +768,15 @@ fn every_command_speaks_json() {
     let vault = furnished();
     vault.ok(&["snapshot", "-q"]);
     let folder = tempfile::TempDir::new().unwrap();
-    fs::write(folder.path().join("talk.md"), "User: Which port?\n\nAssistant: Decision: 7431.\n").unwrap();
+    fs::write(folder.path().join("talk.md"), "User: Which port?\n\nAssistant: Decision: 7431.\n")
+        .unwrap();
     let note = br#"{"command":"create","path":"/memories/note.md","file_text":"x"}"#;
     assert_eq!(vault.feed(&["memory-tool", "--json"], note).json()["is_error"], false);
-    fs::write(folder.path().join("history.jsonl"), "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\n").unwrap();
+    fs::write(
+        folder.path().join("history.jsonl"),
+        "{\"ts\":\"2026-02-12T10:00:00+01:00\",\"text\":\"hello\"}\n",
+    )
+    .unwrap();
     for command in [
         "status",
         "log x",
@@ -661,8 +847,15 @@ fn every_command_speaks_json() {
         "man",
         "man remember",
     ] {
-        let mut call = vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
-        let said = said(call.env("TMPDIR", folder.path()).env("HOME", folder.path()).current_dir(folder.path()).output().unwrap());
+        let mut call =
+            vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
+        let said = said(
+            call.env("TMPDIR", folder.path())
+                .env("HOME", folder.path())
+                .current_dir(folder.path())
+                .output()
+                .unwrap(),
+        );
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{command}: {said:?}");
         assert!(said.json().is_object(), "{command}: {said:?}");
         assert_eq!(said.out.lines().count(), 1, "{command}");
@@ -705,8 +898,16 @@ fn looking_across_time_is_as_reviewed() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.out.starts_with("Nothing ") && said.err.contains("`icecore "), "{said:?}");
     }
-    let topics = ["the tax return", "the garden pond", "the newsletter", "the piano of Nora", "the choir concert", "the kitchen sink"];
-    let harbour = "The harbour office wants more permits for the quay; Mirabel called about the crane.";
+    let topics = [
+        "the tax return",
+        "the garden pond",
+        "the newsletter",
+        "the piano of Nora",
+        "the choir concert",
+        "the kitchen sink",
+    ];
+    let harbour =
+        "The harbour office wants more permits for the quay; Mirabel called about the crane.";
     let mut lines = String::new();
     for n in 0..140_u32 {
         // Every third day from the first of January 2025 on.
@@ -715,7 +916,11 @@ fn looking_across_time_is_as_reviewed() {
             break;
         }
         let is_harbour = [2, 11].contains(&day.month()) && day.year() == 2025;
-        let text = if is_harbour { harbour.to_owned() } else { format!("A bit of {}, part {n}.", topics[(n / 3 % 6) as usize]) };
+        let text = if is_harbour {
+            harbour.to_owned()
+        } else {
+            format!("A bit of {}, part {n}.", topics[(n / 3 % 6) as usize])
+        };
         let auth = if [20, 60, 110].contains(&n) { " Refactored auth, again." } else { "" };
         lines.push_str(&format!("{{\"ts\":\"{day}T10:00:00+01:00\",\"conversation\":\"app\",\"session\":\"s{n}\",\"role\":\"user\",\"text\":\"{text}{auth}\"}}\n"));
     }
@@ -728,17 +933,24 @@ fn looking_across_time_is_as_reviewed() {
     vault.at(NOW);
     vault.ok(&["rollup", "-q"]);
     insta::assert_snapshot!("trends", vault.ok(&["trends", "--limit", "12"]));
-    insta::assert_snapshot!("trends_ascii", vault.ok(&["trends", "--when", "2025", "--limit", "3", "--ascii"]));
+    insta::assert_snapshot!(
+        "trends_ascii",
+        vault.ok(&["trends", "--when", "2025", "--limit", "3", "--ascii"])
+    );
     insta::assert_snapshot!("lookback", vault.ok(&["lookback"]));
     insta::assert_snapshot!("similar", vault.ok(&["similar", "2025-11"]));
-    insta::assert_snapshot!("similar_merge", vault.ok(&["similar", "2025-11", "--merge", "--budget", "1k"]));
+    insta::assert_snapshot!(
+        "similar_merge",
+        vault.ok(&["similar", "2025-11", "--merge", "--budget", "1k"])
+    );
     assert!(vault.read("primers/monthly/2025-11.md").contains("\nSimilar: 2025-02 ("));
     // Long ago, and of nothing.
     let said = vault.run(&["trends", "--when", "2023"]);
     assert!(said.err.contains("icecore trends --when 2025-01-01..2026-02-1"), "{said:?}");
     let said = vault.run(&["trends", "--about", "zeppelins"]);
     assert!(said.out.contains("Nothing about zeppelins came up"), "{said:?}");
-    let months = vault.json(&["trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
+    let months =
+        vault.json(&["trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
     assert_eq!(months.as_object().unwrap().len(), 12);
 }
 
@@ -754,13 +966,17 @@ fn the_demo_plays_to_its_end() {
     });
     // What it invites to try works, and the picture fits into any terminal.
     let vault = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path().join("vault");
-    let invited: Vec<&str> = said.out.lines().filter_map(|line| line.strip_prefix("  icecore ")).collect();
+    let invited: Vec<&str> =
+        said.out.lines().filter_map(|line| line.strip_prefix("  icecore ")).collect();
     assert!(invited.len() >= 4, "{invited:?}");
     for command in invited {
-        let tried = crate::program::said(bare(program()).env("ICECORE_VAULT", &vault).args(command.split(' ')).output().unwrap());
+        let tried = crate::program::said(
+            bare(program()).env("ICECORE_VAULT", &vault).args(command.split(' ')).output().unwrap(),
+        );
         assert_eq!((tried.code, tried.out.is_empty()), (Some(0), false), "{command}: {tried:?}");
     }
-    let core: Vec<&str> = said.out.lines().filter(|line| line.contains("- W") && line.contains('(')).collect();
+    let core: Vec<&str> =
+        said.out.lines().filter(|line| line.contains("- W") && line.contains('(')).collect();
     assert!(core.len() == 13 && core.iter().all(|line| line.chars().count() <= 80), "{core:#?}");
 }
 
@@ -776,8 +992,13 @@ fn a_recall_pack_is_printed_on_a_disk_that_cannot_be_written_to() {
         vault.now
     );
     for option in ["--quiet", "--json"] {
-        let read_only = said(bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap());
+        let read_only =
+            said(bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap());
         assert_eq!(read_only.code, Some(0), "{read_only:?}");
-        assert!(read_only.out.contains("7431") && read_only.err.contains("recall/pack.md was not written"), "{read_only:?}");
+        assert!(
+            read_only.out.contains("7431")
+                && read_only.err.contains("recall/pack.md was not written"),
+            "{read_only:?}"
+        );
     }
 }

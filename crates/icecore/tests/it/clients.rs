@@ -1,8 +1,8 @@
-//! The server as people's own clients see it: the official packages of `OpenAI` and Anthropic drive the real program, before a
-//! real small model and before a scripted one.
+//! The server as people's own clients see it: the official packages of `OpenAI` and Anthropic drive
+//! the real program, before a real small model and before a scripted one.
 //!
-//! `tests/clients` holds a small program for each package. The programs are told by lines what to do and print what they saw;
-//! what it has to be stands here.
+//! `tests/clients` holds a small program for each package. The programs are told by lines what to
+//! do and print what they saw; what it has to be stands here.
 
 mod assistants;
 mod branches;
@@ -66,7 +66,8 @@ enum Package {
     OpenAiNpm,
 }
 
-/// A running program of `tests/clients`; it ends when its standard input is closed, so with this process at the latest.
+/// A running program of `tests/clients`; it ends when its standard input is closed, so with this
+/// process at the latest.
 struct Client {
     package: Package,
     child: Child,
@@ -76,20 +77,35 @@ struct Client {
 
 impl Client {
     fn start(package: Package) -> Self {
-        let (python, npm) = (house().join("target/clients-venv/bin/python"), house().join("target/clients-npm"));
+        let (python, npm) =
+            (house().join("target/clients-venv/bin/python"), house().join("target/clients-npm"));
         let (program, arguments) = match package {
             Package::OpenAiPython => (python, vec![house().join("tests/clients/openai_client.py")]),
-            Package::AnthropicPython => (python, vec![house().join("tests/clients/anthropic_client.py")]),
-            Package::OpenAiNpm => (PathBuf::from("node"), vec![house().join("tests/clients/openai_client.mjs"), npm.clone()]),
+            Package::AnthropicPython => {
+                (python, vec![house().join("tests/clients/anthropic_client.py")])
+            }
+            Package::OpenAiNpm => (
+                PathBuf::from("node"),
+                vec![house().join("tests/clients/openai_client.mjs"), npm.clone()],
+            ),
         };
-        let there = if package == Package::OpenAiNpm { npm.join("installed.json") } else { program.clone() };
+        let there = if package == Package::OpenAiNpm {
+            npm.join("installed.json")
+        } else {
+            program.clone()
+        };
         assert!(
             there.exists(),
             "there is no client to test with: {} is missing. `./test` installs it, which needs a network; `./tests/clients/install` \
              does only that",
             there.display()
         );
-        let mut child = bare(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = bare(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (told, seen) = (child.stdin.take(), lines_of(child.stdout.take().unwrap()));
         Self { package, child, told, seen }
     }
@@ -104,14 +120,21 @@ impl Client {
         writeln!(told, "{line}").unwrap();
         told.flush().unwrap();
         let seen = self.seen.recv_timeout(PATIENCE);
-        let seen = seen.unwrap_or_else(|error| panic!("{:?} says nothing to {scenario}: {error}\n{}", self.package, server.log()));
+        let seen = seen.unwrap_or_else(|error| {
+            panic!("{:?} says nothing to {scenario}: {error}\n{}", self.package, server.log())
+        });
         serde_json::from_str(&seen).unwrap()
     }
 
     /// Likewise, where nothing may fail.
     fn gets(&mut self, server: &Server, scenario: &str, more: &Value) -> Value {
         let seen = self.does(server, scenario, more);
-        assert!(seen["error"].is_null(), "{:?} {scenario} {more}: {seen}\n{}", self.package, server.log());
+        assert!(
+            seen["error"].is_null(),
+            "{:?} {scenario} {more}: {seen}\n{}",
+            self.package,
+            server.log()
+        );
         seen
     }
 }
@@ -142,7 +165,8 @@ impl Home {
     /// Sets who answers in a role: `chat` or `summarizer`.
     fn asks(mut self, role: &str, provider: &str, base_url: &str, model: &str) -> Self {
         for (key, value) in [("PROVIDER", provider), ("BASE_URL", base_url), ("MODEL", model)] {
-            self.environment.push((format!("ICECORE_{}_{key}", role.to_ascii_uppercase()), value.to_owned()));
+            self.environment
+                .push((format!("ICECORE_{}_{key}", role.to_ascii_uppercase()), value.to_owned()));
         }
         self
     }
@@ -186,7 +210,11 @@ impl Home {
     fn turns(&self, conversation: &str, many: usize) -> Vec<Value> {
         until(&format!("turn {many} of {conversation}"), || {
             let said = self.run(&["conversation", "turns", conversation, "--json"]);
-            let turns = if said.code == Some(0) { said.json()["turns"].as_array().unwrap().clone() } else { Vec::new() };
+            let turns = if said.code == Some(0) {
+                said.json()["turns"].as_array().unwrap().clone()
+            } else {
+                Vec::new()
+            };
             (turns.len() >= many).then_some(turns)
         })
     }
@@ -211,7 +239,8 @@ impl Server {
             }
         });
         let listening = lines_of(child.stdout.take().unwrap()).recv_timeout(PATIENCE);
-        let addr = listening.ok().and_then(|line| line.strip_prefix("Listening on http://")?.parse().ok());
+        let addr =
+            listening.ok().and_then(|line| line.strip_prefix("Listening on http://")?.parse().ok());
         let Some(addr) = addr else {
             let _ = child.kill();
             panic!("the server did not start: {}", log.lock().unwrap());
@@ -295,7 +324,10 @@ impl Answer {
     }
 
     fn failed(status: &str, headers: &str, body: &Value) -> Self {
-        Self { head: format!("{status}\r\ncontent-type: application/json\r\n{headers}"), ..Self::json(body) }
+        Self {
+            head: format!("{status}\r\ncontent-type: application/json\r\n{headers}"),
+            ..Self::json(body)
+        }
     }
 
     /// A reply in `OpenAI`'s words, streamed or whole, as it was asked for.
@@ -311,10 +343,15 @@ impl Answer {
             };
             let last = json!({ "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": usage });
             let begin = chunk(json!({ "role": "assistant", "content": text }), Value::Null);
-            return Self::stream(format!("{begin}{}data: {last}\n\ndata: [DONE]\n\n", chunk(json!({}), json!("stop"))));
+            return Self::stream(format!(
+                "{begin}{}data: {last}\n\ndata: [DONE]\n\n",
+                chunk(json!({}), json!("stop"))
+            ));
         }
         let choice = json!({ "index": 0, "message": { "role": "assistant", "content": text, "refusal": null }, "logprobs": null, "finish_reason": "stop" });
-        Self::json(&json!({ "id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage }))
+        Self::json(
+            &json!({ "id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage }),
+        )
     }
 
     fn hangs() -> Self {
@@ -382,7 +419,11 @@ fn arrival(socket: &TcpStream) -> Option<Arrived> {
 }
 
 fn perform(socket: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
-    write!(socket, "HTTP/1.1 {}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n", answer.head)?;
+    write!(
+        socket,
+        "HTTP/1.1 {}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+        answer.head
+    )?;
     // In pieces that end nowhere in particular, as on any network.
     for piece in answer.body.chunks(211) {
         write!(socket, "{:x}\r\n", piece.len())?;

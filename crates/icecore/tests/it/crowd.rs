@@ -10,7 +10,12 @@ use crate::program::{Vault, said};
 
 fn ids(vault: &Vault) -> Vec<String> {
     let events = vault.json(&["events", "--all"]);
-    events["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect()
+    events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["id"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 // L2
@@ -25,9 +30,14 @@ fn eight_processes_append_five_hundred_events_each() {
                     let mut acknowledged = Vec::new();
                     for n in 0..500 {
                         let text = format!("{writer}/{n} {}", "x".repeat(n % 50 * 40));
-                        let said = said(vault.command(&["remember", &text, "--json", "-q"]).output().unwrap());
+                        let said = said(
+                            vault.command(&["remember", &text, "--json", "-q"]).output().unwrap(),
+                        );
                         assert_eq!(said.code, Some(0), "{said:?}");
-                        acknowledged.push((said.json()["event"]["id"].as_str().unwrap().to_owned(), text.trim().to_owned()));
+                        acknowledged.push((
+                            said.json()["event"]["id"].as_str().unwrap().to_owned(),
+                            text.trim().to_owned(),
+                        ));
                     }
                     acknowledged
                 })
@@ -43,7 +53,12 @@ fn eight_processes_append_five_hundred_events_each() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|event| (event["id"].as_str().unwrap().to_owned(), event["content"].as_str().unwrap().to_owned()))
+        .map(|event| {
+            (
+                event["id"].as_str().unwrap().to_owned(),
+                event["content"].as_str().unwrap().to_owned(),
+            )
+        })
         .collect();
     assert_eq!(kept, acknowledged.into_iter().collect());
     assert_eq!(vault.run(&["verify"]).code, Some(0));
@@ -57,10 +72,16 @@ fn a_race_to_replace_the_same_event_has_one_winner() {
     let racers: Vec<Child> = (0..8)
         .map(|n| {
             let text = format!("The budget is {n} EUR");
-            vault.command(&["remember", &text, "--supersedes", &first, "-q"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            vault
+                .command(&["remember", &text, "--supersedes", &first, "-q"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
-    let codes: Vec<Option<i32>> = racers.into_iter().map(|racer| said(racer.wait_with_output().unwrap()).code).collect();
+    let codes: Vec<Option<i32>> =
+        racers.into_iter().map(|racer| said(racer.wait_with_output().unwrap()).code).collect();
     assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
     assert_eq!(codes.iter().filter(|code| **code == Some(4)).count(), 7, "{codes:?}");
     assert_eq!(ids(&vault).len(), 2);
@@ -75,7 +96,12 @@ fn killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_lock() {
         let writers: Vec<Child> = (0..4)
             .map(|n| {
                 let text = format!("round {round} writer {n}");
-                vault.command(&["remember", &text, "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+                vault
+                    .command(&["remember", &text, "--json"])
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
             })
             .collect();
         for (n, mut writer) in writers.into_iter().enumerate() {
@@ -158,7 +184,9 @@ fn nothing_is_missed_that_is_only_new() {
             scope.spawn(|| {
                 (0..80).for_each(|_| {
                     // A foreign touch makes every reader look at the whole ledger again.
-                    let _ = std::process::Command::new("touch").arg(vault.path("memory/ledger.jsonl")).status();
+                    let _ = std::process::Command::new("touch")
+                        .arg(vault.path("memory/ledger.jsonl"))
+                        .status();
                     let read = vault.run(&["events"]);
                     assert_eq!((read.code, read.err.as_str()), (Some(0), ""), "{read:?}");
                 });

@@ -1,4 +1,5 @@
-//! What the dashboard asks for, as a browser asks: logging in, the core and its words, pages that are edited, and what changes meanwhile.
+//! What the dashboard asks for, as a browser asks: logging in, the core and its words, pages that
+//! are edited, and what changes meanwhile.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,14 +15,24 @@ const READ_TOKEN: &str = "a-token-that-may-only-read";
 
 /// The cookie that an answer sets, as it is sent back.
 fn cookie(answer: &Answer) -> String {
-    let line = answer.head.lines().find(|line| line.starts_with("set-cookie:")).unwrap_or_else(|| panic!("{answer:?}"));
+    let line = answer
+        .head
+        .lines()
+        .find(|line| line.starts_with("set-cookie:"))
+        .unwrap_or_else(|| panic!("{answer:?}"));
     line["set-cookie:".len()..].trim().split(';').next().unwrap().to_owned()
 }
 
 fn fits(server: &Server, method: &str, target: &str, value: &Value) {
     let document = server.get("/api/openapi.json").json();
     let (mut wrong, (_, operation)) = (Vec::new(), operation(&document, method, target));
-    unlike(&document, &operation["responses"]["200"]["content"]["application/json"]["schema"], value, target, &mut wrong);
+    unlike(
+        &document,
+        &operation["responses"]["200"]["content"]["application/json"]["schema"],
+        value,
+        target,
+        &mut wrong,
+    );
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
@@ -40,7 +51,11 @@ fn a_link_is_told_to_a_terminal_and_to_nobody_who_keeps_it() {
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("Listening on http://").unwrap_or_else(|| panic!("{line}")).to_owned();
+    let address = line
+        .trim()
+        .strip_prefix("Listening on http://")
+        .unwrap_or_else(|| panic!("{line}"))
+        .to_owned();
     let said = || std::fs::read_to_string(&stderr).unwrap();
     let began = Instant::now();
     while !said().contains("  routes ") && began.elapsed() < Duration::from_secs(20) {
@@ -49,15 +64,22 @@ fn a_link_is_told_to_a_terminal_and_to_nobody_who_keeps_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     let said = said();
-    assert!(!said.contains("code=") && said.contains(&format!("icecore dashboard --addr {address}")), "{said}");
+    assert!(
+        !said.contains("code=") && said.contains(&format!("icecore dashboard --addr {address}")),
+        "{said}"
+    );
 }
 
-// RELIABILITY C.1: a browser's cookie counts from the server's own pages alone, and writes only with the header that others cannot send
+// RELIABILITY C.1: a browser's cookie counts from the server's own pages alone, and writes only
+// with the header that others cannot send
 #[test]
 fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     let home = Home::new();
     let stderr = home.folder.path().join("stderr");
-    let server = home.serve_with(&[("ICECORE_READ_TOKEN", READ_TOKEN)], std::fs::File::create(&stderr).unwrap().into());
+    let server = home.serve_with(
+        &[("ICECORE_READ_TOKEN", READ_TOKEN)],
+        std::fs::File::create(&stderr).unwrap().into(),
+    );
     let origin = format!("http://{}", server.address);
     let logged = server.send(
         "POST",
@@ -68,9 +90,20 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     assert_eq!((logged.status, &logged.json()["right"]), (200, &json!("write")), "{logged:?}");
     fits(&server, "POST", "/api/login", &logged.json());
     let set = logged.head.lines().find(|line| line.starts_with("set-cookie:")).unwrap();
-    assert!(set.contains("httponly") && set.contains("samesite=strict") && set.contains("path=/") && !set.contains("secure;"), "{set}");
+    assert!(
+        set.contains("httponly")
+            && set.contains("samesite=strict")
+            && set.contains("path=/")
+            && !set.contains("secure;"),
+        "{set}"
+    );
     let own = cookie(&logged);
-    let reading = cookie(&server.send("POST", "/api/login", &[], &json!({ "token": READ_TOKEN }).to_string()));
+    let reading = cookie(&server.send(
+        "POST",
+        "/api/login",
+        &[],
+        &json!({ "token": READ_TOKEN }).to_string(),
+    ));
     let (event, csrf) = (r#"{"text":"by a browser"}"#, ("X-Icecore-Csrf", "1"));
     let site = |word: &'static str| ("Sec-Fetch-Site", word);
     let mine = ("Cookie", own.as_str());
@@ -121,7 +154,12 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
         ("POST", "/api/logout", vec![theirs, csrf], 200),
         ("GET", "/api/session", vec![theirs], 401),
     ] {
-        let answer = server.send(method, target, &head, if method == "POST" && target == "/api/events" { event } else { "{}" });
+        let answer = server.send(
+            method,
+            target,
+            &head,
+            if method == "POST" && target == "/api/events" { event } else { "{}" },
+        );
         assert_eq!(answer.status, status, "{method} {target} {head:?}: {answer:?}");
         assert!(!answer.head.contains("access-control"), "{answer:?}");
     }
@@ -131,24 +169,35 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
 
     // The link that was printed lets one browser in, once.
     let code = server.link.split_once("/#code=").unwrap().1.to_owned();
-    let by_code = |code: &str| server.send("POST", "/api/login", &[], &json!({ "code": code }).to_string());
+    let by_code =
+        |code: &str| server.send("POST", "/api/login", &[], &json!({ "code": code }).to_string());
     assert_eq!(by_code(&code[1..]).status, 401);
     assert_eq!(by_code(&code).status, 200);
     assert_eq!(by_code(&code).status, 401);
     // And so does another, which the command asks for.
     let mut command = bare(program());
     command.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);
-    let link = said(command.args(["dashboard", "--json", "--addr", &server.address.to_string()]).output().unwrap()).json();
+    let link = said(
+        command
+            .args(["dashboard", "--json", "--addr", &server.address.to_string()])
+            .output()
+            .unwrap(),
+    )
+    .json();
     let code = link["url"].as_str().unwrap().split_once("/#code=").unwrap().1.to_owned();
     assert!(link["url"].as_str().unwrap().starts_with(&origin));
     assert_eq!(by_code(&code).status, 200);
     let mut wrong = bare(program());
     wrong.env("HOME", home.folder.path()).env("ICECORE_TOKEN", "another-token-than-the-one");
-    let refused = said(wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap());
+    let refused =
+        said(wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap());
     assert!(refused.code == Some(5) && !refused.err.contains("another-token"), "{refused:?}");
     let mut nobody = bare(program());
     nobody.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);
-    assert_eq!(said(nobody.args(["dashboard", "--addr", "127.0.0.1:1"]).output().unwrap()).code, Some(3));
+    assert_eq!(
+        said(nobody.args(["dashboard", "--addr", "127.0.0.1:1"]).output().unwrap()).code,
+        Some(3)
+    );
     // Whoever is let in again after the server ended has to log in again.
     drop(server);
     let again = home.serve();
@@ -173,10 +222,16 @@ fn who_may_only_read_is_told_everything_and_changes_nothing() {
             if path == "/api/live" {
                 continue;
             }
-            let status = server.send(&method.to_uppercase(), target, &[("Authorization", &bearer)], "{}").status;
+            let status = server
+                .send(&method.to_uppercase(), target, &[("Authorization", &bearer)], "{}")
+                .status;
             // Tokens, quotas and the log of who did what are for whoever looks after the server.
             let is_admins = operation["tags"][0] == "Access";
-            assert_eq!(status == 403, (method != "get" && !open) || is_admins, "{method} {path}: {status}");
+            assert_eq!(
+                status == 403,
+                (method != "get" && !open) || is_admins,
+                "{method} {path}: {status}"
+            );
         }
     }
 }
@@ -188,7 +243,10 @@ impl Line {
     fn open(server: &Server, head: &[(&str, &str)]) -> Self {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut request = format!("GET /api/live HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n", server.address);
+        let mut request = format!(
+            "GET /api/live HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n",
+            server.address
+        );
         head.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
         stream.write_all(format!("{request}\r\n").as_bytes()).unwrap();
         Self(BufReader::new(stream))
@@ -221,7 +279,8 @@ impl Line {
     }
 }
 
-// Live update: whoever listens is told what changed, whoever changed it, and the line ends with the server
+// Live update: whoever listens is told what changed, whoever changed it, and the line ends with the
+// server
 #[test]
 fn what_changes_is_told_while_somebody_listens() {
     let home = Home::new();
@@ -235,8 +294,14 @@ fn what_changes_is_told_while_somebody_listens() {
     // By another process.
     let run = |words: &[&str]| {
         let mut command = bare(program());
-        let done =
-            said(command.env("HOME", home.folder.path()).args(["--vault", home.root().to_str().unwrap()]).args(words).output().unwrap());
+        let done = said(
+            command
+                .env("HOME", home.folder.path())
+                .args(["--vault", home.root().to_str().unwrap()])
+                .args(words)
+                .output()
+                .unwrap(),
+        );
         assert_eq!(done.code, Some(0), "{done:?}");
     };
     run(&["message", "add", "hello there", "--conversation", "a b"]);
@@ -245,7 +310,14 @@ fn what_changes_is_told_while_somebody_listens() {
     other.until("knowledge", Some("knowledge/entities/client-x.md"));
     // An end user's line tells of their space alone.
     assert_eq!(
-        server.send("GET", "/api/live", &[("Authorization", &format!("Bearer {TOKEN}")), ("X-Icecore-User", "ann")], "").status,
+        server
+            .send(
+                "GET",
+                "/api/live",
+                &[("Authorization", &format!("Bearer {TOKEN}")), ("X-Icecore-User", "ann")],
+                ""
+            )
+            .status,
         404
     );
     server.remember(Some("ann"), "hers");
@@ -270,7 +342,11 @@ fn what_changes_is_told_while_somebody_listens() {
     assert!(command.arg(server.child.id().to_string()).status().unwrap().success());
     let mut rest = Vec::new();
     one.0.read_to_end(&mut rest).unwrap();
-    assert!(server.child.wait().unwrap().success() && begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(
+        server.child.wait().unwrap().success() && begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 // P2, P3: the whole time as layers, down to the words and from a line to what it came from
@@ -284,10 +360,19 @@ fn the_core_goes_from_years_to_words() {
         ("2026-02-13", "The port is 7431 from now on."),
     ] {
         let message = |n: usize| {
-            let said = if n == 0 { words.to_owned() } else { format!("And number {n} of {day} was said as well, at some length.") };
+            let said = if n == 0 {
+                words.to_owned()
+            } else {
+                format!("And number {n} of {day} was said as well, at some length.")
+            };
             json!({ "conversation": "app", "session": format!("s{}", n / 3), "id": format!("{day}-{n}"), "text": said, "ts": format!("{day}T09:{n:02}:00Z") })
         };
-        server.ok(None, "POST", "/api/messages", &Value::from((0..6).map(message).collect::<Vec<_>>()).to_string());
+        server.ok(
+            None,
+            "POST",
+            "/api/messages",
+            &Value::from((0..6).map(message).collect::<Vec<_>>()).to_string(),
+        );
     }
     server.ok(None, "POST", "/api/marks", r#"{"date":"2026-01-06","mark":"important"}"#);
     let before = server.ok(None, "GET", "/api/core", "");
@@ -299,16 +384,31 @@ fn the_core_goes_from_years_to_words() {
         for (name, column) in core["layers"][tier].as_object().unwrap() {
             assert_eq!(column.as_array().unwrap().len(), many, "{tier} {name}");
         }
-        assert_eq!(core["layers"][tier]["messages"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 18, "{tier}");
+        assert_eq!(
+            core["layers"][tier]["messages"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|n| n.as_u64().unwrap())
+                .sum::<u64>(),
+            18,
+            "{tier}"
+        );
     }
     let day = &core["layers"]["day"];
     assert_eq!(day["period"], json!(["2026-01-05", "2026-01-06", "2026-02-13"]));
     // 2026 begins with the Monday of its first week.
     assert_eq!((&core["origin"], &day["first"]), (&json!("2025-12-29"), &json!([7, 8, 46])));
     assert_eq!(day["importance"][1], 2);
-    assert!(day["pressed"].as_array().unwrap().iter().all(|tier| tier.as_u64().unwrap() >= 2), "{day}");
+    assert!(
+        day["pressed"].as_array().unwrap().iter().all(|tier| tier.as_u64().unwrap() >= 2),
+        "{day}"
+    );
     assert!(day["headline"][0].as_u64().unwrap() > 0 && day["state"][0] == 1, "{day}");
-    assert_eq!((&core["names"], &core["layers"]["session"]["from"][1]), (&json!(["app", "s0", "s1"]), &json!(9 * 60 + 3)));
+    assert_eq!(
+        (&core["names"], &core["layers"]["session"]["from"][1]),
+        (&json!(["app", "s0", "s1"]), &json!(9 * 60 + 3))
+    );
     // What is asked for is what is told: these days, these tiers.
     let part = server.ok(None, "GET", "/api/core?tier=day&from=2026-01-06&to=2026-01-31", "");
     assert_eq!(part["layers"].as_object().unwrap().keys().collect::<Vec<_>>(), ["day"]);
@@ -319,28 +419,50 @@ fn the_core_goes_from_years_to_words() {
     let node = server.ok(None, "GET", "/api/core/2026-W02", "");
     fits(&server, "GET", "/api/core/2026-W02", &node);
     assert_eq!((node["messages"].as_u64(), &node["parent"]), (Some(12), &json!("2026-01")));
-    let children: Vec<&str> = node["children"].as_array().unwrap().iter().map(|child| child["period"].as_str().unwrap()).collect();
+    let children: Vec<&str> = node["children"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|child| child["period"].as_str().unwrap())
+        .collect();
     assert_eq!(children, ["2026-01-05", "2026-01-06"]);
     let node = server.ok(None, "GET", "/api/core/2026-02-13", "");
     let (session, lines) = (&node["children"][0], node["lines"].as_array().unwrap());
-    assert_eq!((&session["conversation"], &session["session"], &session["messages"]), (&json!("app"), &json!("s0"), &json!(3)));
+    assert_eq!(
+        (&session["conversation"], &session["session"], &session["messages"]),
+        (&json!("app"), &json!("s0"), &json!(3))
+    );
     let n = lines.iter().position(|line| line["text"].as_str().unwrap().contains("7431")).unwrap();
     let why = server.ok(None, "GET", &format!("/api/core/2026-02-13/why?line={n}"), "");
     fits(&server, "GET", "/api/core/2026-02-13/why?line=0", &why);
-    assert!(why["because"][0]["records"].to_string().contains("The port is 7431 from now on."), "{why}");
-    let target = format!("/api/core/{}/messages?offset=1&limit=1&characters=10", session["period"].as_str().unwrap());
+    assert!(
+        why["because"][0]["records"].to_string().contains("The port is 7431 from now on."),
+        "{why}"
+    );
+    let target = format!(
+        "/api/core/{}/messages?offset=1&limit=1&characters=10",
+        session["period"].as_str().unwrap()
+    );
     let words = server.ok(None, "GET", &target, "");
     fits(&server, "GET", "/api/core/2026-02-13/messages", &words);
     assert_eq!(
         (&words["total"], &words["messages"][0]["text"], &words["messages"][0]["cut"]),
         (&json!(3), &json!("And number"), &json!(true))
     );
-    let all = server.ok(None, "GET", "/api/core/2026-02-13/messages?conversation=app&session=s1", "");
+    let all =
+        server.ok(None, "GET", "/api/core/2026-02-13/messages?conversation=app&session=s1", "");
     assert_eq!(all["total"], 3);
     // Whoever has it already is not sent it again.
-    let tag = |answer: &Answer| answer.head.lines().find_map(|line| line.strip_prefix("etag: ").map(str::to_owned)).unwrap();
+    let tag = |answer: &Answer| {
+        answer.head.lines().find_map(|line| line.strip_prefix("etag: ").map(str::to_owned)).unwrap()
+    };
     let (bearer, first) = (format!("Bearer {TOKEN}"), server.get("/api/core"));
-    let again = server.send("GET", "/api/core", &[("Authorization", &bearer), ("If-None-Match", &tag(&first))], "");
+    let again = server.send(
+        "GET",
+        "/api/core",
+        &[("Authorization", &bearer), ("If-None-Match", &tag(&first))],
+        "",
+    );
     assert_eq!((again.status, again.text.as_str()), (304, ""));
     server.remember(None, "today");
     // A time without an end is no longer than the memory.
@@ -349,18 +471,36 @@ fn the_core_goes_from_years_to_words() {
         assert!(part["layers"]["day"]["period"].as_array().unwrap().len() < 4, "{part}");
     }
     let parts = server.ok(None, "GET", "/api/health", "")["disk"]["parts"].clone();
-    let parts: Vec<&str> = parts.as_array().unwrap().iter().map(|part| part["part"].as_str().unwrap()).collect();
-    assert!(parts.contains(&"memory/messages") && parts.contains(&"settings") && !parts.contains(&"icecore.toml"), "{parts:?}");
-    assert_eq!(server.send("GET", "/api/core", &[("Authorization", &bearer), ("If-None-Match", &tag(&first))], "").status, 200);
+    let parts: Vec<&str> =
+        parts.as_array().unwrap().iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert!(
+        parts.contains(&"memory/messages")
+            && parts.contains(&"settings")
+            && !parts.contains(&"icecore.toml"),
+        "{parts:?}"
+    );
+    assert_eq!(
+        server
+            .send(
+                "GET",
+                "/api/core",
+                &[("Authorization", &bearer), ("If-None-Match", &tag(&first))],
+                ""
+            )
+            .status,
+        200
+    );
 }
 
-// L4, K4: what a person writes into a page enters the ledger at once, and nobody's words are written over
+// L4, K4: what a person writes into a page enters the ledger at once, and nobody's words are
+// written over
 #[test]
 fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
     let home = Home::new();
     let server = home.serve();
     let said = r#"{"text":"Apollo runs on port 7430","entity":"apollo","entity_kind":"project","type":"fact","priority":"P1"}"#;
-    let id = server.ok(None, "POST", "/api/events", said)["event"]["id"].as_str().unwrap().to_owned();
+    let id =
+        server.ok(None, "POST", "/api/events", said)["event"]["id"].as_str().unwrap().to_owned();
     server.ok(None, "POST", "/api/jobs/run", r#"{"job":"consolidate"}"#);
     server.ok(None, "POST", "/api/snapshots", r#"{"note":"the first page"}"#);
     let list = server.ok(None, "GET", "/api/pages", "")["pages"].clone();
@@ -371,45 +511,90 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
     let page = server.ok(None, "GET", "/api/pages/entities/apollo", "");
     let (text, hash) = (page["text"].as_str().unwrap(), page["hash"].as_str().unwrap());
     assert!(text.contains("Apollo runs on port 7430") && page["events"][0]["id"] == json!(id));
-    let fact = text.lines().find(|line| line.starts_with("- Apollo runs on port 7430 [")).unwrap_or_else(|| panic!("{text}"));
-    let changed = text.replace(fact, &fact.replace("port 7430", "port 7431")) + "- It was begun in March\n";
-    let save = |text: &str, hash: &str| server.post("/api/pages/entities/apollo", &json!({ "text": text, "hash": hash }).to_string());
+    let fact = text
+        .lines()
+        .find(|line| line.starts_with("- Apollo runs on port 7430 ["))
+        .unwrap_or_else(|| panic!("{text}"));
+    let changed =
+        text.replace(fact, &fact.replace("port 7430", "port 7431")) + "- It was begun in March\n";
+    let save = |text: &str, hash: &str| {
+        server
+            .post("/api/pages/entities/apollo", &json!({ "text": text, "hash": hash }).to_string())
+    };
     let saved = save(&changed, hash);
     assert_eq!(saved.status, 200, "{saved:?}");
     let saved = saved.json();
-    assert_eq!((saved["learnt"].as_array().unwrap().len(), &saved["held"]), (2, &json!(false)), "{saved}");
+    assert_eq!(
+        (saved["learnt"].as_array().unwrap().len(), &saved["held"]),
+        (2, &json!(false)),
+        "{saved}"
+    );
     // The old statement was replaced, by a person's own hand.
     let story = server.ok(None, "GET", &format!("/api/events/{id}"), "");
     assert_eq!(story["entry"]["standing"], "superseded");
     let graph = server.ok(None, "GET", &format!("/api/events/{id}/graph"), "");
-    assert!(graph["edges"].as_array().unwrap().iter().any(|edge| edge["kind"] == "supersedes" && edge["to"] == json!(id)), "{graph}");
+    assert!(
+        graph["edges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|edge| edge["kind"] == "supersedes" && edge["to"] == json!(id)),
+        "{graph}"
+    );
     // What names it stands beside it, whichever of the two is asked about.
-    let naming = json!({ "text": "Tell everybody about the port", "type": "commitment", "related": [id] }).to_string();
+    let naming =
+        json!({ "text": "Tell everybody about the port", "type": "commitment", "related": [id] })
+            .to_string();
     let named = server.ok(None, "POST", "/api/events", &naming)["event"]["id"].clone();
     let graph = server.ok(None, "GET", &format!("/api/events/{id}/graph"), "");
     let related = json!({ "from": named, "to": id, "kind": "related" });
     assert!(graph["edges"].as_array().unwrap().contains(&related), "{graph}");
-    let line = graph["nodes"].as_array().unwrap().iter().find(|node| node["id"] == named).unwrap()["line"].clone();
-    assert_eq!(line, server.ok(None, "GET", &format!("/api/events/{}", named.as_str().unwrap()), "")["entry"]["line"]);
+    let line = graph["nodes"].as_array().unwrap().iter().find(|node| node["id"] == named).unwrap()
+        ["line"]
+        .clone();
+    assert_eq!(
+        line,
+        server.ok(None, "GET", &format!("/api/events/{}", named.as_str().unwrap()), "")["entry"]["line"]
+    );
     let now = server.ok(None, "GET", "/api/pages/entities/apollo", "");
     assert_eq!((&now["hash"], &now["edited"]), (&saved["hash"], &json!(false)));
-    assert!(now["text"].as_str().unwrap().contains("port 7431") && now["text"].as_str().unwrap().contains("begun in March"));
+    assert!(
+        now["text"].as_str().unwrap().contains("port 7431")
+            && now["text"].as_str().unwrap().contains("begun in March")
+    );
     // Whoever read it before is told, and nothing is written over.
     let late = save("# Apollo\n", hash);
-    assert_eq!((late.status, &late.json()["error"]["kind"]), (409, &json!("try_later")), "{late:?}");
+    assert_eq!(
+        (late.status, &late.json()["error"]["kind"]),
+        (409, &json!("try_later")),
+        "{late:?}"
+    );
     assert_eq!(server.ok(None, "GET", "/api/pages/entities/apollo", "")["hash"], now["hash"]);
     // The night has nothing left to take over.
     let outlook = server.ok(None, "GET", "/api/consolidate", "");
     assert_eq!(outlook["edited"], json!([]));
     // What it was, and what became of it.
     server.ok(None, "POST", "/api/snapshots", r#"{"note":"the second page"}"#);
-    let versions = server.ok(None, "GET", "/api/pages/entities/apollo/versions", "")["versions"].clone();
-    assert_eq!((&versions[0]["note"], &versions[1]["note"]), (&json!("the second page"), &json!("the first page")), "{versions}");
+    let versions =
+        server.ok(None, "GET", "/api/pages/entities/apollo/versions", "")["versions"].clone();
+    assert_eq!(
+        (&versions[0]["note"], &versions[1]["note"]),
+        (&json!("the second page"), &json!("the first page")),
+        "{versions}"
+    );
     let old = versions[1]["id"].as_str().unwrap();
     let then = server.ok(None, "GET", &format!("/api/pages/entities/apollo/versions/{old}"), "");
     assert_eq!(then["text"], page["text"]);
-    let diff = server.ok(None, "GET", &format!("/api/pages/entities/apollo/diff?from={old}"), "")["diff"].as_str().unwrap().to_owned();
-    assert!(diff.lines().any(|line| line.starts_with('-') && line.contains("7430")) && diff.contains("+- It was begun in March"), "{diff}");
+    let diff =
+        server.ok(None, "GET", &format!("/api/pages/entities/apollo/diff?from={old}"), "")["diff"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+    assert!(
+        diff.lines().any(|line| line.starts_with('-') && line.contains("7430"))
+            && diff.contains("+- It was begun in March"),
+        "{diff}"
+    );
     // A new page is made by saving one that is not there; a secret does not get into it.
     let made = server.post(
         "/api/pages/procedures/deploy",

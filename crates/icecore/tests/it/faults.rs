@@ -1,5 +1,5 @@
-//! Models that misbehave, seen from outside the program: it ends in time, says what became of every node, keeps what it was
-//! given, and does the work as soon as somebody sensible answers.
+//! Models that misbehave, seen from outside the program: it ends in time, says what became of every
+//! node, keeps what it was given, and does the work as soon as somebody sensible answers.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -95,16 +95,30 @@ fn serve(mut stream: TcpStream, script: Script, seen: &Mutex<Vec<Value>>) -> std
         seen.push(question.clone());
         seen.len() - 1
     };
-    const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
-    let delta = |text: &str| format!("data: {}\n\n", json!({ "choices": [{ "delta": { "content": text }, "finish_reason": null }] }));
+    const STREAM: &str =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+    let delta = |text: &str| {
+        format!(
+            "data: {}\n\n",
+            json!({ "choices": [{ "delta": { "content": text }, "finish_reason": null }] })
+        )
+    };
     match script(&question, count) {
         Reply::Says(text) => {
             let half = text.floor_char_boundary(text.len() / 2);
             let usage = json!({ "prompt_tokens": 400, "completion_tokens": 50 });
-            let end = json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }], "usage": usage });
-            write!(stream, "{STREAM}{}{}data: {end}\n\ndata: [DONE]\n\n", delta(&text[..half]), delta(&text[half..]))
+            let end =
+                json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }], "usage": usage });
+            write!(
+                stream,
+                "{STREAM}{}{}data: {end}\n\ndata: [DONE]\n\n",
+                delta(&text[..half]),
+                delta(&text[half..])
+            )
         }
-        Reply::Status(status, rest) => write!(stream, "HTTP/1.1 {status} X\r\nConnection: close\r\n{rest}"),
+        Reply::Status(status, rest) => {
+            write!(stream, "HTTP/1.1 {status} X\r\nConnection: close\r\n{rest}")
+        }
         Reply::Raw(bytes) => write!(stream, "{STREAM}{bytes}"),
         Reply::Hangs => {
             while stream.read(&mut [0; 256])? > 0 {}
@@ -124,7 +138,9 @@ fn request(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
+            });
             if body.len() >= length.unwrap_or(0_usize) {
                 return Ok((head.to_owned(), body.to_owned()));
             }
@@ -138,7 +154,10 @@ fn request(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
 
 fn part(question: &Value, role: &str) -> String {
     let messages = question["messages"].as_array().cloned().unwrap_or_default();
-    messages.iter().find(|message| message["role"] == role).map_or(String::new(), |found| found["content"].as_str().unwrap().to_owned())
+    messages
+        .iter()
+        .find(|message| message["role"] == role)
+        .map_or(String::new(), |found| found["content"].as_str().unwrap().to_owned())
 }
 
 /// Of which tier a question is.
@@ -148,11 +167,16 @@ fn tier(question: &Value) -> &'static str {
     known.into_iter().find(|(words, _)| system.contains(words)).map_or("", |(_, tier)| tier)
 }
 
-/// A good answer: the first line of the first source, and what must be kept, in the sources' own words.
+/// A good answer: the first line of the first source, and what must be kept, in the sources' own
+/// words.
 pub fn good(question: &Value) -> Value {
     let user = part(question, "user");
     let is_fence = |line: &&str| line.starts_with("=== ");
-    let kept: Vec<&str> = user.lines().take_while(|line| !is_fence(line)).filter(|line| line.starts_with("- [")).collect();
+    let kept: Vec<&str> = user
+        .lines()
+        .take_while(|line| !is_fence(line))
+        .filter(|line| line.starts_with("- ["))
+        .collect();
     let told = user.lines().skip_while(|line| !is_fence(line)).nth(1).unwrap_or_default();
     json!({ "headline": told, "body": kept.join("\n") })
 }
@@ -191,7 +215,8 @@ fn press(vault: &Vault, address: SocketAddr, more: &[(&str, &str)]) -> Value {
     said.json()["rolled"].take()
 }
 
-/// A vault with so many sessions on one day, small budgets, and the moment at which their week is over.
+/// A vault with so many sessions on one day, small budgets, and the moment at which their week is
+/// over.
 fn vault(sessions: usize) -> Vault {
     let mut vault = Vault::new();
     let config = vault.read("icecore.toml");
@@ -200,9 +225,14 @@ fn vault(sessions: usize) -> Vault {
     vault.write("icecore.toml", format!("{config}\n[distil]\nreach_days = 0\n[budget]\n{budgets}"));
     for number in 1..=sessions {
         vault.at(&format!("2026-02-03T{:02}:00:00+01:00", 8 + number));
-        let talk = format!("user: The shop opens with {number}2 products.\n\nassistant: Noted, Anna writes the price list.\n");
+        let talk = format!(
+            "user: The shop opens with {number}2 products.\n\nassistant: Noted, Anna writes the price list.\n"
+        );
         let name = format!("s{number}");
-        let taken = vault.feed(&["session", "add", "-", "--conversation", "shop", "--session", &name, "--no-primer"], talk.as_bytes());
+        let taken = vault.feed(
+            &["session", "add", "-", "--conversation", "shop", "--session", &name, "--no-primer"],
+            talk.as_bytes(),
+        );
         assert_eq!(taken.code, Some(0), "{taken:?}");
     }
     vault.at(MONDAY);
@@ -218,16 +248,26 @@ fn periods(value: &Value, name: &str) -> Vec<String> {
 }
 
 fn file(vault: &Vault, period: &str) -> String {
-    vault.read(&format!("primers/{}/{period}.md", if period.contains('W') { "weekly" } else { "daily" }))
+    vault.read(&format!(
+        "primers/{}/{period}.md",
+        if period.contains('W') { "weekly" } else { "daily" }
+    ))
 }
 
 /// What holds after every run, whatever the model did.
 fn sound(name: &str, vault: &Vault) {
     assert_eq!(vault.run(&["verify"]).code, Some(0), "{name}");
     for period in NODES {
-        assert!(file(vault, period).len() <= 1024, "{name}: {period} has {} bytes", file(vault, period).len());
+        assert!(
+            file(vault, period).len() <= 1024,
+            "{name}: {period} has {} bytes",
+            file(vault, period).len()
+        );
     }
-    assert!(vault.ok(&["zoom", "2026-02-03"]).contains("The shop opens with 12 products."), "{name}: the session's own words are gone");
+    assert!(
+        vault.ok(&["zoom", "2026-02-03"]).contains("The shop opens with 12 products."),
+        "{name}: the session's own words are gone"
+    );
 }
 
 /// What must become of a vault with one session.
@@ -257,15 +297,25 @@ fn check(case: &Case) {
         vault
     };
     let server = Server::play(case.script);
-    let short: &[(&str, &str)] = if name.contains("hang") { &[("ICECORE_SUMMARIZER_TIMEOUT_SECS", "1")] } else { &[] };
+    let short: &[(&str, &str)] =
+        if name.contains("hang") { &[("ICECORE_SUMMARIZER_TIMEOUT_SECS", "1")] } else { &[] };
     let rolled = press(&vault, server.address, short);
     let asked = server.asked();
     assert_eq!(asked.len(), case.questions, "{name}: {rolled}");
     match case.fate {
         Fate::Stands => {
             assert_eq!(periods(&rolled, "pressed"), NODES, "{name}: {rolled}");
-            assert!(list(&rolled, "pressed").iter().all(|node| node["made_by"] == MODEL && node["provisional"] == false), "{rolled}");
-            assert_eq!((list(&rolled, "flagged").len(), list(&rolled, "deferred").len()), (0, 0), "{name}: {rolled}");
+            assert!(
+                list(&rolled, "pressed")
+                    .iter()
+                    .all(|node| node["made_by"] == MODEL && node["provisional"] == false),
+                "{rolled}"
+            );
+            assert_eq!(
+                (list(&rolled, "flagged").len(), list(&rolled, "deferred").len()),
+                (0, 0),
+                "{name}: {rolled}"
+            );
             assert_eq!(list(&vault.json(&["review"]), "reviews").len(), 0, "{name}");
             assert!(!file(&vault, SESSION).contains("think"), "{name}: {}", file(&vault, SESSION));
         }
@@ -276,7 +326,11 @@ fn check(case: &Case) {
     let before = server.asked().len();
     if !matches!(case.fate, Fate::PutOff(_)) {
         let again = press(&vault, server.address, &[]);
-        assert_eq!((server.asked().len(), list(&again, "pressed").len()), (before, 0), "{name}: {again}");
+        assert_eq!(
+            (server.asked().len(), list(&again, "pressed").len()),
+            (before, 0),
+            "{name}: {again}"
+        );
     }
 }
 
@@ -295,10 +349,18 @@ fn flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &
     let complaint = reviews["reviews"][0]["complaint"].as_str().unwrap().to_owned();
     assert!(complaint.contains(why), "{name}: {complaint}");
     let runs = list(&vault.json(&["runs"]), "runs");
-    let refused = runs.iter().find(|run| run["refused"] == true).unwrap_or_else(|| panic!("{name}: {runs:?}"));
+    let refused = runs
+        .iter()
+        .find(|run| run["refused"] == true)
+        .unwrap_or_else(|| panic!("{name}: {runs:?}"));
     assert_eq!((&refused["period"], &refused["attempts"]), (&json!(period), &json!(3)), "{name}");
-    let of_tier = ["session", "day", "week"][NODES.iter().position(|node| *node == period).unwrap()];
-    let attempts: Vec<String> = asked.iter().filter(|question| tier(question) == of_tier).map(|one| part(one, "system")).collect();
+    let of_tier =
+        ["session", "day", "week"][NODES.iter().position(|node| *node == period).unwrap()];
+    let attempts: Vec<String> = asked
+        .iter()
+        .filter(|question| tier(question) == of_tier)
+        .map(|one| part(one, "system"))
+        .collect();
     assert_eq!(attempts.len(), 3, "{name}");
     assert!(!attempts[0].contains("could not be kept"), "{name}: {}", attempts[0]);
     // Each attempt is told what was wrong with the last, and given less room.
@@ -307,7 +369,10 @@ fn flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &
         rest.split(' ').next().unwrap().parse().unwrap()
     };
     for attempt in &attempts[1..] {
-        assert!(attempt.contains("Your last draft could not be kept:") && attempt.contains(why), "{name}: {attempt}");
+        assert!(
+            attempt.contains("Your last draft could not be kept:") && attempt.contains(why),
+            "{name}: {attempt}"
+        );
     }
     assert!(room(&attempts[2]) < room(&attempts[1]), "{name}");
     assert!(attempts[2].contains("the last attempt"), "{name}");
@@ -315,16 +380,27 @@ fn flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &
 
 // K7
 fn put_off(name: &str, vault: &Vault, rolled: &Value, why: &str) {
-    assert_eq!((list(rolled, "pressed").len(), list(rolled, "flagged").len()), (0, 0), "{name}: {rolled}");
+    assert_eq!(
+        (list(rolled, "pressed").len(), list(rolled, "flagged").len()),
+        (0, 0),
+        "{name}: {rolled}"
+    );
     assert_eq!(periods(rolled, "deferred"), NODES, "{name}: {rolled}");
     assert!(rolled["deferred"][0]["why"].as_str().unwrap().contains(why), "{name}: {rolled}");
-    assert_eq!(vault.read("memory/summaries.jsonl"), "", "{name}: something was summarised without the model");
+    assert_eq!(
+        vault.read("memory/summaries.jsonl"),
+        "",
+        "{name}: something was summarised without the model"
+    );
     assert_eq!(file(vault, SESSION), "", "{name}");
     // And a late good summary comes from the same sources.
     let late = Server::play(answers);
     let rolled = press(vault, late.address, &[]);
     assert_eq!(periods(&rolled, "pressed"), NODES, "{name}: {rolled}");
-    assert!(list(&rolled, "pressed").iter().all(|node| node["made_by"] == MODEL), "{name}: {rolled}");
+    assert!(
+        list(&rolled, "pressed").iter().all(|node| node["made_by"] == MODEL),
+        "{name}: {rolled}"
+    );
     assert_eq!(late.asked().len(), 3, "{name}");
 }
 
@@ -335,63 +411,119 @@ fn what_a_model_does_wrong_is_retried_flagged_or_put_off_and_never_kept() {
     for case in [
         case("a good answer", 3, Fate::Stands, answers),
         case("a good answer in thoughts and fences", 3, Fate::Stands, |question, _| {
-            Reply::Says(format!("<think>What do they want? {{\"headline\": \"x\"}}</think>\nSure:\n```json\n{}\n```\n", good(question)))
+            Reply::Says(format!(
+                "<think>What do they want? {{\"headline\": \"x\"}}</think>\nSure:\n```json\n{}\n```\n",
+                good(question)
+            ))
         }),
         case("not now, then a good answer", 4, Fate::Stands, |question, count| match count {
-            0 => Reply::Status(429, "Retry-After: 0\r\n\r\n{\"error\": {\"message\": \"slow down\"}}"),
+            0 => Reply::Status(
+                429,
+                "Retry-After: 0\r\n\r\n{\"error\": {\"message\": \"slow down\"}}",
+            ),
             _ => answers(question, count),
         }),
         case("a bad draft, then a good one", 4, Fate::Stands, |question, count| match count {
             0 => says("The shop was sold to Globex.", ""),
             _ => answers(question, count),
         }),
-        case("signs without a word", 5, Fate::Flagged(SESSION, "it says nothing"), |question, count| match tier(question) {
-            "session" => Reply::Says("@@@ ### \u{1}\u{2} %%%".into()),
-            _ => answers(question, count),
+        case(
+            "signs without a word",
+            5,
+            Fate::Flagged(SESSION, "it says nothing"),
+            |question, count| match tier(question) {
+                "session" => Reply::Says("@@@ ### \u{1}\u{2} %%%".into()),
+                _ => answers(question, count),
+            },
+        ),
+        case("half an object", 5, Fate::Flagged(SESSION, "it was cut off"), |question, count| {
+            match tier(question) {
+                "session" => {
+                    Reply::Says("{\"headline\": \"The shop opens\", \"body\": \"- Anna wri".into())
+                }
+                _ => answers(question, count),
+            }
         }),
-        case("half an object", 5, Fate::Flagged(SESSION, "it was cut off"), |question, count| match tier(question) {
-            "session" => Reply::Says("{\"headline\": \"The shop opens\", \"body\": \"- Anna wri".into()),
-            _ => answers(question, count),
+        case(
+            "words without end",
+            5,
+            Fate::Flagged(SESSION, "it was cut off"),
+            |question, count| match tier(question) {
+                "session" => Reply::Floods,
+                _ => answers(question, count),
+            },
+        ),
+        case("no words", 5, Fate::Flagged(SESSION, "answered with no text"), |question, count| {
+            match tier(question) {
+                "session" => Reply::Says(String::new()),
+                _ => answers(question, count),
+            }
         }),
-        case("words without end", 5, Fate::Flagged(SESSION, "it was cut off"), |question, count| match tier(question) {
-            "session" => Reply::Floods,
-            _ => answers(question, count),
-        }),
-        case("no words", 5, Fate::Flagged(SESSION, "answered with no text"), |question, count| match tier(question) {
-            "session" => Reply::Says(String::new()),
-            _ => answers(question, count),
-        }),
-        case("ten times too long", 5, Fate::Flagged("2026-W06", "at most 464 bytes"), |question, count| match tier(question) {
-            "week" => says("The shop opens.", &"- Anna writes the price list.\n".repeat(170)),
-            _ => answers(question, count),
-        }),
-        case("an invented name", 5, Fate::Flagged(SESSION, "no source says: Globex"), |question, count| match tier(question) {
-            "session" => says("The shop was sold to Globex.", ""),
-            _ => answers(question, count),
-        }),
-        case("an invented number", 5, Fate::Flagged(SESSION, "no source says: 4711"), |question, count| match tier(question) {
-            "session" => says("The shop opens with 4711 products.", ""),
-            _ => answers(question, count),
-        }),
-        case("an invented date", 5, Fate::Flagged(SESSION, "no source says: 2031-05-06"), |question, count| match tier(question) {
-            "session" => says("The shop opens on 2031-05-06.", ""),
-            _ => answers(question, count),
-        }),
+        case(
+            "ten times too long",
+            5,
+            Fate::Flagged("2026-W06", "at most 464 bytes"),
+            |question, count| match tier(question) {
+                "week" => says("The shop opens.", &"- Anna writes the price list.\n".repeat(170)),
+                _ => answers(question, count),
+            },
+        ),
+        case(
+            "an invented name",
+            5,
+            Fate::Flagged(SESSION, "no source says: Globex"),
+            |question, count| match tier(question) {
+                "session" => says("The shop was sold to Globex.", ""),
+                _ => answers(question, count),
+            },
+        ),
+        case(
+            "an invented number",
+            5,
+            Fate::Flagged(SESSION, "no source says: 4711"),
+            |question, count| match tier(question) {
+                "session" => says("The shop opens with 4711 products.", ""),
+                _ => answers(question, count),
+            },
+        ),
+        case(
+            "an invented date",
+            5,
+            Fate::Flagged(SESSION, "no source says: 2031-05-06"),
+            |question, count| match tier(question) {
+                "session" => says("The shop opens on 2031-05-06.", ""),
+                _ => answers(question, count),
+            },
+        ),
         case(
             "what must be kept is dropped",
             5,
-            Fate::Flagged("2026-02-03", "it does not keep: [P1 constraint] Never deploy on Fridays"),
+            Fate::Flagged(
+                "2026-02-03",
+                "it does not keep: [P1 constraint] Never deploy on Fridays",
+            ),
             |question, count| match tier(question) {
                 "day" => says("The shop opens.", ""),
                 _ => answers(question, count),
             },
         ),
         case("garbage", 1, Fate::PutOff("broken"), |_, _| Reply::Raw("%!& this is no stream")),
-        case("a stream that breaks off", 1, Fate::PutOff("ended before it was finished"), |_, _| {
-            Reply::Raw("data: {\"choices\": [{\"delta\": {\"content\": \"{\\\"headline\\\": \\\"The sh\"}}]}\n\n")
+        case(
+            "a stream that breaks off",
+            1,
+            Fate::PutOff("ended before it was finished"),
+            |_, _| {
+                Reply::Raw(
+                    "data: {\"choices\": [{\"delta\": {\"content\": \"{\\\"headline\\\": \\\"The sh\"}}]}\n\n",
+                )
+            },
+        ),
+        case("a server in trouble", 3, Fate::PutOff("500"), |_, _| {
+            Reply::Status(500, "\r\n{\"error\": {\"message\": \"oops\"}}")
         }),
-        case("a server in trouble", 3, Fate::PutOff("500"), |_, _| Reply::Status(500, "\r\n{\"error\": {\"message\": \"oops\"}}")),
-        case("a wrong key", 1, Fate::PutOff("Check api_key"), |_, _| Reply::Status(401, "\r\n{\"error\": {\"message\": \"who?\"}}")),
+        case("a wrong key", 1, Fate::PutOff("Check api_key"), |_, _| {
+            Reply::Status(401, "\r\n{\"error\": {\"message\": \"who?\"}}")
+        }),
         case("a hang", 1, Fate::PutOff("gave no answer within"), |_, _| Reply::Hangs),
     ] {
         check(&case);
@@ -409,7 +541,11 @@ fn where_nobody_answers_everything_waits_and_is_told() {
     let vault = vault(1);
     let told = ask(&vault, nobody(), &[], &["rollup", "due"]);
     assert_eq!(told.code, Some(0), "{told:?}");
-    assert!(told.err.contains(&format!("{SESSION} is put off")) && told.err.contains("cannot be reached"), "{told:?}");
+    assert!(
+        told.err.contains(&format!("{SESSION} is put off"))
+            && told.err.contains("cannot be reached"),
+        "{told:?}"
+    );
     let rolled = press(&vault, nobody(), &[]);
     put_off("nobody", &vault, &rolled, "cannot be reached");
     // What was never heard cost nothing.
@@ -431,39 +567,79 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
     assert_eq!(periods(&rolled, "flagged"), sessions);
     assert_eq!(liar.asked().len(), 3 * 3 + 2);
     let listed = vault.ok(&["review"]);
-    assert!(sessions.iter().all(|session| listed.contains(session.as_str())) && listed.contains("no source says: Globex"), "{listed}");
+    assert!(
+        sessions.iter().all(|session| listed.contains(session.as_str()))
+            && listed.contains("no source says: Globex"),
+        "{listed}"
+    );
     assert!(vault.ok(&["review", &sessions[0]]).contains("sold to Globex"));
 
     assert_eq!(vault.json(&["review", &sessions[0], "--accept"])["version"], 2);
-    assert!(file(&vault, &sessions[0]).contains("The shop was sold to Globex."), "{}", file(&vault, &sessions[0]));
+    assert!(
+        file(&vault, &sessions[0]).contains("The shop was sold to Globex."),
+        "{}",
+        file(&vault, &sessions[0])
+    );
     vault.write("own.md", "The shop opens late.\n\n- Nobody knows why.\n");
-    assert_eq!(vault.json(&["review", &sessions[1], "--edit", vault.path("own.md").to_str().unwrap()])["version"], 2);
+    assert_eq!(
+        vault.json(&["review", &sessions[1], "--edit", vault.path("own.md").to_str().unwrap()])["version"],
+        2
+    );
     let edited = file(&vault, &sessions[1]);
-    assert!(edited.contains("The shop opens late.") && edited.contains("- Nobody knows why."), "{edited}");
+    assert!(
+        edited.contains("The shop opens late.") && edited.contains("- Nobody knows why."),
+        "{edited}"
+    );
     assert_eq!(vault.json(&["review", &sessions[2], "--retry"])["version"], Value::Null);
     assert!(file(&vault, &sessions[2]).contains("provisional"), "{}", file(&vault, &sessions[2]));
     assert_eq!(list(&vault.json(&["review"]), "reviews").len(), 0);
     let settled = vault.run(&["review", &sessions[0], "--accept"]);
     assert_eq!(settled.code, Some(3), "{settled:?}");
 
-    // Asked again, not answered from what was kept; the same words are refused again, and the third of them may stand.
+    // Asked again, not answered from what was kept; the same words are refused again, and the third
+    // of them may stand.
     let still = Server::play(lying);
     let rolled = press(&vault, still.address, &[]);
-    assert_eq!(still.asked().iter().filter(|question| tier(question) == "session").count(), 3, "{rolled}");
+    assert_eq!(
+        still.asked().iter().filter(|question| tier(question) == "session").count(),
+        3,
+        "{rolled}"
+    );
     assert_eq!(periods(&rolled, "flagged"), [sessions[2].as_str()], "{rolled}");
     vault.ok(&["review", &sessions[2], "--retry"]);
     let honest = Server::play(answers);
     let rolled = press(&vault, honest.address, &[]);
-    assert_eq!(periods(&rolled, "pressed"), [sessions[2].as_str(), "2026-02-03", "2026-W06"], "{rolled}");
-    assert!(list(&rolled, "pressed").iter().all(|node| node["made_by"] == MODEL && node["provisional"] == false), "{rolled}");
-    let sources = honest.asked().iter().filter(|question| tier(question) != "session").map(|one| part(one, "user")).collect::<String>();
+    assert_eq!(
+        periods(&rolled, "pressed"),
+        [sessions[2].as_str(), "2026-02-03", "2026-W06"],
+        "{rolled}"
+    );
+    assert!(
+        list(&rolled, "pressed")
+            .iter()
+            .all(|node| node["made_by"] == MODEL && node["provisional"] == false),
+        "{rolled}"
+    );
+    let sources = honest
+        .asked()
+        .iter()
+        .filter(|question| tier(question) != "session")
+        .map(|one| part(one, "user"))
+        .collect::<String>();
     // What a person wrote is what the day and the week are made of.
     assert!(sources.contains("sold to Globex") && sources.contains("opens late"), "{sources}");
     sound("settled", &vault);
     // P10: of every draft is told what it took, whoever settled it.
     let runs = list(&vault.json(&["runs", "--limit", "50"]), "runs");
-    let accepted = runs.iter().find(|run| run["period"] == sessions[0].as_str() && run["version"] == 2).unwrap();
-    assert_eq!((&accepted["attempts"], &accepted["tokens_in"]), (&json!(3), &json!(1200)), "{accepted}");
+    let accepted = runs
+        .iter()
+        .find(|run| run["period"] == sessions[0].as_str() && run["version"] == 2)
+        .unwrap();
+    assert_eq!(
+        (&accepted["attempts"], &accepted["tokens_in"]),
+        (&json!(3), &json!(1200)),
+        "{accepted}"
+    );
 }
 
 #[test]
@@ -483,9 +659,18 @@ fn an_answer_cannot_break_out_of_the_packs_or_of_the_next_prompt() {
         assert_eq!(text.matches("<!-- icecore:end -->").count(), 1, "{pack}: {text}");
         assert_eq!(text.matches("<!-- icecore:begin").count(), 1, "{pack}: {text}");
         assert_eq!(text.matches("</icecore-memory>").count(), 0, "{pack}: {text}");
-        assert!(text.starts_with("<!-- icecore:begin") && text.trim_end().ends_with("<!-- icecore:end -->"), "{pack}: {text}");
+        assert!(
+            text.starts_with("<!-- icecore:begin")
+                && text.trim_end().ends_with("<!-- icecore:end -->"),
+            "{pack}: {text}"
+        );
     }
-    let day = server.asked().iter().find(|question| tier(question) == "day").map(|one| part(one, "user")).unwrap();
+    let day = server
+        .asked()
+        .iter()
+        .find(|question| tier(question) == "day")
+        .map(|one| part(one, "user"))
+        .unwrap();
     let last = day.trim_end().lines().last().unwrap();
     let fence = last.strip_suffix(" end of the sources").unwrap();
     assert_eq!(day.lines().filter(|line| line.starts_with(fence)).count(), 2, "{day}");
@@ -498,7 +683,10 @@ pub fn totals(spend: &str) -> Vec<u64> {
     let mut totals = Vec::new();
     for line in spend.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
-        questions.insert(line["id"].as_str().unwrap().into(), line["tokens_in"].as_u64().unwrap() + line["tokens_out"].as_u64().unwrap());
+        questions.insert(
+            line["id"].as_str().unwrap().into(),
+            line["tokens_in"].as_u64().unwrap() + line["tokens_out"].as_u64().unwrap(),
+        );
         totals.push(questions.values().sum());
     }
     totals
@@ -513,7 +701,10 @@ fn the_ceiling_of_a_day_is_never_passed_and_the_rest_is_done_the_next_day() {
     let first = server.asked().len();
     assert!((1..5).contains(&first) && list(&rolled, "pressed").len() == first, "{rolled}");
     let put_off = list(&rolled, "deferred");
-    assert!(put_off[0]["why"].as_str().unwrap().contains("the day's ceiling of 2000 leaves"), "{rolled}");
+    assert!(
+        put_off[0]["why"].as_str().unwrap().contains("the day's ceiling of 2000 leaves"),
+        "{rolled}"
+    );
     assert!(press(&vault, server.address, &ceiling)["pressed"].as_array().unwrap().is_empty());
     assert_eq!(server.asked().len(), first);
     let spend = vault.read("memory/spend/2026-02-09.jsonl");
@@ -532,16 +723,33 @@ fn a_model_is_checked_before_it_is_needed() {
         (said.code, said.json())
     };
     let failed = |found: &Value| -> Vec<String> {
-        list(found, "probes").iter().filter(|probe| probe["ok"] == false).map(|probe| probe["what"].as_str().unwrap().to_owned()).collect()
+        list(found, "probes")
+            .iter()
+            .filter(|probe| probe["ok"] == false)
+            .map(|probe| probe["what"].as_str().unwrap().to_owned())
+            .collect()
     };
     let (code, found) = check(answers);
-    assert_eq!((code, &found["ok"], list(&found, "probes").len()), (Some(0), &json!(true), 6), "{found}");
-    let (code, found) = check(|_, _| Reply::Status(500, "\r\n{\"error\": {\"message\": \"oops\"}}"));
+    assert_eq!(
+        (code, &found["ok"], list(&found, "probes").len()),
+        (Some(0), &json!(true), 6),
+        "{found}"
+    );
+    let (code, found) =
+        check(|_, _| Reply::Status(500, "\r\n{\"error\": {\"message\": \"oops\"}}"));
     assert_eq!((code, failed(&found)), (Some(1), vec!["it answers".to_owned()]), "{found}");
     let (code, found) = check(|_, _| Reply::Says("I would rather not.".into()));
-    assert_eq!((code, failed(&found)), (Some(1), vec!["it keeps to a schema".to_owned()]), "{found}");
+    assert_eq!(
+        (code, failed(&found)),
+        (Some(1), vec!["it keeps to a schema".to_owned()]),
+        "{found}"
+    );
     let said = ask(&vault, nobody(), &[], &["model", "check", "--json"]);
-    assert_eq!((said.code, failed(&said.json())), (Some(1), vec!["it can be reached".to_owned()]), "{said:?}");
+    assert_eq!(
+        (said.code, failed(&said.json())),
+        (Some(1), vec!["it can be reached".to_owned()]),
+        "{said:?}"
+    );
     let none = vault.run(&["model", "check", "--json"]);
     assert_eq!((none.code, &none.json()["model"]), (Some(0), &Value::Null), "{none:?}");
 }

@@ -1,4 +1,5 @@
-//! People and other programs at the files of a vault while commands run: what they wrote stays, and what was acknowledged too.
+//! People and other programs at the files of a vault while commands run: what they wrote stays, and
+//! what was acknowledged too.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -42,7 +43,12 @@ fn another_program_appends_while_commands_do() {
             n
         });
         let outcomes: Vec<_> = (1..20)
-            .flat_map(|n| [vault.run(&["log", &format!("own {n}.")]), vault.run(&["remember", &format!("own {n}.")])])
+            .flat_map(|n| {
+                [
+                    vault.run(&["log", &format!("own {n}.")]),
+                    vault.run(&["remember", &format!("own {n}.")]),
+                ]
+            })
             .filter(|said| said.code != Some(0))
             .collect();
         is_over.store(true, Ordering::Relaxed);
@@ -53,7 +59,11 @@ fn another_program_appends_while_commands_do() {
         let text = vault.read(file);
         for (who, many) in [("own", 20), ("foreign", foreign)] {
             for n in 0..many {
-                assert_eq!(text.lines().filter(|line| line.contains(&format!("{who} {n}."))).count(), 1, "{file}: {who} {n} of {many}");
+                assert_eq!(
+                    text.lines().filter(|line| line.contains(&format!("{who} {n}."))).count(),
+                    1,
+                    "{file}: {who} {n} of {many}"
+                );
             }
         }
     }
@@ -67,19 +77,26 @@ fn undo_takes_no_line_out_of_a_log() {
     vault.ok(&["log", "a tpyo"]);
     vault.ok(&["log", "the second line"]);
     vault.ok(&["snapshot"]);
-    let first = vault.json(&["snapshot", "--list"])["snapshots"][0]["id"].as_str().unwrap().to_owned();
+    let first =
+        vault.json(&["snapshot", "--list"])["snapshots"][0]["id"].as_str().unwrap().to_owned();
     // A correction by hand, and a line between ours as a merge puts it there.
-    let text = vault.read(LOG).replace("a tpyo", "a typo").replace("- 09:00 the second", "- 09:00 another machine's\n- 09:00 the second");
+    let text = vault
+        .read(LOG)
+        .replace("a tpyo", "a typo")
+        .replace("- 09:00 the second", "- 09:00 another machine's\n- 09:00 the second");
     vault.write(LOG, text);
     vault.ok(&["log", "acknowledged after that"]);
     vault.ok(&["undo", "--to", &first]);
     let text = vault.read(LOG);
-    for line in ["a tpyo", "a typo", "another machine's", "the second line", "acknowledged after that"] {
+    for line in
+        ["a tpyo", "a typo", "another machine's", "the second line", "acknowledged after that"]
+    {
         assert_eq!(text.matches(line).count(), 1, "{line} in {text}");
     }
 }
 
-/// Saves a page again and again, as an editor does, while `run` runs. Returns how many words were saved.
+/// Saves a page again and again, as an editor does, while `run` runs. Returns how many words were
+/// saved.
 fn while_a_person_saves(vault: &Vault, page: &str, run: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -89,7 +106,8 @@ fn while_a_person_saves(vault: &Vault, page: &str, run: impl FnOnce()) -> usize 
                 let place = vault.path(page);
                 if let Ok(text) = fs::read_to_string(&place) {
                     let new = place.with_extension("swp");
-                    fs::write(&new, format!("{text}- The colour of word{words}x is blue\n")).unwrap();
+                    fs::write(&new, format!("{text}- The colour of word{words}x is blue\n"))
+                        .unwrap();
                     fs::rename(new, place).unwrap();
                     words += 1;
                 }
@@ -110,31 +128,53 @@ fn while_a_person_saves(vault: &Vault, page: &str, run: impl FnOnce()) -> usize 
 fn what_a_person_saves_while_pages_are_rewritten_is_not_lost() {
     let vault = new_vault();
     for n in 0..4 {
-        vault.ok(&["remember", &format!("The size of part {n} of the harbour is {n}"), "--entity", "harbour"]);
+        vault.ok(&[
+            "remember",
+            &format!("The size of part {n} of the harbour is {n}"),
+            "--entity",
+            "harbour",
+        ]);
     }
     vault.ok(&["consolidate"]);
     vault.ok(&["snapshot"]);
     let page = "knowledge/entities/harbour.md";
     let words = while_a_person_saves(&vault, page, || {
         for n in 0..6 {
-            vault.ok(&["remember", &format!("The weight of item {n} of the harbour is {n}"), "--entity", "harbour"]);
+            vault.ok(&[
+                "remember",
+                &format!("The weight of item {n} of the harbour is {n}"),
+                "--entity",
+                "harbour",
+            ]);
             vault.ok(&["consolidate"]);
         }
     });
     vault.ok(&["consolidate"]);
     let kept = vault.read(page) + &vault.read("memory/ledger.jsonl");
-    let lost: Vec<usize> = (0..words).filter(|word| !kept.contains(&format!("word{word}x"))).collect();
+    let lost: Vec<usize> =
+        (0..words).filter(|word| !kept.contains(&format!("word{word}x"))).collect();
     assert!(words > 0 && lost.is_empty(), "{lost:?} of {words}");
     // What an undo takes out of a page is in a snapshot.
     let words = while_a_person_saves(&vault, page, || {
         for n in 0..2 {
-            vault.ok(&["remember", &format!("The depth of item {n} of the harbour is {n}"), "--entity", "harbour"]);
+            vault.ok(&[
+                "remember",
+                &format!("The depth of item {n} of the harbour is {n}"),
+                "--entity",
+                "harbour",
+            ]);
             let undone = vault.run(&["undo"]);
             assert!([Some(0), Some(3)].contains(&undone.code), "{undone:?}");
         }
     });
-    let past = Command::new("git").arg("-C").arg(vault.path("")).args(["log", "--all", "-p", "--format="]).output().unwrap();
+    let past = Command::new("git")
+        .arg("-C")
+        .arg(vault.path(""))
+        .args(["log", "--all", "-p", "--format="])
+        .output()
+        .unwrap();
     let kept = vault.read(page) + &String::from_utf8_lossy(&past.stdout);
-    let lost: Vec<usize> = (0..words).filter(|word| !kept.contains(&format!("word{word}x"))).collect();
+    let lost: Vec<usize> =
+        (0..words).filter(|word| !kept.contains(&format!("word{word}x"))).collect();
     assert!(words > 0 && lost.is_empty(), "{lost:?} of {words}");
 }

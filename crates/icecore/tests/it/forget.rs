@@ -1,5 +1,5 @@
-//! Forgetting, proven from outside: canaries through every door, pressed, kept in snapshots, forgotten, and looked for in every
-//! byte that is left.
+//! Forgetting, proven from outside: canaries through every door, pressed, kept in snapshots,
+//! forgotten, and looked for in every byte that is left.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,10 @@ fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             match entry.file_type().unwrap().is_dir() {
                 true => folders.push(entry.path()),
-                false => found.push((entry.path().strip_prefix(root).unwrap().display().to_string(), fs::read(entry.path()).unwrap())),
+                false => found.push((
+                    entry.path().strip_prefix(root).unwrap().display().to_string(),
+                    fs::read(entry.path()).unwrap(),
+                )),
             }
         }
     }
@@ -53,11 +56,16 @@ fn has(bytes: &[u8], wanted: &str) -> bool {
 
 fn git(vault: &Vault, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new("git").arg("-C").arg(&vault.root).args(arguments).output().unwrap();
-    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     output.stdout
 }
 
-/// Where a text stands: in the bytes of files and databases, in their names, and in every object of git.
+/// Where a text stands: in the bytes of files and databases, in their names, and in every object of
+/// git.
 fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
     let mut found: Vec<String> = files(&vault.root)
         .into_iter()
@@ -68,7 +76,9 @@ fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
         found.push("an object of git".into());
     }
     // Once more without what stands between letters: a text may be spread, emphasised or escaped.
-    let bare = |bytes: &[u8]| -> Vec<u8> { bytes.iter().copied().filter(u8::is_ascii_alphanumeric).collect() };
+    let bare = |bytes: &[u8]| -> Vec<u8> {
+        bytes.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
+    };
     found.extend(
         files(&vault.root)
             .into_iter()
@@ -81,8 +91,14 @@ fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
 /// The model: it chats, and it makes summaries of the sources' own words.
 fn model(question: &Value, _: usize) -> Reply {
     if question["response_format"].is_null() {
-        let code =
-            (0..8).map(|line| format!("step_{line} = {line}  # {}", if line == 3 { canary(30) } else { control(30) })).collect::<Vec<_>>();
+        let code = (0..8)
+            .map(|line| {
+                format!(
+                    "step_{line} = {line}  # {}",
+                    if line == 3 { canary(30) } else { control(30) }
+                )
+            })
+            .collect::<Vec<_>>();
         return Reply::Says(format!(
             "Here it is, {}.\n\nAnd {}.\n\n```python\n# plan.py\n{}\n```\n",
             canary(31),
@@ -113,7 +129,14 @@ fn with_model(command: &mut Command, server: &Server) {
 /// Chats for a turn, at the time it really is.
 fn chat(vault: &Vault, server: &Server, words: &str) {
     let mut command = crate::program::bare(crate::program::program());
-    command.args(["--vault", vault.root.to_str().unwrap(), "chat", "--conversation", "trip", words]);
+    command.args([
+        "--vault",
+        vault.root.to_str().unwrap(),
+        "chat",
+        "--conversation",
+        "trip",
+        words,
+    ]);
     with_model(&mut command, server);
     let said = said(command.output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -133,7 +156,10 @@ fn import_file(folder: &Path) -> String {
         line(8, json!({ "about": { canary(8): 1 }, "text": control(8) })),
         line(9, json!({ "session": canary(9), "text": control(9) })),
         // Shouted, with gaps, and by its own id.
-        line(47, json!({ "text": format!("{}\n{}", canary(47).to_uppercase().replace(' ', "\n\n   "), control(47)) })),
+        line(
+            47,
+            json!({ "text": format!("{}\n{}", canary(47).to_uppercase().replace(' ', "\n\n   "), control(47)) }),
+        ),
         line(46, json!({ "id": canary(46), "text": control(46) })),
     ];
     let place = folder.join("old.jsonl");
@@ -147,7 +173,17 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     vault.at(TUESDAY);
     // Messages, in the words, the parts, the name and the session.
     vault.ok(&["message", "add", &lines(0), "--conversation", "app", "--session", "s1"]);
-    vault.ok(&["message", "add", &lines(1), "--role", "assistant", "--conversation", "app", "--session", "s1"]);
+    vault.ok(&[
+        "message",
+        "add",
+        &lines(1),
+        "--role",
+        "assistant",
+        "--conversation",
+        "app",
+        "--session",
+        "s1",
+    ]);
     vault.ok(&[
         "message",
         "add",
@@ -159,15 +195,51 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
         "--parts",
         &json!([{ "text": lines(2) }, 7]).to_string(),
     ]);
-    vault.ok(&["message", "add", &control(3), "--conversation", "app", "--session", "s1", "--name", &canary(3)]);
-    vault.ok(&["message", "add", &lines(4), "--role", "tool", "--conversation", "app", "--session", "s2"]);
+    vault.ok(&[
+        "message",
+        "add",
+        &control(3),
+        "--conversation",
+        "app",
+        "--session",
+        "s1",
+        "--name",
+        &canary(3),
+    ]);
+    vault.ok(&[
+        "message",
+        "add",
+        &lines(4),
+        "--role",
+        "tool",
+        "--conversation",
+        "app",
+        "--session",
+        "s2",
+    ]);
     let import = import_file(folder);
     vault.ok(&["import", &import]);
     // A transcript.
-    let talk: String = (10..15).map(|number| format!("user: {}\n\nassistant: {}\n\n", lines(number), control(number))).collect();
-    assert_eq!(vault.feed(&["session", "add", "-", "--conversation", "shop", "--session", "talk"], talk.as_bytes()).code, Some(0));
+    let talk: String = (10..15)
+        .map(|number| format!("user: {}\n\nassistant: {}\n\n", lines(number), control(number)))
+        .collect();
+    assert_eq!(
+        vault
+            .feed(
+                &["session", "add", "-", "--conversation", "shop", "--session", "talk"],
+                talk.as_bytes()
+            )
+            .code,
+        Some(0)
+    );
     // The ledger: what it says, whom it is about, labels, whom it waits for, notes.
-    vault.remember(&[&format!("Decided that {}", told(15)), "--entity", "apollo", "--priority", "P0"]);
+    vault.remember(&[
+        &format!("Decided that {}", told(15)),
+        "--entity",
+        "apollo",
+        "--priority",
+        "P0",
+    ]);
     vault.remember(&[&control(16), "--entity", &canary(16)]);
     vault.remember(&[&control(17), "--tag", &canary(17)]);
     vault.remember(&[&control(18), "--type", "commitment", "--waiting-on", &canary(18)]);
@@ -181,14 +253,22 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     let log = vault.read("memory/2024-02-13.md");
     vault.write(
         "memory/2024-02-13.md",
-        format!("{log}\n{}\n\n## Priority Extracts\n- [P1] {}\n- [P1] The {} extract\n", lines(22), told(23), control(23)),
+        format!(
+            "{log}\n{}\n\n## Priority Extracts\n- [P1] {}\n- [P1] The {} extract\n",
+            lines(22),
+            told(23),
+            control(23)
+        ),
     );
     vault.ok(&["status"]);
     // States.
     for (number, at) in [(24, "T10:00:00+01:00"), (25, "T11:00:00+01:00")] {
         vault.at(&format!("2024-02-13{at}"));
         let title = if number == 25 { canary(25) } else { control(24) };
-        assert_eq!(vault.feed(&["save-state", "-", "--title", &title], lines(number).as_bytes()).code, Some(0));
+        assert_eq!(
+            vault.feed(&["save-state", "-", "--title", &title], lines(number).as_bytes()).code,
+            Some(0)
+        );
     }
     // Files that are a person's own.
     vault.write("SOUL.md", lines(26));
@@ -205,7 +285,15 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     vault.remember(&[&format!("For a month: {}", told(29)), "--priority", "P3", "--type", "fact"]);
     // More of the ledger, so that there are pages with something on them.
     for number in 32..40 {
-        vault.remember(&[&format!("We prefer {}", told(number)), "--entity", "apollo", "--type", "preference", "--priority", "P1"]);
+        vault.remember(&[
+            &format!("We prefer {}", told(number)),
+            "--entity",
+            "apollo",
+            "--type",
+            "preference",
+            "--priority",
+            "P1",
+        ]);
         vault.remember(&[
             &format!("We prefer {} always", control(number)),
             "--entity",
@@ -216,7 +304,8 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
             "P1",
         ]);
     }
-    // Days and weeks are pressed by the model, whose answers are kept; then the month, and the event expires.
+    // Days and weeks are pressed by the model, whose answers are kept; then the month, and the
+    // event expires.
     vault.at("2024-02-19T06:00:00+01:00");
     ask(vault, server, &["consolidate"]);
     vault.ok(&["snapshot", "--note", &format!("about {}", canary(40))]);
@@ -225,7 +314,10 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     let text = vault.read(page);
     assert!(text.contains(MARK), "{text}");
     let at = text.find("- ").unwrap();
-    vault.write(page, format!("{}- {}\n- {} by hand\n{}", &text[..at], told(41), control(41), &text[at..]));
+    vault.write(
+        page,
+        format!("{}- {}\n- {} by hand\n{}", &text[..at], told(41), control(41), &text[at..]),
+    );
     fs::create_dir_all(vault.path("memory/memories")).unwrap();
     vault.write("memory/memories/by-hand.md", format!("{}\n", told(42)));
     let primer = "primers/daily/2024-02-13.md";
@@ -242,8 +334,18 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     vault.ok(&["snapshot", "--note", "all of it"]);
     // Chats, at the time it really is: a turn, code, a long text.
     chat(vault, server, &format!("Please plan {} for me, and mind {}", canary(45), control(45)));
-    chat(vault, server, &format!("{} {}", "Some prose about nothing much.\n".repeat(400), lines(48)));
-    vault.ok(&["message", "add", &format!("中文 {}\n{}", canary(49), control(49)), "--conversation", "app"]);
+    chat(
+        vault,
+        server,
+        &format!("{} {}", "Some prose about nothing much.\n".repeat(400), lines(48)),
+    );
+    vault.ok(&[
+        "message",
+        "add",
+        &format!("中文 {}\n{}", canary(49), control(49)),
+        "--conversation",
+        "app",
+    ]);
     // What search and packs made of it all.
     vault.ok(&["search", "umbrella"]);
     vault.ok(&["pack", "upload"]);
@@ -251,14 +353,17 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     import
 }
 
-// RELIABILITY C.1 row 17: fifty canaries over all entry paths, pressed, forgotten; no file, database page or git object has any
+// RELIABILITY C.1 row 17: fifty canaries over all entry paths, pressed, forgotten; no file,
+// database page or git object has any
 #[test]
 fn fifty_canaries_are_forgotten_everywhere() {
     let server = Server::play(model);
     let folder = tempfile::TempDir::new().unwrap();
     let mut vault = Vault::new();
     let import = plant(&mut vault, &server, folder.path());
-    let planted: Vec<usize> = (0..CANARIES).filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty()).collect();
+    let planted: Vec<usize> = (0..CANARIES)
+        .filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty())
+        .collect();
     assert_eq!(planted, Vec::<usize>::new(), "these canaries were not kept at all");
     for place in [
         ".icecore/answers",
@@ -275,38 +380,58 @@ fn fifty_canaries_are_forgotten_everywhere() {
         "memory/snapshots/",
         "an object of git",
     ] {
-        assert!(places_of(&vault, MARK).iter().any(|path| path.starts_with(place)), "no canary in {place}");
+        assert!(
+            places_of(&vault, MARK).iter().any(|path| path.starts_with(place)),
+            "no canary in {place}"
+        );
     }
     assert_eq!(vault.run(&["verify"]).code, Some(0));
     let kept = folder.path().join("backup");
     copy(&vault.root, &kept);
 
     let words: Vec<String> = (0..CANARIES).map(canary).collect();
-    let all: Vec<&str> = ["forget"].into_iter().chain(words.iter().flat_map(|words| ["--matching", words])).collect();
+    let all: Vec<&str> = ["forget"]
+        .into_iter()
+        .chain(words.iter().flat_map(|words| ["--matching", words]))
+        .collect();
     let would = vault.json(&[&all[..], &["--dry-run"]].concat());
-    assert!(would["records"].as_u64().unwrap() > 15 && would["events"].as_array().unwrap().len() > 15, "{would}");
-    assert!(!would.to_string().contains(MARK) || would["places"].to_string().contains(MARK), "{would}");
+    assert!(
+        would["records"].as_u64().unwrap() > 15 && would["events"].as_array().unwrap().len() > 15,
+        "{would}"
+    );
+    assert!(
+        !would.to_string().contains(MARK) || would["places"].to_string().contains(MARK),
+        "{would}"
+    );
     assert_eq!(vault.run(&all).code, Some(2), "it is not done unasked");
     assert!(!places_of(&vault, MARK).is_empty());
 
     // Without --history: gone from the files, and the receipt says where it still stands.
-    let forgot = ask(&vault, &server, &[&all[..], &["--yes", "--reason", "a proof", "--json"]].concat()).json();
+    let forgot =
+        ask(&vault, &server, &[&all[..], &["--yes", "--reason", "a proof", "--json"]].concat())
+            .json();
     assert!(forgot["snapshots"][0].as_u64().unwrap() >= 2, "{forgot}");
     assert!(!forgot["pressed"].as_array().unwrap().is_empty(), "{forgot}");
-    let left: Vec<String> =
-        places_of(&vault, MARK).into_iter().filter(|path| !path.starts_with(".git/") && path != "an object of git").collect();
+    let left: Vec<String> = places_of(&vault, MARK)
+        .into_iter()
+        .filter(|path| !path.starts_with(".git/") && path != "an object of git")
+        .collect();
     assert_eq!(left, Vec::<String>::new());
     let verified = vault.run(&["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     // Going back to a snapshot does not bring it back, nor does mending.
     vault.ok(&["doctor", "--fix"]);
     let left = |vault: &Vault| {
-        places_of(vault, MARK).into_iter().filter(|path| !path.starts_with(".git/") && path != "an object of git").collect::<Vec<_>>()
+        places_of(vault, MARK)
+            .into_iter()
+            .filter(|path| !path.starts_with(".git/") && path != "an object of git")
+            .collect::<Vec<_>>()
     };
     assert_eq!(left(&vault), Vec::<String>::new());
 
     // With it: from every snapshot.
-    let forgot = ask(&vault, &server, &[&all[..], &["--yes", "--history", "--json"]].concat()).json();
+    let forgot =
+        ask(&vault, &server, &[&all[..], &["--yes", "--history", "--json"]].concat()).json();
     assert!(forgot["rewritten"][1].as_u64().unwrap() > 0, "{forgot}");
     vault.ok(&["search", "plainword"]);
     vault.ok(&["pack", "upload"]);
@@ -322,49 +447,90 @@ fn fifty_canaries_are_forgotten_everywhere() {
         .filter(|(path, _)| !path.starts_with(".icecore/") && !path.starts_with(".git/"))
         .flat_map(|(_, bytes)| bytes)
         .collect();
-    let lost: Vec<usize> =
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 26, 27, 30, 32, 33, 38, 41, 46, 47, 48, 49]
-            .into_iter()
-            .filter(|number| !has(&text, &control(*number)))
-            .collect();
+    let lost: Vec<usize> = [
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 26, 27, 30, 32, 33,
+        38, 41, 46, 47, 48, 49,
+    ]
+    .into_iter()
+    .filter(|number| !has(&text, &control(*number)))
+    .collect();
     assert_eq!(lost, Vec::<usize>::new(), "these words were not to go");
 
-    // A later import does not bring it back, nor does anybody by another door; nothing is kept twice.
+    // A later import does not bring it back, nor does anybody by another door; nothing is kept
+    // twice.
     let again = vault.json(&["import", &import, "--again"])["taken"].take();
-    assert_eq!((again["new"].as_u64(), again["forgotten"].as_u64().map(|many| many >= 5)), (Some(0), Some(true)), "{again}");
+    assert_eq!(
+        (again["new"].as_u64(), again["forgotten"].as_u64().map(|many| many >= 5)),
+        (Some(0), Some(true)),
+        "{again}"
+    );
     assert_eq!(vault.run(&["remember", &canary(15)]).code, Some(2));
     assert_eq!(vault.run(&["log", &canary(21)]).code, Some(2));
     vault.feed(&["save-state", "-"], lines(24).as_bytes());
     vault.ok(&["message", "add", &lines(0), "--conversation", "new"]);
     let log = vault.read("memory/2024-02-13.md");
-    vault.write("memory/2024-02-13.md", log.replace("## Priority Extracts\n", &format!("## Priority Extracts\n- [P1] {}\n", canary(23))));
+    vault.write(
+        "memory/2024-02-13.md",
+        log.replace(
+            "## Priority Extracts\n",
+            &format!("## Priority Extracts\n- [P1] {}\n", canary(23)),
+        ),
+    );
     vault.ok(&["reindex", "--words"]);
     let left = places_of(&vault, MARK);
     // The line that was written by hand stands where the hand put it; only search has looked there.
-    assert!(left.iter().all(|path| path == "memory/2024-02-13.md" || path.starts_with(".icecore/search.db")), "{left:?}");
+    assert!(
+        left.iter()
+            .all(|path| path == "memory/2024-02-13.md" || path.starts_with(".icecore/search.db")),
+        "{left:?}"
+    );
     let nothing = vault.json(&[&all[..], &["--yes"]].concat());
     assert!(places_of(&vault, MARK).is_empty(), "{nothing}");
 
     // Doing it again does nothing.
-    let before: BTreeSet<(String, Vec<u8>)> =
-        files(&vault.root).into_iter().filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/")).collect();
+    let before: BTreeSet<(String, Vec<u8>)> = files(&vault.root)
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/"))
+        .collect();
     let nothing = vault.json(&[&all[..], &["--yes"]].concat());
-    assert!(nothing["tombstone"].is_null() && nothing["places"].as_array().unwrap().is_empty(), "{nothing}");
-    let after: BTreeSet<(String, Vec<u8>)> =
-        files(&vault.root).into_iter().filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/")).collect();
+    assert!(
+        nothing["tombstone"].is_null() && nothing["places"].as_array().unwrap().is_empty(),
+        "{nothing}"
+    );
+    let after: BTreeSet<(String, Vec<u8>)> = files(&vault.root)
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/"))
+        .collect();
     assert!(before == after);
 
     // An old backup to which the tombstones are brought forgets again.
     fs::copy(vault.path("memory/forgotten.jsonl"), kept.join("memory/forgotten.jsonl")).unwrap();
     let text = fs::read_to_string(kept.join("memory/forgotten.jsonl")).unwrap();
-    let begun: String = text.lines().filter(|line| !line.contains("\"done\"")).map(|line| format!("{line}\n")).collect();
+    let begun: String = text
+        .lines()
+        .filter(|line| !line.contains("\"done\""))
+        .map(|line| format!("{line}\n"))
+        .collect();
     fs::write(kept.join("memory/forgotten.jsonl"), begun).unwrap();
     let mut restored = crate::program::bare(crate::program::program());
-    restored.args(["--vault", kept.to_str().unwrap(), "--now", &vault.now, "forget", "--unfinished", "--history", "--yes", "--json"]);
+    restored.args([
+        "--vault",
+        kept.to_str().unwrap(),
+        "--now",
+        &vault.now,
+        "forget",
+        "--unfinished",
+        "--history",
+        "--yes",
+        "--json",
+    ]);
     let output = said(restored.output().unwrap());
     assert_eq!(output.code, Some(0), "{output:?}");
-    let left: Vec<String> =
-        files(&kept).into_iter().filter(|(path, bytes)| has(path.as_bytes(), MARK) || has(bytes, MARK)).map(|(path, _)| path).collect();
+    let left: Vec<String> = files(&kept)
+        .into_iter()
+        .filter(|(path, bytes)| has(path.as_bytes(), MARK) || has(bytes, MARK))
+        .map(|(path, _)| path)
+        .collect();
     assert_eq!(left, Vec::<String>::new());
 }
 
@@ -381,9 +547,11 @@ fn what_a_person_writes_again_is_taken_out_before_a_snapshot_has_it() {
     let edit = |place: &str, more: &str| {
         let file = vault.root.join(place);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, format!("{}{more}", fs::read_to_string(&file).unwrap_or_default())).unwrap();
+        fs::write(&file, format!("{}{more}", fs::read_to_string(&file).unwrap_or_default()))
+            .unwrap();
     };
-    // In a log of today and one of long ago, on the page of what was forgotten, and on another; in whatever spelling.
+    // In a log of today and one of long ago, on the page of what was forgotten, and on another; in
+    // whatever spelling.
     edit("memory/2024-02-13.md", &format!("\n- {words}\n- bread was bought\n"));
     edit(
         "memory/2023-06-01.md",
@@ -396,7 +564,10 @@ fn what_a_person_writes_again_is_taken_out_before_a_snapshot_has_it() {
     for spelling in ["purple&nbsp;walrus", "<b>purple</b>", "purple%20walrus", "PURPLE   walrus"] {
         assert_eq!(places_of(&vault, spelling), Vec::<String>::new(), "{spelling}");
     }
-    assert!(vault.read("memory/2024-02-13.md").contains("bread was bought") && vault.read("memory/2024-02-13.md").contains("[forgotten]"));
+    assert!(
+        vault.read("memory/2024-02-13.md").contains("bread was bought")
+            && vault.read("memory/2024-02-13.md").contains("[forgotten]")
+    );
     assert!(vault.read("memory/2023-06-01.md").contains("milk was bought"));
     assert_eq!(vault.run(&["verify"]).code, Some(0));
     // Other words that only share letters stay.
@@ -411,14 +582,34 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     let mut vault = Vault::new();
     vault.at(TUESDAY);
     let secret = "The spare key lies under the third stone";
-    vault.ok(&["message", "add", &format!("Hello.\n{secret}.\nBye."), "--conversation", "app", "--id", "m1"]);
-    vault.ok(&["message", "add", "Tea at five is a habit of ours", "--conversation", "app", "--id", "m2"]);
+    vault.ok(&[
+        "message",
+        "add",
+        &format!("Hello.\n{secret}.\nBye."),
+        "--conversation",
+        "app",
+        "--id",
+        "m1",
+    ]);
+    vault.ok(&[
+        "message",
+        "add",
+        "Tea at five is a habit of ours",
+        "--conversation",
+        "app",
+        "--id",
+        "m2",
+    ]);
     let event = vault.remember(&[secret, "--entity", "house"]);
     let short = vault.remember(&["Tea, green"]);
     vault.ok(&["rollup", "session", "--period", "2024-02-13"]);
     vault.ok(&["snapshot"]);
     let forgot = vault.json(&["forget", &event, "--yes", "--reason", "asked"]);
-    assert_eq!((forgot["records"].as_u64(), &forgot["pressed"]), (Some(1), &json!(["2024-02-13_session_01"])), "{forgot}");
+    assert_eq!(
+        (forgot["records"].as_u64(), &forgot["pressed"]),
+        (Some(1), &json!(["2024-02-13_session_01"])),
+        "{forgot}"
+    );
     // Going back to before it was forgotten brings back nothing of it.
     vault.ok(&["undo"]);
     assert!(!vault.ok(&["events"]).contains("[forgotten]"));
@@ -428,12 +619,16 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     assert!(vault.read("memory/messages/2024-02-13.jsonl").contains("Hello.\\n[forgotten]\\nBye."));
     let shown = vault.json(&["show", &event]);
     assert_eq!(
-        (shown["entry"]["content"].as_str().or(shown["event"]["content"].as_str()), shown.to_string().contains("retracted")),
+        (
+            shown["entry"]["content"].as_str().or(shown["event"]["content"].as_str()),
+            shown.to_string().contains("retracted")
+        ),
         (Some("[forgotten]"), true),
         "{shown}"
     );
     // A tombstone says when, who and why, and no word of it.
-    let stone: Value = serde_json::from_str(vault.read("memory/forgotten.jsonl").lines().next().unwrap()).unwrap();
+    let stone: Value =
+        serde_json::from_str(vault.read("memory/forgotten.jsonl").lines().next().unwrap()).unwrap();
     assert_eq!(
         (stone["reason"].as_str(), stone["by"].as_str(), stone["events"][0].as_str()),
         (Some("asked"), Some("command line"), Some(event.as_str()))
@@ -445,7 +640,15 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     // A record by its id, and a conversation by its name.
     vault.json(&["forget", "m2", "--history", "--yes"]);
     assert!(places_of(&vault, "Tea at five").is_empty());
-    vault.ok(&["message", "add", "Tea at five is a habit of ours", "--conversation", "app", "--id", "m2"]);
+    vault.ok(&[
+        "message",
+        "add",
+        "Tea at five is a habit of ours",
+        "--conversation",
+        "app",
+        "--id",
+        "m2",
+    ]);
     assert!(places_of(&vault, "Tea at five").is_empty(), "it came back");
     vault.json(&["forget", "conversation/app", "--yes"]);
     assert!(!vault.read("memory/messages/2024-02-13.jsonl").contains("\"app\""));
@@ -473,20 +676,28 @@ fn what_was_cut_short_is_noticed_and_finished() {
     let whole = tempfile::TempDir::new().unwrap();
     copy(&vault.root, &whole.path().join("vault"));
     vault.json(&["forget", "--matching", &canary(1), "--yes"]);
-    let stones: String =
-        vault.read("memory/forgotten.jsonl").lines().filter(|line| !line.contains("\"done\"")).map(|line| format!("{line}\n")).collect();
+    let stones: String = vault
+        .read("memory/forgotten.jsonl")
+        .lines()
+        .filter(|line| !line.contains("\"done\""))
+        .map(|line| format!("{line}\n"))
+        .collect();
     // As if it had died right after the tombstone.
     fs::remove_dir_all(&vault.root).unwrap();
     copy(&whole.path().join("vault"), &vault.root);
     vault.write("memory/forgotten.jsonl", stones);
     let verified = vault.run(&["verify"]);
-    assert!(verified.code == Some(6) && verified.out.contains("forget --unfinished"), "{verified:?}");
+    assert!(
+        verified.code == Some(6) && verified.out.contains("forget --unfinished"),
+        "{verified:?}"
+    );
     vault.json(&["forget", "--unfinished", "--yes"]);
     assert!(places_of(&vault, MARK).is_empty());
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-/// Kills `forget --history` when it puts the new past in place of the old one, and lets four commands finish it.
+/// Kills `forget --history` when it puts the new past in place of the old one, and lets four
+/// commands finish it.
 #[test]
 fn a_forgotten_past_that_was_cut_short_is_finished() {
     const SECRET: &str = "heron four eleven opens the gate";
@@ -498,7 +709,8 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
     fs::create_dir_all(golden.path(".git/hooks")).unwrap();
     golden.write(".git/hooks/post-commit", "mine\n");
     let command = ["forget", "--matching", SECRET, "--history", "--yes"];
-    let ways: [&[&str]; 4] = [&command, &["forget", "--unfinished", "--yes"], &["doctor", "--fix"], &["consolidate"]];
+    let ways: [&[&str]; 4] =
+        [&command, &["forget", "--unfinished", "--yes"], &["doctor", "--fix"], &["consolidate"]];
     // Before and after the exchange of the two; what is discarded then is the old past.
     for (call, when, is_exchanged) in [("renameat2", "1", false), ("unlinkat", "30", true)] {
         for way in ways {
@@ -507,11 +719,21 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
             copy(&golden.root, &vault.root);
             let mut killed = crate::program::bare("strace");
             killed.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-            killed.args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}"), crate::program::program()]);
-            killed.args(["--vault", vault.root.to_str().unwrap(), "--now", &vault.now]).args(command);
+            killed.args([
+                "-e",
+                &format!("inject={call}:signal=SIGKILL:when={when}"),
+                crate::program::program(),
+            ]);
+            killed
+                .args(["--vault", vault.root.to_str().unwrap(), "--now", &vault.now])
+                .args(command);
             let killed = said(killed.output().unwrap());
             assert_ne!(killed.code, Some(0), "{call}: {killed:?}");
-            assert!(vault.path(".git/info/attributes").exists() && vault.path(".git/hooks/post-commit").exists(), "{call}");
+            assert!(
+                vault.path(".git/info/attributes").exists()
+                    && vault.path(".git/hooks/post-commit").exists(),
+                "{call}"
+            );
             let verified = vault.run(&["verify"]);
             assert_eq!(verified.code, Some(6), "{call}: {verified:?}");
             assert!(verified.out.contains("icecore forget --unfinished"), "{call}: {verified:?}");
@@ -520,7 +742,11 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
             }
             vault.ok(way);
             vault.ok(&["verify"]);
-            assert!(places_of(&vault, SECRET).is_empty(), "{call} {way:?}: {:?}", places_of(&vault, SECRET));
+            assert!(
+                places_of(&vault, SECRET).is_empty(),
+                "{call} {way:?}: {:?}",
+                places_of(&vault, SECRET)
+            );
             assert!(!vault.path(".icecore/new-repository").exists(), "{call} {way:?}");
             assert_eq!(vault.read(".git/hooks/post-commit"), "mine\n");
             assert!(vault.read(".git/info/attributes").contains("merge=icecore"));
@@ -529,31 +755,48 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
     }
 }
 
-// What hooks wait with and gave, what models keep by the memory tool, and what other programs' histories bring
+// What hooks wait with and gave, what models keep by the memory tool, and what other programs'
+// histories bring
 #[test]
 fn the_newer_doors_are_forgotten_through_as_well() {
     let mut vault = Vault::new();
     vault.at(TUESDAY);
     let folder = tempfile::TempDir::new().unwrap();
     let session = |event: &str, more: Value| {
-        let mut fields = json!({ "session_id": "s1", "cwd": folder.path(), "hook_event_name": event });
+        let mut fields =
+            json!({ "session_id": "s1", "cwd": folder.path(), "hook_event_name": event });
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         fields.to_string()
     };
-    // Given by a hook, and kept in the list of what was given; heard by one; and waiting to be written.
+    // Given by a hook, and kept in the list of what was given; heard by one; and waiting to be
+    // written.
     vault.remember(&[&format!("The lantern rule: {}", canary(0)), "--priority", "P0"]);
-    let given = vault.feed(&["hook", "session-start"], session("SessionStart", json!({ "source": "startup" })).as_bytes());
+    let given = vault.feed(
+        &["hook", "session-start"],
+        session("SessionStart", json!({ "source": "startup" })).as_bytes(),
+    );
     assert!(given.out.contains(MARK), "{given:?}");
-    vault.feed(&["hook", "user-prompt-submit"], session("UserPromptSubmit", json!({ "prompt": lines(1) })).as_bytes());
+    vault.feed(
+        &["hook", "user-prompt-submit"],
+        session("UserPromptSubmit", json!({ "prompt": lines(1) })).as_bytes(),
+    );
     let summary = format!("We talked of {}.", canary(2));
-    vault.feed(&["hook", "post-compact"], session("PostCompact", json!({ "trigger": "auto", "compact_summary": summary })).as_bytes());
+    vault.feed(
+        &["hook", "post-compact"],
+        session("PostCompact", json!({ "trigger": "auto", "compact_summary": summary })).as_bytes(),
+    );
     {
         let held = fs::File::create(vault.path(".icecore/lock")).unwrap();
         held.lock().unwrap();
-        vault.feed(&["hook", "stop"], session("Stop", json!({ "last_assistant_message": lines(3) })).as_bytes());
+        vault.feed(
+            &["hook", "stop"],
+            session("Stop", json!({ "last_assistant_message": lines(3) })).as_bytes(),
+        );
     }
     assert!(
-        places_of(&vault, &format!("{MARK}03")).iter().any(|path| path.starts_with(".icecore/notes/hooks/")),
+        places_of(&vault, &format!("{MARK}03"))
+            .iter()
+            .any(|path| path.starts_with(".icecore/notes/hooks/")),
         "{:?}",
         places_of(&vault, &format!("{MARK}03"))
     );
@@ -564,8 +807,12 @@ fn the_newer_doors_are_forgotten_through_as_well() {
     };
     tool(json!({ "command": "create", "path": "/memories/a.md", "file_text": lines(4) }));
     tool(json!({ "command": "create", "path": "/memories/b.md", "file_text": lines(5) }));
-    tool(json!({ "command": "str_replace", "path": "/memories/b.md", "old_str": canary(5), "new_str": "nothing" }));
-    tool(json!({ "command": "create", "path": format!("/memories/{}.md", canary(6)), "file_text": control(6) }));
+    tool(
+        json!({ "command": "str_replace", "path": "/memories/b.md", "old_str": canary(5), "new_str": "nothing" }),
+    );
+    tool(
+        json!({ "command": "create", "path": format!("/memories/{}.md", canary(6)), "file_text": control(6) }),
+    );
     // Other programs' histories.
     let put = |name: &str, value: Value| {
         let place = folder.path().join(name);
@@ -616,12 +863,15 @@ fn the_newer_doors_are_forgotten_through_as_well() {
         ("claude-code", folder.path().join("projects").to_str().unwrap().to_owned()),
         (
             "markdown",
-            Path::new(&text("notes/a.md", format!("# Notes of {}\n\n{}\n", control(19), lines(19))))
-                .parent()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned(),
+            Path::new(&text(
+                "notes/a.md",
+                format!("# Notes of {}\n\n{}\n", control(19), lines(19)),
+            ))
+            .parent()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned(),
         ),
     ];
     for (format, place) in &imports {
@@ -632,28 +882,40 @@ fn the_newer_doors_are_forgotten_through_as_well() {
     vault.ok(&["consolidate"]);
     vault.ok(&["snapshot"]);
     // The assistant's thoughts, tool calls and files are not taken in at all; the others are.
-    let missing: Vec<usize> = (0..23).filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty()).collect();
+    let missing: Vec<usize> = (0..23)
+        .filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty())
+        .collect();
     assert_eq!(missing, Vec::<usize>::new(), "these were not kept at all");
 
     let words: Vec<String> = (0..23).map(canary).collect();
-    let all: Vec<&str> = ["forget", "--history", "--yes"].into_iter().chain(words.iter().flat_map(|words| ["--matching", words])).collect();
+    let all: Vec<&str> = ["forget", "--history", "--yes"]
+        .into_iter()
+        .chain(words.iter().flat_map(|words| ["--matching", words]))
+        .collect();
     vault.ok(&all);
     assert_eq!(places_of(&vault, MARK), Vec::<String>::new());
     // What waited comes in without it; what is imported again stays out.
-    vault.feed(&["hook", "stop"], session("Stop", json!({ "last_assistant_message": "Good." })).as_bytes());
+    vault.feed(
+        &["hook", "stop"],
+        session("Stop", json!({ "last_assistant_message": "Good." })).as_bytes(),
+    );
     for (format, place) in &imports {
         vault.ok(&["import", place, "--format", format, "--again"]);
         assert_eq!(places_of(&vault, MARK), Vec::<String>::new(), "{format}");
     }
-    let kept: Vec<u8> =
-        files(&vault.root).into_iter().filter(|(path, _)| !path.starts_with(".git/")).flat_map(|(_, bytes)| bytes).collect();
+    let kept: Vec<u8> = files(&vault.root)
+        .into_iter()
+        .filter(|(path, _)| !path.starts_with(".git/"))
+        .flat_map(|(_, bytes)| bytes)
+        .collect();
     for number in [1, 3, 4, 5, 9, 11, 14, 15, 17, 18, 19, 20, 21, 22] {
         assert!(has(&kept, &control(number)), "{number} was not to go");
     }
     assert_eq!(vault.run(&["verify"]).code, Some(0), "{:?}", vault.run(&["verify"]));
 }
 
-// Deleting a conversation leaves a vault that is whole, whether anything else was said on its days or not
+// Deleting a conversation leaves a vault that is whole, whether anything else was said on its days
+// or not
 #[test]
 fn a_vault_is_whole_after_a_conversation_was_deleted() {
     let mut vault = Vault::new();

@@ -1,4 +1,5 @@
-//! Importing, as somebody does it who comes from elsewhere: every form, broken and hostile files, runs that are ended.
+//! Importing, as somebody does it who comes from elsewhere: every form, broken and hostile files,
+//! runs that are ended.
 
 use std::fs;
 use std::io::{Cursor, Write};
@@ -51,8 +52,11 @@ fn zipped(files: &[(&str, &[u8])]) -> Vec<u8> {
 /// Every message of a vault, without when it was captured.
 fn messages(vault: &Vault) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(vault.path("memory/messages")).into_iter().flatten().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(vault.path("memory/messages"))
+        .into_iter()
+        .flatten()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     for file in files {
         for line in fs::read_to_string(file).unwrap().lines() {
@@ -125,10 +129,19 @@ fn claude_tree(past: &Past) -> String {
         ],
     );
     let side = json!({ "isSidechain": true, "agentId": "x9" });
-    let mut told =
-        claude_line("user", "b1", "2026-02-10T09:00:03.500Z", json!({ "message": { "role": "user", "content": "find the port" } }));
+    let mut told = claude_line(
+        "user",
+        "b1",
+        "2026-02-10T09:00:03.500Z",
+        json!({ "message": { "role": "user", "content": "find the port" } }),
+    );
     told.as_object_mut().unwrap().extend(side.as_object().unwrap().clone());
-    let mut answer = claude_line("assistant", "b2", "2026-02-10T09:00:04.000Z", assistant("m2", text("It is in cfg.toml.")));
+    let mut answer = claude_line(
+        "assistant",
+        "b2",
+        "2026-02-10T09:00:04.000Z",
+        assistant("m2", text("It is in cfg.toml.")),
+    );
     answer.as_object_mut().unwrap().extend(side.as_object().unwrap().clone());
     past.lines("projects/-nowhere-app/s1/subagents/agent-x9.jsonl", &[told, answer]);
     past.put("projects/-nowhere-app/s1/tool-results/r1.txt", "a very long output");
@@ -163,25 +176,50 @@ fn the_projects_of_claude_code_come_in_without_noise_and_helpers_beside_their_se
     let kept = vault.read("memory/messages/2026-02-10.jsonl");
     assert_eq!(kept.matches(r#""project":"app""#).count(), 4, "{kept}");
     assert_eq!(kept.matches(r#""parent_session":"s1""#).count(), 2, "{kept}");
-    for word in ["AKIA", "ignore all rules", "our own words", "a very long output", "Caveat", "/clear"] {
+    for word in
+        ["AKIA", "ignore all rules", "our own words", "a very long output", "Caveat", "/clear"]
+    {
         assert!(!kept.contains(word), "{word}: {kept}");
     }
-    assert_eq!((&report["conversations"], &report["learnt"], &report["broken"]), (&json!(2), &json!(1), &json!(0)), "{report}");
-    for (what, count) in [("meta", 1), ("thinking", 1), ("tool call", 1), ("tool output", 1), ("command", 1), ("index of memories", 1)] {
+    assert_eq!(
+        (&report["conversations"], &report["learnt"], &report["broken"]),
+        (&json!(2), &json!(1), &json!(0)),
+        "{report}"
+    );
+    for (what, count) in [
+        ("meta", 1),
+        ("thinking", 1),
+        ("tool call", 1),
+        ("tool output", 1),
+        ("command", 1),
+        ("index of memories", 1),
+    ] {
         assert_eq!(report["skipped"][what], json!(count), "{what}: {report}");
     }
     let events = vault.json(&["events", "--all"]);
     let event = &events["events"][0];
     assert_eq!(event["content"], "The service listens on port 7431");
-    assert_eq!((&event["origin"], &event["scope"]), (&json!("assistant"), &json!("project:app")), "{event}");
+    assert_eq!(
+        (&event["origin"], &event["scope"]),
+        (&json!("assistant"), &json!("project:app")),
+        "{event}"
+    );
     assert!(event["source"].as_str().unwrap().contains("memory/ports.md:7"), "{event}");
     // Nothing is read a second time, and reading it all again brings nothing.
     let before = files(&vault.root);
     let again = import(&vault, &[&tree]);
     assert_eq!((&again["unchanged"], &again["messages"]), (&json!(4), &json!(0)), "{again}");
     let again = import(&vault, &[&tree, "--again"]);
-    assert_eq!((&again["taken"]["new"], &again["taken"]["same"], &again["facts_known"]), (&json!(0), &json!(4), &json!(1)), "{again}");
-    let changed: Vec<PathBuf> = files(&vault.root).into_iter().filter(|file| !before.contains(file)).map(|(path, _)| path).collect();
+    assert_eq!(
+        (&again["taken"]["new"], &again["taken"]["same"], &again["facts_known"]),
+        (&json!(0), &json!(4), &json!(1)),
+        "{again}"
+    );
+    let changed: Vec<PathBuf> = files(&vault.root)
+        .into_iter()
+        .filter(|file| !before.contains(file))
+        .map(|(path, _)| path)
+        .collect();
     assert_eq!(changed, [vault.path("memory/imports.jsonl")]);
 }
 
@@ -204,25 +242,46 @@ fn the_usual_folders_need_no_path() {
         run(&["import", "--format", "claude-code"]).out,
         "4 messages kept, 0 known already, 0 lines not taken\n1 fact learnt, 0 known already\n"
     );
-    assert_eq!(run(&["import", "codex"]).out, "2 messages kept, 0 known already, 0 lines not taken\n");
+    assert_eq!(
+        run(&["import", "codex"]).out,
+        "2 messages kept, 0 known already, 0 lines not taken\n"
+    );
     let nowhere = vault.run(&["import", "claude-code"]);
     assert_eq!(nowhere.code, Some(3), "{nowhere:?}");
     let unusual = vault.run(&["import", "--format", "mem0"]);
-    assert!(unusual.code == Some(2) && unusual.err.contains("no usual place for mem0"), "{unusual:?}");
+    assert!(
+        unusual.code == Some(2) && unusual.err.contains("no usual place for mem0"),
+        "{unusual:?}"
+    );
 }
 
 fn rollout() -> Vec<Value> {
-    let line =
-        |at: &str, kind: &str, payload: Value| json!({ "timestamp": format!("2026-02-10T09:{at}.000Z"), "type": kind, "payload": payload });
+    let line = |at: &str, kind: &str, payload: Value| json!({ "timestamp": format!("2026-02-10T09:{at}.000Z"), "type": kind, "payload": payload });
     let message = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
     vec![
-        line("00:00", "session_meta", json!({ "id": "t1", "cwd": "/nowhere/app", "cli_version": "0.140.0" })),
-        line("00:01", "response_item", message("user", "<environment_context>\n<cwd>/x</cwd>\n</environment_context>")),
+        line(
+            "00:00",
+            "session_meta",
+            json!({ "id": "t1", "cwd": "/nowhere/app", "cli_version": "0.140.0" }),
+        ),
+        line(
+            "00:01",
+            "response_item",
+            message("user", "<environment_context>\n<cwd>/x</cwd>\n</environment_context>"),
+        ),
         line("00:01", "response_item", message("developer", "be brief")),
         line("00:02", "event_msg", json!({ "type": "user_message", "message": "use port 7431" })),
         line("00:02", "response_item", message("user", "use port 7431")),
-        line("00:03", "response_item", json!({ "type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1" })),
-        line("00:04", "response_item", json!({ "type": "function_call_output", "call_id": "c1", "output": "rubbish" })),
+        line(
+            "00:03",
+            "response_item",
+            json!({ "type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1" }),
+        ),
+        line(
+            "00:04",
+            "response_item",
+            json!({ "type": "function_call_output", "call_id": "c1", "output": "rubbish" }),
+        ),
         line("00:05", "response_item", message("assistant", "Done.")),
         line("00:05", "event_msg", json!({ "type": "agent_message", "message": "Done." })),
     ]
@@ -256,7 +315,10 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
     secret["is_do_not_remember"] = json!(true);
     let chatgpt = zipped(&[
         ("user.json", b"{}"),
-        ("export/conversations-001.json", json!([conversation("c1", "Ports"), secret]).to_string().as_bytes()),
+        (
+            "export/conversations-001.json",
+            json!([conversation("c1", "Ports"), secret]).to_string().as_bytes(),
+        ),
         ("chat.html", b"<html>"),
     ]);
     let claude = json!([{ "uuid": "k1", "name": "Ports", "created_at": "2026-02-10T09:00:00.000000Z", "chat_messages": [
@@ -264,10 +326,16 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
           "attachments": [{ "file_name": "a.txt", "extracted_content": "port = 7431" }], "files": [{ "file_name": "b.png" }] },
         { "uuid": "m2", "sender": "assistant", "text": "7431", "content": [{ "type": "thinking", "thinking": "hm" }, { "type": "text", "text": "7431" }] },
     ]}]);
-    let claude = zipped(&[("conversations.json", claude.to_string().as_bytes()), ("memories.txt", b"[2026-01-05] - Ann lives in Bern\n")]);
+    let claude = zipped(&[
+        ("conversations.json", claude.to_string().as_bytes()),
+        ("memories.txt", b"[2026-01-05] - Ann lives in Bern\n"),
+    ]);
     let mem0 = json!({ "results": [{ "id": "f1", "memory": "Ann likes tea", "hash": "x", "created_at": "2026-01-05T10:00:00-08:00", "categories": ["food"] }] });
     let lines: String = rollout().iter().map(|line| format!("{line}\n")).collect();
-    let zst = ruzstd::encoding::compress_to_vec(lines.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    let zst = ruzstd::encoding::compress_to_vec(
+        lines.as_bytes(),
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
     past.put("notes/daily/2026-02-10.md", "# Tuesday\n\nWe met.\n");
     past.put("notes/ports.md", "---\ndate: 2026-02-09\ntitle: On ports\n---\n7431 it is.\n");
     past.put("notes/picture.png", b"\x89PNG\0\0\0\0");
@@ -368,14 +436,21 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
         let found: Vec<String> = messages(&vault)
             .into_iter()
             .map(|line| {
-                line.split(' ').map(|word| if word.len() == 17 && word.starts_with('h') { "-" } else { word }).collect::<Vec<_>>().join(" ")
+                line.split(' ')
+                    .map(|word| if word.len() == 17 && word.starts_with('h') { "-" } else { word })
+                    .collect::<Vec<_>>()
+                    .join(" ")
             })
             .collect();
         assert_eq!(found, told, "{path}: {report}");
         for (what, count) in skipped {
             assert_eq!(report["skipped"][what], json!(count), "{path}: {what}: {report}");
         }
-        assert_eq!((&report["broken"], &report["refused"]), (&json!(0), &json!([])), "{path}: {report}");
+        assert_eq!(
+            (&report["broken"], &report["refused"]),
+            (&json!(0), &json!([])),
+            "{path}: {report}"
+        );
         let events = vault.json(&["events", "--all"]);
         let learnt: Vec<String> = events["events"]
             .as_array()
@@ -391,7 +466,9 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
             })
             .collect();
         assert_eq!(learnt, facts, "{path}: {report}");
-        for name in ["messages", "conversations", "days", "learnt", "skipped", "first_day", "last_day"] {
+        for name in
+            ["messages", "conversations", "days", "learnt", "skipped", "first_day", "last_day"]
+        {
             assert_eq!(dry[name], report[name], "{path}: {name}");
         }
         let before = files(&vault.root);
@@ -401,7 +478,11 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
             (&json!(0), &json!(0), &json!([])),
             "{path}: {again}"
         );
-        let changed: Vec<PathBuf> = files(&vault.root).into_iter().filter(|file| !before.contains(file)).map(|(path, _)| path).collect();
+        let changed: Vec<PathBuf> = files(&vault.root)
+            .into_iter()
+            .filter(|file| !before.contains(file))
+            .map(|(path, _)| path)
+            .collect();
         assert_eq!(changed, [vault.path("memory/imports.jsonl")], "{path}");
         assert_eq!(vault.json(&["verify"])["ok"], json!(true), "{path}");
     }
@@ -411,25 +492,41 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
 #[test]
 fn broken_lines_are_told_with_their_place_and_the_rest_comes_in() {
     let (vault, past) = (Vault::new(), Past::new());
-    let deep = format!("{{\"ts\":\"2026-02-10T09:00:00Z\",\"text\":\"x\",\"deep\":{}{}}}", "[".repeat(200), "]".repeat(200));
-    let long = format!("{{\"ts\":\"2026-02-10T09:00:00Z\",\"text\":\"{}\"}}", "x".repeat(5 * 1024 * 1024));
+    let deep = format!(
+        "{{\"ts\":\"2026-02-10T09:00:00Z\",\"text\":\"x\",\"deep\":{}{}}}",
+        "[".repeat(200),
+        "]".repeat(200)
+    );
+    let long =
+        format!("{{\"ts\":\"2026-02-10T09:00:00Z\",\"text\":\"{}\"}}", "x".repeat(5 * 1024 * 1024));
     let good = r#"{"ts":"2026-02-10T09:00:00Z","id":"m1","text":"good"}"#;
-    let text = format!("{good}\n{{broken\n{long}\n\u{fffd}\n{{\"text\":\"no time\"}}\n{}", good.replace("m1", "m2"));
+    let text = format!(
+        "{good}\n{{broken\n{long}\n\u{fffd}\n{{\"text\":\"no time\"}}\n{}",
+        good.replace("m1", "m2")
+    );
     let file = past.put("history.jsonl", &text);
     let told = vault.run(&["import", &file]);
     assert_eq!(told.out, "2 messages kept, 0 known already, 4 lines not taken\n", "{told:?}");
-    for place in
-        ["history.jsonl:2 is not a JSON object", "history.jsonl:3 has more than", "history.jsonl:4 is not", "history.jsonl:5 has no `ts`"]
-    {
+    for place in [
+        "history.jsonl:2 is not a JSON object",
+        "history.jsonl:3 has more than",
+        "history.jsonl:4 is not",
+        "history.jsonl:5 has no `ts`",
+    ] {
         assert!(told.err.contains(place), "{place}: {told:?}");
     }
     // In a long list, an element that is broken costs that element.
-    let list = format!("[{},{{\"mapping\": nonsense}},{deep},{}]", conversation("c1", "a"), conversation("c3", "b"));
+    let list = format!(
+        "[{},{{\"mapping\": nonsense}},{deep},{}]",
+        conversation("c1", "a"),
+        conversation("c3", "b")
+    );
     let report = import(&vault, &[&past.put("conversations.json", list)]);
     assert_eq!((&report["messages"], &report["broken"]), (&json!(4), &json!(2)), "{report}");
     let complaints = report["taken"]["complaints"].to_string();
     assert!(
-        complaints.contains("conversations.json:2 is not a JSON object") && complaints.contains("conversations.json:3 nests deeper"),
+        complaints.contains("conversations.json:2 is not a JSON object")
+            && complaints.contains("conversations.json:3 nests deeper"),
         "{complaints}"
     );
     // One that breaks off tells so.
@@ -453,15 +550,26 @@ fn hostile_archives_and_trees_are_refused() {
     let refused = |name: &str, bytes: Vec<u8>, why: &str| {
         let before = files(&vault.root);
         let told: Said = vault.run(&["import", &past.put(name, bytes)]);
-        assert!(told.code.is_some_and(|code| code != 0) && told.err.contains(why), "{name}: {told:?}");
+        assert!(
+            told.code.is_some_and(|code| code != 0) && told.err.contains(why),
+            "{name}: {told:?}"
+        );
         assert!(files(&vault.root) == before, "{name} left something");
     };
     refused("slip.zip", zipped(&[("../../conversations.json", b"[]")]), "leads out of it");
     refused("rooted.zip", zipped(&[("/etc/conversations.json", b"[]")]), "leads out of it");
     refused("windows.zip", zipped(&[("..\\conversations.json", b"[]")]), "leads out of it");
-    refused("bomb.zip", zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]), "as a zip bomb does");
+    refused(
+        "bomb.zip",
+        zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]),
+        "as a zip bomb does",
+    );
     refused("overlap.zip", overlapping(), "lie over each other");
-    refused("torn.zip", zipped(&[("conversations.json", b"[]")])[..40].to_vec(), "is not a whole zip archive");
+    refused(
+        "torn.zip",
+        zipped(&[("conversations.json", b"[]")])[..40].to_vec(),
+        "is not a whole zip archive",
+    );
     refused("nothing.zip", zipped(&[("readme.txt", b"hi")]), "has no conversations in it");
     // What claims to be small and is not ends as soon as it shows.
     let mut lying = zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]);
@@ -469,14 +577,26 @@ fn hostile_archives_and_trees_are_refused() {
     lying[directory + 24..directory + 28].copy_from_slice(&1000_u32.to_le_bytes());
     let told = vault.run(&["import", &past.put("lying.zip", lying)]);
     assert!(told.code.is_some_and(|code| code != 0), "{told:?}");
-    let bomb = ruzstd::encoding::compress_to_vec(vec![b' '; 64 * 1024 * 1024].as_slice(), ruzstd::encoding::CompressionLevel::Fastest);
+    let bomb = ruzstd::encoding::compress_to_vec(
+        vec![b' '; 64 * 1024 * 1024].as_slice(),
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
     refused("bomb.jsonl.zst", bomb, "as a bomb does");
     // An archive within an archive is not opened; the rest of it is read.
     let inner = zipped(&[("conversations.json", b"[]")]);
-    let outer = zipped(&[("inner.zip", &inner), ("conversations.json", json!([conversation("c1", "a")]).to_string().as_bytes())]);
+    let outer = zipped(&[
+        ("inner.zip", &inner),
+        ("conversations.json", json!([conversation("c1", "a")]).to_string().as_bytes()),
+    ]);
     let report = import(&vault, &[&past.put("outer.zip", outer)]);
     assert_eq!(report["messages"], json!(2), "{report}");
-    assert!(report["taken"]["complaints"][0].as_str().unwrap().contains("`inner.zip` is an archive within the archive"), "{report}");
+    assert!(
+        report["taken"]["complaints"][0]
+            .as_str()
+            .unwrap()
+            .contains("`inner.zip` is an archive within the archive"),
+        "{report}"
+    );
     // Links in a tree are not followed, wherever they lead.
     past.put("elsewhere/secret.md", "not yours");
     past.put("tree/mine.md", "---\ndate: 2026-02-10\n---\nmine");
@@ -484,7 +604,13 @@ fn hostile_archives_and_trees_are_refused() {
     std::os::unix::fs::symlink(past.path("elsewhere/secret.md"), past.path("tree/out.md")).unwrap();
     let report = import(&vault, &[&past.path("tree")]);
     assert_eq!(
-        (&report["messages"], report["taken"]["complaints"].to_string().matches("is a link and was not followed").count()),
+        (
+            &report["messages"],
+            report["taken"]["complaints"]
+                .to_string()
+                .matches("is a link and was not followed")
+                .count()
+        ),
         (&json!(1), 2),
         "{report}"
     );
@@ -500,13 +626,27 @@ fn hostile_archives_and_trees_are_refused() {
 #[test]
 fn strangers_names_stay_names() {
     let (vault, past) = (Vault::new(), Past::new());
-    let names =
-        ["../../../etc/passwd", "/etc/passwd", "..\\..\\x", "CON", "a\u{202e}b", "~/.ssh/id_rsa", "x\u{0}y", "%2e%2e%2f", &"n".repeat(500)];
+    let names = [
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "..\\..\\x",
+        "CON",
+        "a\u{202e}b",
+        "~/.ssh/id_rsa",
+        "x\u{0}y",
+        "%2e%2e%2f",
+        &"n".repeat(500),
+    ];
     let mut lines = Vec::new();
     for (at, name) in names.iter().enumerate() {
         lines.push(json!({ "ts": "2026-02-10T09:00:00Z", "conversation": name, "session": name, "id": format!("{name}{at}"), "name": name, "text": "hello" }));
     }
-    let mut line = claude_line("user", "../../u", "2026-02-10T09:00:00Z", json!({ "message": { "role": "user", "content": "hello" } }));
+    let mut line = claude_line(
+        "user",
+        "../../u",
+        "2026-02-10T09:00:00Z",
+        json!({ "message": { "role": "user", "content": "hello" } }),
+    );
     line["sessionId"] = json!("../../../x");
     line["cwd"] = json!("/../../etc");
     let report = import(&vault, &[&past.lines("a.jsonl", &lines), &past.lines("b.jsonl", &[line])]);
@@ -547,7 +687,12 @@ fn an_import_that_was_killed_goes_on_where_it_was() {
     let whole = Vault::new();
     import(&whole, &[&file]);
     let vault = Vault::new();
-    let mut child = vault.command(&["import", &file]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = vault
+        .command(&["import", &file])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let begun = Instant::now();
     while vault.read("memory/imports.jsonl").lines().count() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(120), "nothing was written down");
@@ -563,7 +708,9 @@ fn an_import_that_was_killed_goes_on_where_it_was() {
     assert_eq!(sorted(&vault), sorted(&whole));
     // What has grown since is read from there on.
     let mut longer = fs::OpenOptions::new().append(true).open(&file).unwrap();
-    longer.write_all(b"{\"ts\":\"2026-02-01T00:00:00Z\",\"id\":\"last\",\"text\":\"one more\"}\n").unwrap();
+    longer
+        .write_all(b"{\"ts\":\"2026-02-01T00:00:00Z\",\"id\":\"last\",\"text\":\"one more\"}\n")
+        .unwrap();
     let report = import(&vault, &[&file]);
     assert_eq!((&report["taken"]["new"], &report["lines"]), (&json!(1), &json!(1)), "{report}");
     // Another text in its place is read whole.
@@ -585,7 +732,12 @@ fn a_transcript_that_grows_adds_what_is_new_and_joins_what_belongs_together() {
         )
     };
     let first = [
-        claude_line("user", "a1", "2026-02-10T08:59:00Z", json!({ "message": { "role": "user", "content": "go" } })),
+        claude_line(
+            "user",
+            "a1",
+            "2026-02-10T08:59:00Z",
+            json!({ "message": { "role": "user", "content": "go" } }),
+        ),
         assistant("a2", "one"),
     ];
     let begun: String = first.iter().map(|line| format!("{line}\n")).collect();
@@ -596,7 +748,11 @@ fn a_transcript_that_grows_adds_what_is_new_and_joins_what_belongs_together() {
     assert_eq!((&report["taken"]["new"], &report["broken"]), (&json!(2), &json!(1)), "{report}");
     past.put("s1.jsonl", format!("{begun}{half}\n"));
     let report = import(&vault, &[&file]);
-    assert_eq!((&report["broken"], report["taken"]["revised"].as_array().unwrap().len()), (&json!(0), 1), "{report}");
+    assert_eq!(
+        (&report["broken"], report["taken"]["revised"].as_array().unwrap().len()),
+        (&json!(0), 1),
+        "{report}"
+    );
     let zoomed = vault.ok(&["zoom", "2026-02-10"]);
     assert_eq!(zoomed.matches("one").count(), 1, "{zoomed}");
     assert!(zoomed.contains("two"), "{zoomed}");
@@ -624,20 +780,35 @@ fn the_past_is_pressed_newest_first_and_within_the_ceiling() {
         told.json()
     };
     let pressed = |report: &Value| -> Vec<String> {
-        report["rolled"]["pressed"].as_array().unwrap().iter().map(|node| node["period"].as_str().unwrap().to_owned()).collect()
+        report["rolled"]["pressed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["period"].as_str().unwrap().to_owned())
+            .collect()
     };
     let first = press("6000");
-    assert_eq!((&first["ceiling_reached"], first["left"].as_u64().is_some_and(|left| left > 0)), (&json!(true), true), "{first}");
+    assert_eq!(
+        (&first["ceiling_reached"], first["left"].as_u64().is_some_and(|left| left > 0)),
+        (&json!(true), true),
+        "{first}"
+    );
     let order = pressed(&first);
     assert_eq!(&order[..3], ["2026-02-03_session_01", "2026-02-03", "2026-W06"], "{first}");
     assert!(!order.iter().any(|period| period.starts_with("2025-11")), "{order:?}");
     let rest = press("1000000");
     assert_eq!((&rest["left"], &rest["ceiling_reached"]), (&json!(0), &json!(false)), "{rest}");
     let all = [order, pressed(&rest)].concat();
-    let place = |period: &str| all.iter().position(|known| known == period).unwrap_or_else(|| panic!("{period}: {all:?}"));
-    for pair in
-        [["2026-01-14", "2025-12-11"], ["2025-12-11", "2025-11-12"], ["2025-12", "2025-11"], ["2025-11", "2025"], ["2026-01", "2025-12-10"]]
-    {
+    let place = |period: &str| {
+        all.iter().position(|known| known == period).unwrap_or_else(|| panic!("{period}: {all:?}"))
+    };
+    for pair in [
+        ["2026-01-14", "2025-12-11"],
+        ["2025-12-11", "2025-11-12"],
+        ["2025-12", "2025-11"],
+        ["2025-11", "2025"],
+        ["2026-01", "2025-12-10"],
+    ] {
         assert!(place(pair[0]) < place(pair[1]), "{pair:?}: {all:?}");
     }
     let mut once = all.clone();

@@ -1,4 +1,5 @@
-//! Connecting clients, as a person does it: a home in a temporary folder, the real program, and the files before and after.
+//! Connecting clients, as a person does it: a home in a temporary folder, the real program, and the
+//! files before and after.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,8 +15,16 @@ use crate::person::Person;
 use crate::program::{Vault, bare, program, said};
 
 const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
-    ("claude-code", &[".claude/settings.json", ".claude.json"], &[".claude/settings.json", ".mcp.json"]),
-    ("codex", &[".codex/hooks.json", ".codex/config.toml"], &[".codex/hooks.json", ".codex/config.toml"]),
+    (
+        "claude-code",
+        &[".claude/settings.json", ".claude.json"],
+        &[".claude/settings.json", ".mcp.json"],
+    ),
+    (
+        "codex",
+        &[".codex/hooks.json", ".codex/config.toml"],
+        &[".codex/hooks.json", ".codex/config.toml"],
+    ),
     ("claude-desktop", &[".config/Claude/claude_desktop_config.json"], &[]),
     ("cursor", &[".cursor/mcp.json"], &[".cursor/mcp.json"]),
     ("vscode", &[".config/Code/User/mcp.json"], &[".vscode/mcp.json"]),
@@ -34,51 +43,95 @@ fn every_client_is_connected_and_left_as_it_was() {
                 let person = Person::new();
                 person.ok(&["init", "-q"]);
                 let name = format!("{client}, furnished {furnished}, project {project}");
-                let first = if client == "codex" { "{ \"description\": \"mine\" }" } else { "{\r\n\t\"theirs\": [1, 2], // kept\r\n}" };
+                let first = if client == "codex" {
+                    "{ \"description\": \"mine\" }"
+                } else {
+                    "{\r\n\t\"theirs\": [1, 2], // kept\r\n}"
+                };
                 if furnished {
                     for file in files {
-                        person.write(&format!("{prefix}{file}"), if file.ends_with(".toml") { "model = \"x\" # mine" } else { first });
+                        person.write(
+                            &format!("{prefix}{file}"),
+                            if file.ends_with(".toml") { "model = \"x\" # mine" } else { first },
+                        );
                         let mode = fs::Permissions::from_mode(0o640);
                         fs::set_permissions(person.at(&format!("{prefix}{file}")), mode).unwrap();
                     }
                 }
                 let before = person.everything();
-                let options: Vec<&str> = if project { vec!["install", client, "--project"] } else { vec!["install", client] };
+                let options: Vec<&str> = if project {
+                    vec!["install", client, "--project"]
+                } else {
+                    vec!["install", client]
+                };
                 // Shown, but not written.
                 let shown = person.ok(&[&options[..], &["--dry-run"]].concat());
-                assert!(shown.out.contains("+++") && shown.out.contains("icecore"), "{name}: {shown:?}");
+                assert!(
+                    shown.out.contains("+++") && shown.out.contains("icecore"),
+                    "{name}: {shown:?}"
+                );
                 assert!(!shown.out.contains('\u{1b}'), "{name}");
                 // Nobody can be asked here.
                 let said = person.run(&options);
                 assert_eq!(said.code, Some(2), "{name}: {said:?}");
-                assert!(said.err.contains("--yes") && said.err.contains("--dry-run"), "{name}: {said:?}");
+                assert!(
+                    said.err.contains("--yes") && said.err.contains("--dry-run"),
+                    "{name}: {said:?}"
+                );
                 assert_eq!(person.everything(), before, "{name}");
                 let told = person.json(&[&options[..], &["--yes"]].concat());
                 assert_eq!(told["done"], true, "{name}: {told}");
                 for (file, change) in files.iter().zip(told["changes"].as_array().unwrap()) {
-                    assert_eq!(change["file"], person.at(&format!("{prefix}{file}")).to_str().unwrap(), "{name}");
-                    assert_eq!(change["did"], if furnished { "change" } else { "create" }, "{name}");
+                    assert_eq!(
+                        change["file"],
+                        person.at(&format!("{prefix}{file}")).to_str().unwrap(),
+                        "{name}"
+                    );
+                    assert_eq!(
+                        change["did"],
+                        if furnished { "change" } else { "create" },
+                        "{name}"
+                    );
                     assert_eq!(change["backup"].is_string(), furnished, "{name}");
                     if let Some(backup) = change["backup"].as_str() {
-                        let known = &before[&person.at(&format!("{prefix}{file}")).display().to_string()].1;
+                        let known =
+                            &before[&person.at(&format!("{prefix}{file}")).display().to_string()].1;
                         assert_eq!(&fs::read_to_string(backup).unwrap(), known, "{name}");
-                        assert_eq!(fs::metadata(backup).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+                        assert_eq!(
+                            fs::metadata(backup).unwrap().permissions().mode() & 0o777,
+                            0o600,
+                            "{name}"
+                        );
                     }
                     let text = person.read(&format!("{prefix}{file}"));
-                    assert!(text.contains("icecore") && (!furnished || text.contains("theirs") || text.contains("mine")), "{name}: {text}");
+                    assert!(
+                        text.contains("icecore")
+                            && (!furnished || text.contains("theirs") || text.contains("mine")),
+                        "{name}: {text}"
+                    );
                 }
                 if !project {
-                    assert!(person.state(client).iter().all(|state| state.ends_with(" connected")), "{name}: {:?}", person.state(client));
+                    assert!(
+                        person.state(client).iter().all(|state| state.ends_with(" connected")),
+                        "{name}: {:?}",
+                        person.state(client)
+                    );
                 }
                 // Once is enough.
                 let after = person.everything();
                 let again = person.json(&options);
                 assert!(
-                    again["done"] == false && again["changes"].as_array().unwrap().iter().all(|change| change["did"] == "nothing"),
+                    again["done"] == false
+                        && again["changes"]
+                            .as_array()
+                            .unwrap()
+                            .iter()
+                            .all(|change| change["did"] == "nothing"),
                     "{name}: {again}"
                 );
                 assert_eq!(person.everything(), after, "{name}");
-                let leave: Vec<&str> = std::iter::once("uninstall").chain(options[1..].iter().copied()).collect();
+                let leave: Vec<&str> =
+                    std::iter::once("uninstall").chain(options[1..].iter().copied()).collect();
                 person.ok(&[&leave[..], &["--yes"]].concat());
                 assert_eq!(person.everything(), before, "{name}: left as it was");
                 person.ok(&leave);
@@ -96,8 +149,17 @@ fn events(person: &Person) -> Vec<String> {
 // A client is asked for its version, and gets what that version reads
 #[test]
 fn the_version_of_the_client_decides_what_is_written() {
-    let older = ["PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
-    let newer = ["PostCompact", "PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
+    let older =
+        ["PreCompact", "SessionEnd", "SessionStart", "Stop", "SubagentStop", "UserPromptSubmit"];
+    let newer = [
+        "PostCompact",
+        "PreCompact",
+        "SessionEnd",
+        "SessionStart",
+        "Stop",
+        "SubagentStop",
+        "UserPromptSubmit",
+    ];
     for (script, version, known) in [
         ("echo '2.1.39 (Claude Code)'", Some("2.1.39"), &older[..]),
         ("echo '2.1.138 (Claude Code)'", Some("2.1.138"), &newer),
@@ -111,7 +173,11 @@ fn the_version_of_the_client_decides_what_is_written() {
         assert_eq!(told["version"].as_str(), version, "{script}: {told}");
         assert_eq!(events(&person), known, "{script}");
         let noted = told["notes"].to_string();
-        assert_eq!(noted.contains("PostCompact (2.1.76)"), known.len() == older.len(), "{script}: {noted}");
+        assert_eq!(
+            noted.contains("PostCompact (2.1.76)"),
+            known.len() == older.len(),
+            "{script}: {noted}"
+        );
         if script == "sleep 60" {
             continue;
         }
@@ -119,8 +185,17 @@ fn the_version_of_the_client_decides_what_is_written() {
         // After an upgrade the list says so, and a second run adds what is new.
         if known.len() == older.len() {
             person.put_program("claude", "echo '2.1.327 (Claude Code)'");
-            assert_eq!(person.state("claude-code"), ["hooks outdated", "mcp connected"], "{script}");
-            assert!(person.ok(&["install"]).err.contains("`icecore install claude-code` brings Claude Code up to date"));
+            assert_eq!(
+                person.state("claude-code"),
+                ["hooks outdated", "mcp connected"],
+                "{script}"
+            );
+            assert!(
+                person
+                    .ok(&["install"])
+                    .err
+                    .contains("`icecore install claude-code` brings Claude Code up to date")
+            );
             person.ok(&["install", "claude-code", "--yes"]);
             assert_eq!(events(&person), newer, "{script}");
         }
@@ -140,7 +215,10 @@ fn the_version_of_the_client_decides_what_is_written() {
     assert!(told["notes"].to_string().contains("left out: PostCompact"), "{told}");
     assert!(!person.read("project/.claude/settings.json").contains("PostCompact"));
     // For the server alone nothing needs to be known.
-    assert_eq!(person.json(&["install", "claude-code", "--only", "mcp", "--dry-run"])["version"], Value::Null);
+    assert_eq!(
+        person.json(&["install", "claude-code", "--only", "mcp", "--dry-run"])["version"],
+        Value::Null
+    );
 }
 
 // Without a vault a client would fail: it is made with the connection, and shown before
@@ -149,12 +227,19 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     let person = Person::new();
     let vault = person.vault();
     let shown = person.ok(&["install", "claude-code", "--dry-run"]);
-    assert!(shown.out.contains(&format!("a new one in {} will hold your memory", vault.display())), "{shown:?}");
+    assert!(
+        shown.out.contains(&format!("a new one in {} will hold your memory", vault.display())),
+        "{shown:?}"
+    );
     assert!(!person.run(&["install", "claude-code"]).out.is_empty() && !vault.exists());
     let told = person.ok(&["install", "claude-code", "--yes"]);
-    for part in
-        ["Claude Code is connected", "are kept in", "is summarized when it ends", "icecore injected", "icecore uninstall claude-code"]
-    {
+    for part in [
+        "Claude Code is connected",
+        "are kept in",
+        "is summarized when it ends",
+        "icecore injected",
+        "icecore uninstall claude-code",
+    ] {
         assert!((told.out.clone() + &told.err).contains(part), "{part}: {told:?}");
     }
     person.ok(&["verify"]);
@@ -177,7 +262,10 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     person.ok(&["install", "codex", "--yes"]);
     fs::remove_dir_all(person.vault()).unwrap();
     let told = person.json(&["install", "codex", "--yes"]);
-    assert!(told["done"] == true && told["new_vault"] == person.vault().to_str().unwrap(), "{told}");
+    assert!(
+        told["done"] == true && told["new_vault"] == person.vault().to_str().unwrap(),
+        "{told}"
+    );
     person.ok(&["verify"]);
     // A client that is bound to another vault needs none.
     let person = Person::new();
@@ -189,7 +277,11 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     // Who wants to hear little hears little.
     let person = Person::new();
     let said = person.ok(&["install", "claude-code", "--yes", "-q"]);
-    assert_eq!((said.out.as_str(), said.err.as_str()), ("Claude Code is connected.\n", ""), "{said:?}");
+    assert_eq!(
+        (said.out.as_str(), said.err.as_str()),
+        ("Claude Code is connected.\n", ""),
+        "{said:?}"
+    );
     assert!(person.ok(&["uninstall", "claude-code", "--dry-run", "-q"]).out.lines().count() > 50);
 }
 
@@ -211,7 +303,10 @@ fn a_dry_run_of_a_migration_needs_no_vault() {
 #[test]
 fn what_somebody_changed_since_stays() {
     let person = Person::new();
-    person.write(".claude/settings.json", "{\n  \"model\": \"opus\",\n  \"hooks\": {\n    \"Stop\": []\n  }\n}\n");
+    person.write(
+        ".claude/settings.json",
+        "{\n  \"model\": \"opus\",\n  \"hooks\": {\n    \"Stop\": []\n  }\n}\n",
+    );
     person.ok(&["install", "claude-code", "--yes"]);
     // Claude Code writes its own file all the time.
     let text = person.read(".claude.json");
@@ -223,15 +318,26 @@ fn what_somebody_changed_since_stays() {
     let vault = person.at(".local/share/icecore");
     person.ok(&["install", "claude-code", "--yes", "--vault", vault.to_str().unwrap()]);
     let settings: Value = serde_json::from_str(&person.read(".claude/settings.json")).unwrap();
-    assert_eq!(settings["hooks"]["Stop"][0]["hooks"][0]["command"], format!("icecore hook stop --vault {}", vault.display()));
+    assert_eq!(
+        settings["hooks"]["Stop"][0]["hooks"][0]["command"],
+        format!("icecore hook stop --vault {}", vault.display())
+    );
     assert_eq!(settings["hooks"]["Stop"].as_array().unwrap().len(), 1);
     let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
     assert_eq!(servers["mcpServers"]["icecore"]["env"]["ICECORE_VAULT"], vault.to_str().unwrap());
     // Who is bound stays bound.
     assert_eq!(person.json(&["install", "claude-code"])["changes"][0]["did"], "nothing");
-    assert!(person.ok(&["status", "--now", crate::program::NOW]).out.contains("connected: Claude Code (hooks, mcp)"));
+    assert!(
+        person
+            .ok(&["status", "--now", crate::program::NOW])
+            .out
+            .contains("connected: Claude Code (hooks, mcp)")
+    );
     person.ok(&["uninstall", "claude-code", "--yes"]);
-    assert_eq!(person.read(".claude/settings.json"), "{\n  \"model\": \"haiku\",\n  \"hooks\": {\n    \"Stop\": []\n  }\n}\n");
+    assert_eq!(
+        person.read(".claude/settings.json"),
+        "{\n  \"model\": \"haiku\",\n  \"hooks\": {\n    \"Stop\": []\n  }\n}\n"
+    );
     let left: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
     assert_eq!(left, serde_json::json!({ "numStartups": 7 }));
     assert!(!person.at(".local/state").exists());
@@ -251,18 +357,25 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
     assert!(said.code == Some(2) && said.err.contains("Cursor has no hooks"), "{said:?}");
     let said = person.run(&["install", "claude-desktop", "--project"]);
     assert!(said.code == Some(2) && said.err.contains("no settings of a project"), "{said:?}");
-    // Without a search path that leads here, and for what is started from a desktop: the whole path.
+    // Without a search path that leads here, and for what is started from a desktop: the whole
+    // path.
     let command = |path: &str, name: &str| -> String {
         let settings: Value = serde_json::from_str(&person.read(path)).unwrap();
         settings.pointer(name).unwrap().as_str().unwrap().to_owned()
     };
-    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), "icecore hook stop");
+    assert_eq!(
+        command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"),
+        "icecore hook stop"
+    );
     person.ok(&["install", "cursor", "--yes"]);
     assert_eq!(command(".cursor/mcp.json", "/mcpServers/icecore/command"), program());
     let mut elsewhere = person.command(&["install", "claude-code", "--yes"]);
     let said = crate::program::said(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"), format!("{} hook stop", program()));
+    assert_eq!(
+        command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"),
+        format!("{} hook stop", program())
+    );
     // Another place for everything.
     let mut moved = person.command(&["install", "codex", "--yes"]);
     moved.env("CODEX_HOME", person.at("x/codex"));
@@ -270,7 +383,12 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
     let mut moved = person.command(&["install", "claude-code", "--yes"]);
     moved.env("CLAUDE_CONFIG_DIR", person.at("x/claude"));
     assert!(moved.output().unwrap().status.success());
-    for file in ["x/codex/hooks.json", "x/codex/config.toml", "x/claude/settings.json", "x/claude/.claude.json"] {
+    for file in [
+        "x/codex/hooks.json",
+        "x/codex/config.toml",
+        "x/claude/settings.json",
+        "x/claude/.claude.json",
+    ] {
         assert!(person.read(file).contains("icecore"), "{file}");
     }
     assert!(!person.at(".codex").exists());
@@ -299,8 +417,13 @@ fn a_link_is_written_through() {
     symlink(person.at("dotfiles/new.json"), person.at(".claude.json")).unwrap();
     let before = person.everything();
     person.ok(&["install", "claude-code", "--yes"]);
-    assert!(fs::symlink_metadata(person.at(".claude/settings.json")).unwrap().file_type().is_symlink());
-    assert!(person.read("dotfiles/claude.json").contains("session-start") && person.read("dotfiles/new.json").contains("mcpServers"));
+    assert!(
+        fs::symlink_metadata(person.at(".claude/settings.json")).unwrap().file_type().is_symlink()
+    );
+    assert!(
+        person.read("dotfiles/claude.json").contains("session-start")
+            && person.read("dotfiles/new.json").contains("mcpServers")
+    );
     person.ok(&["uninstall", "claude-code", "--yes"]);
     assert_eq!(person.everything(), before);
     // But what a project links to outside of itself is not the project's to choose.
@@ -334,11 +457,19 @@ fn broken_settings_are_refused_with_line_and_column() {
     let said = person.run(&["install", "claude-code", "--yes"]);
     assert!(said.err.contains("not UTF-8 from byte 8 on"), "{said:?}");
     let listed = person.run(&["install"]);
-    assert!(listed.code == Some(0) && listed.out.contains("unreadable") && listed.err.contains("UTF-8"), "{listed:?}");
+    assert!(
+        listed.code == Some(0) && listed.out.contains("unreadable") && listed.err.contains("UTF-8"),
+        "{listed:?}"
+    );
     // Hooks that would not run are written, but not in silence.
     person.write(".claude.json", "{}");
     person.write(".claude/settings.json", "{ \"disableAllHooks\": true }");
-    assert!(person.ok(&["install", "claude-code", "--yes"]).err.contains("no hook runs until that is taken out"));
+    assert!(
+        person
+            .ok(&["install", "claude-code", "--yes"])
+            .err
+            .contains("no hook runs until that is taken out")
+    );
     // A vault that is none binds nobody.
     let said = person.run(&["install", "cursor", "--yes", "--vault", "nowhere"]);
     assert!(said.code == Some(3) && said.err.contains("nowhere is not a vault"), "{said:?}");
@@ -357,19 +488,31 @@ fn a_person_is_shown_the_change_and_asked() {
         // `script` gives it a terminal.
         let line = format!("'{}' install cursor", program());
         let mut child = bare("script");
-        child.env("HOME", person.home()).env("TERM", "xterm").current_dir(person.at("project")).args(["-qec", &line, "/dev/null"]);
+        child
+            .env("HOME", person.home())
+            .env("TERM", "xterm")
+            .current_dir(person.at("project"))
+            .args(["-qec", &line, "/dev/null"]);
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
     };
     let before = person.everything();
     let shown = at_terminal("n\n");
-    assert!(shown.contains("\u{1b}[32m+") && shown.contains("Write this? [y/N]") && shown.contains("Nothing was written"), "{shown}");
+    assert!(
+        shown.contains("\u{1b}[32m+")
+            && shown.contains("Write this? [y/N]")
+            && shown.contains("Nothing was written"),
+        "{shown}"
+    );
     assert!(!shown.contains(&key), "{shown}");
     assert_eq!(person.everything(), before);
     let shown = at_terminal("y\n");
     assert!(shown.contains("Cursor is connected."), "{shown}");
-    assert!(person.read(".cursor/mcp.json").contains(&key) && person.read(".cursor/mcp.json").contains("\"icecore\""));
+    assert!(
+        person.read(".cursor/mcp.json").contains(&key)
+            && person.read(".cursor/mcp.json").contains("\"icecore\"")
+    );
 }
 
 // The bundle for Claude Desktop: a zip of a manifest and a program that can be run
@@ -380,7 +523,14 @@ fn the_bundle_is_whole() {
     // Any program does; this one with all that helps to find mistakes would take minutes.
     fs::write(&binary, "#!/bin/sh\necho icecore\n").unwrap();
     let pack = || {
-        let said = said(bare(house().join("plugin/mcpb/pack")).arg(&binary).arg(&bundle).arg("linux").output().unwrap());
+        let said = said(
+            bare(house().join("plugin/mcpb/pack"))
+                .arg(&binary)
+                .arg(&bundle)
+                .arg("linux")
+                .output()
+                .unwrap(),
+        );
         assert_eq!(said.code, Some(0), "{said:?}");
         fs::read(&bundle).unwrap()
     };
@@ -396,16 +546,27 @@ fn the_bundle_is_whole() {
     };
     let (manifest, _) = read("manifest.json");
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    assert_eq!((&manifest["manifest_version"], &manifest["version"]), (&"0.3".into(), &env!("CARGO_PKG_VERSION").into()));
+    assert_eq!(
+        (&manifest["manifest_version"], &manifest["version"]),
+        (&"0.3".into(), &env!("CARGO_PKG_VERSION").into())
+    );
     let server = &manifest["server"];
-    assert_eq!((&server["type"], &server["mcp_config"]["args"]), (&"binary".into(), &serde_json::json!(["mcp"])));
+    assert_eq!(
+        (&server["type"], &server["mcp_config"]["args"]),
+        (&"binary".into(), &serde_json::json!(["mcp"]))
+    );
     let entry = server["entry_point"].as_str().unwrap();
     assert_eq!(server["mcp_config"]["command"], format!("${{__dirname}}/{entry}"));
-    assert!(["name", "description"].iter().all(|field| manifest[field].is_string()) && manifest["author"]["name"].is_string());
+    assert!(
+        ["name", "description"].iter().all(|field| manifest[field].is_string())
+            && manifest["author"]["name"].is_string()
+    );
     assert_eq!(manifest["compatibility"]["platforms"], serde_json::json!(["linux"]));
     // What it is told by the person has to be asked for.
     let env = server["mcp_config"]["env"]["ICECORE_VAULT"].as_str().unwrap();
-    assert!(env == "${user_config.vault}" && manifest["user_config"]["vault"]["type"] == "directory");
+    assert!(
+        env == "${user_config.vault}" && manifest["user_config"]["vault"]["type"] == "directory"
+    );
     let (packed, mode) = read(entry);
     assert_eq!(mode, 0o755);
     assert_eq!(packed, fs::read(&binary).unwrap());
@@ -420,11 +581,19 @@ fn the_program_in_the_bundle_answers() {
     fs::copy(program(), at("icecore")).unwrap();
     // What helps to find mistakes is most of it, and takes minutes to pack.
     assert!(bare("strip").arg(at("icecore")).status().unwrap().success());
-    let packed = said(bare(house().join("plugin/mcpb/pack")).arg(at("icecore")).arg(at("icecore.mcpb")).arg("linux").output().unwrap());
+    let packed = said(
+        bare(house().join("plugin/mcpb/pack"))
+            .arg(at("icecore"))
+            .arg(at("icecore.mcpb"))
+            .arg("linux")
+            .output()
+            .unwrap(),
+    );
     assert_eq!(packed.code, Some(0), "{packed:?}");
     let mut archive = zip::ZipArchive::new(fs::File::open(at("icecore.mcpb")).unwrap()).unwrap();
     archive.extract(at("unpacked")).unwrap();
-    let manifest: Value = serde_json::from_slice(&fs::read(at("unpacked/manifest.json")).unwrap()).unwrap();
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(at("unpacked/manifest.json")).unwrap()).unwrap();
     let vault = Vault::new();
     vault.remember(&["The bundle was opened in spring"]);
     let filled = |text: &Value| {
@@ -434,10 +603,14 @@ fn the_program_in_the_bundle_answers() {
     let config = &manifest["server"]["mcp_config"];
     let mut command = bare(filled(&config["command"]));
     command.args(config["args"].as_array().unwrap().iter().map(filled));
-    command.envs(config["env"].as_object().unwrap().iter().map(|(name, value)| (name, filled(value))));
+    command
+        .envs(config["env"].as_object().unwrap().iter().map(|(name, value)| (name, filled(value))));
     let mut piped = Piped::greeted(command);
     let tools = piped.gets("tools/list", serde_json::json!({}));
-    assert!(tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "recall"), "{tools}");
+    assert!(
+        tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "recall"),
+        "{tools}"
+    );
     let told = piped.told("recall", serde_json::json!({ "query": "when was the bundle opened?" }));
     assert!(told.to_string().contains("opened in spring"), "{told}");
     piped.ends();
@@ -455,8 +628,16 @@ fn the_program_in_the_bundle_answers() {
         "user_config",
         "compatibility",
     ];
-    assert!(manifest.as_object().unwrap().keys().all(|field| known.contains(&field.as_str())), "{manifest}");
+    assert!(
+        manifest.as_object().unwrap().keys().all(|field| known.contains(&field.as_str())),
+        "{manifest}"
+    );
     for (name, asked) in manifest["user_config"].as_object().unwrap() {
-        assert!(asked["type"].is_string() && asked["title"].is_string() && asked["description"].is_string(), "{name}: {asked}");
+        assert!(
+            asked["type"].is_string()
+                && asked["title"].is_string()
+                && asked["description"].is_string(),
+            "{name}: {asked}"
+        );
     }
 }

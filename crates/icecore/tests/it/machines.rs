@@ -14,7 +14,14 @@ use crate::program::{Said, Vault, bare, program, said};
 fn git_said(folder: &Path, arguments: &[&str]) -> Said {
     let output = bare("git")
         .current_dir(folder)
-        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"])
+        .args([
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.com",
+            "-c",
+            "init.defaultBranch=main",
+        ])
         .args(arguments)
         .output()
         .unwrap();
@@ -54,7 +61,9 @@ impl Machines {
     /// Set up on both.
     fn ready() -> Self {
         let machines = Self::new();
-        let said = said(bare(program()).args(["init", machines.two.root.to_str().unwrap()]).output().unwrap());
+        let said = said(
+            bare(program()).args(["init", machines.two.root.to_str().unwrap()]).output().unwrap(),
+        );
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.out.contains("Set up"), "{said:?}");
         machines
@@ -81,15 +90,28 @@ impl Machines {
     fn check(&self, about: &str) {
         for vault in [&self.one, &self.two] {
             let said = vault.run(&["verify"]);
-            assert_eq!(said.code, Some(0), "{about}: {said:?}\n{}", vault.read("memory/ledger.jsonl"));
+            assert_eq!(
+                said.code,
+                Some(0),
+                "{about}: {said:?}\n{}",
+                vault.read("memory/ledger.jsonl")
+            );
         }
-        assert_eq!(self.one.read("memory/ledger.jsonl"), self.two.read("memory/ledger.jsonl"), "{about}");
+        assert_eq!(
+            self.one.read("memory/ledger.jsonl"),
+            self.two.read("memory/ledger.jsonl"),
+            "{about}"
+        );
     }
 }
 
 /// Where words stand in the working files, those of git's own apart.
 fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
-    let found = Command::new("grep").args(["-rlia", "--exclude-dir=.git", wanted]).arg(&vault.root).output().unwrap();
+    let found = Command::new("grep")
+        .args(["-rlia", "--exclude-dir=.git", wanted])
+        .arg(&vault.root)
+        .output()
+        .unwrap();
     String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
@@ -101,7 +123,10 @@ fn machines_that_see_each_other_as_folders_come_to_one_key_for_marks() {
     let folder = TempDir::new().unwrap();
     git(folder.path(), &["clone", "-q", one.root.to_str().unwrap(), "two"]);
     let two = Vault::opened(folder.path().join("two"));
-    assert_eq!(said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code, Some(0));
+    assert_eq!(
+        said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code,
+        Some(0)
+    );
     git(&one.root, &["remote", "add", "two", two.root.to_str().unwrap()]);
     let key = |vault: &Vault| fs::read_to_string(vault.root.join(".icecore/secret.key")).unwrap();
     two.remember(&["Bob drives the night bus"]);
@@ -115,7 +140,12 @@ fn machines_that_see_each_other_as_folders_come_to_one_key_for_marks() {
     }
     assert_eq!((key(&one), key(&two)), (ours.clone().min(theirs.clone()), ours.min(theirs)));
     for vault in [&one, &two] {
-        let kept = Command::new("git").arg("-C").arg(&vault.root).args(["cat-file", "--batch", "--batch-all-objects"]).output().unwrap();
+        let kept = Command::new("git")
+            .arg("-C")
+            .arg(&vault.root)
+            .args(["cat-file", "--batch", "--batch-all-objects"])
+            .output()
+            .unwrap();
         assert!(!String::from_utf8_lossy(&kept.stdout).contains(key(vault).trim()));
     }
 }
@@ -134,13 +164,30 @@ fn two_machines_come_to_one_memory_round_after_round() {
     machines.two.ok(&["log", "bought a map"]);
     machines.one.ok(&["log", "bought a lamp"]);
     machines.one.ok(&["message", "add", canary, "--conversation", "app", "--session", "s1"]);
-    machines.two.ok(&["message", "add", &format!("I heard: {canary}."), "--conversation", "app", "--session", "s2"]);
+    machines.two.ok(&[
+        "message",
+        "add",
+        &format!("I heard: {canary}."),
+        "--conversation",
+        "app",
+        "--session",
+        "s2",
+    ]);
     machines.one.remember(&[canary]);
     machines.round("2026-02-13T11:00:00+01:00");
     machines.check("after both have remembered");
     let contents = machines.one.contents();
-    for said in ["Anna runs the harbour office", "Bob drives the night bus", "Bob drives the late bus", canary] {
-        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    for said in [
+        "Anna runs the harbour office",
+        "Bob drives the night bus",
+        "Bob drives the late bus",
+        canary,
+    ] {
+        assert_eq!(
+            contents.iter().filter(|content| *content == said).count(),
+            1,
+            "{said}: {contents:?}"
+        );
     }
     let late = machines.one.json(&["events", "late bus"]);
     let replaced = late["events"][0]["supersedes"]
@@ -148,13 +195,15 @@ fn two_machines_come_to_one_memory_round_after_round() {
         .map(str::to_owned)
         .unwrap_or_else(|| late["events"][0]["supersedes"][0].as_str().unwrap().to_owned());
     let ledger = machines.one.read("memory/ledger.jsonl");
-    let night = ledger.lines().find(|line| line.contains(&format!("\"id\":\"{replaced}\""))).unwrap();
+    let night =
+        ledger.lines().find(|line| line.contains(&format!("\"id\":\"{replaced}\""))).unwrap();
     assert!(night.contains("Bob drives the night bus"), "the reference moved along: {ledger}");
     let log = machines.two.read("memory/2026-02-13.md");
     assert!(log.contains("bought a map") && log.contains("bought a lamp"), "{log}");
 
     // One closes and compacts what the other keeps; the other forgets what the one still has.
-    let offer = machines.one.json(&["commitments"])["commitments"][0]["id"].as_str().unwrap().to_owned();
+    let offer =
+        machines.one.json(&["commitments"])["commitments"][0]["id"].as_str().unwrap().to_owned();
     machines.one.ok(&["close", &offer, "--note", "sent"]);
     machines.one.at("2026-02-20T10:00:00+01:00").ok(&["compact"]);
     machines.one.ok(&["consolidate"]);
@@ -165,14 +214,20 @@ fn two_machines_come_to_one_memory_round_after_round() {
     machines.one.ok(&["snapshot"]);
     machines.round("2026-02-20T11:00:00+01:00");
     machines.check("after compaction and forgetting");
-    let archive = machines.two.read("memory/ledger-archive-2026.jsonl") + &machines.two.read("memory/ledger.jsonl");
-    assert_eq!(archive.matches(&format!("\"id\":\"{offer}\"")).count(), 1, "moved out once, and only there: {archive}");
+    let archive = machines.two.read("memory/ledger-archive-2026.jsonl")
+        + &machines.two.read("memory/ledger.jsonl");
+    assert_eq!(
+        archive.matches(&format!("\"id\":\"{offer}\"")).count(),
+        1,
+        "moved out once, and only there: {archive}"
+    );
     assert!(machines.two.read("memory/ledger-archive-2026.jsonl").contains(&offer), "{archive}");
     for vault in [&machines.one, &machines.two] {
         assert_eq!(places_of(vault, "heron four"), Vec::<String>::new());
         let contents = vault.contents();
         assert!(
-            contents.iter().any(|said| said == "The lamp is in the cellar") && contents.iter().any(|said| said == "The map is in the car")
+            contents.iter().any(|said| said == "The lamp is in the cellar")
+                && contents.iter().any(|said| said == "The map is in the car")
         );
     }
 
@@ -192,7 +247,11 @@ fn two_machines_come_to_one_memory_round_after_round() {
         let said = Machines::sync(vault);
         assert!(said.out.contains("has nothing that is not here"), "{said:?}");
     }
-    assert_eq!((commit(&machines.one), commit(&machines.two)), (at.clone(), at), "nothing new makes nothing new");
+    assert_eq!(
+        (commit(&machines.one), commit(&machines.two)),
+        (at.clone(), at),
+        "nothing new makes nothing new"
+    );
     machines.check("once more");
     assert_eq!(machines.one.read("memory/ledger.jsonl"), before);
     drop(machines.folder);
@@ -227,12 +286,19 @@ fn git_alone_merges_what_it_can_and_refuses_the_rest() {
     machines.two.ok(&["snapshot"]);
     let said = git_said(&machines.two.root, &["pull", "-q", "--no-rebase", "--no-edit"]);
     assert_ne!(said.code, Some(0));
-    assert!(said.err.contains("EVT-20260216-001") && said.err.contains("icecore merge"), "{said:?}");
+    assert!(
+        said.err.contains("EVT-20260216-001") && said.err.contains("icecore merge"),
+        "{said:?}"
+    );
     assert!(!machines.two.read("memory/ledger.jsonl").contains("<<<<"));
     // A snapshot now would end the merge with one side of it.
     let refused = machines.two.run(&["snapshot"]);
     assert_eq!(refused.code, Some(4), "{refused:?}");
-    assert!(machines.two.run(&["status"]).out.contains("a merge was begun"), "{:?}", machines.two.run(&["status"]));
+    assert!(
+        machines.two.run(&["status"]).out.contains("a merge was begun"),
+        "{:?}",
+        machines.two.run(&["status"])
+    );
     git(&machines.two.root, &["merge", "--abort"]);
     machines.round("2026-02-16T11:00:00+01:00");
     machines.check("after the refusal");
@@ -293,11 +359,15 @@ fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
     git(&machines.two.root, &["fetch", "-q"]);
     let before = machines.two.read("memory/ledger.jsonl");
     let said = machines.two.run(&["merge"]);
-    assert!(said.code == Some(4) && said.err.contains("EVT-20260213-001 was changed by hand"), "{said:?}");
+    assert!(
+        said.code == Some(4) && said.err.contains("EVT-20260213-001 was changed by hand"),
+        "{said:?}"
+    );
     assert!(machines.two.read("memory/ledger.jsonl").starts_with(&before), "ids are as they were");
 }
 
-// A page that hands have changed on both machines: both changes are kept, as events, and the page is the same on both.
+// A page that hands have changed on both machines: both changes are kept, as events, and the page
+// is the same on both.
 #[test]
 fn a_page_edited_by_hand_on_both_keeps_both() {
     let mut machines = Machines::ready();
@@ -306,8 +376,18 @@ fn a_page_edited_by_hand_on_both_keeps_both() {
     machines.round("2026-02-13T12:00:00+01:00");
     assert!(machines.two.read(page).contains("- The port is 7431"), "{}", machines.two.read(page));
     for (vault, now, changed, added) in [
-        (&mut machines.one, "2026-02-14T10:00:00+01:00", "The port is 8000", "It answers in German"),
-        (&mut machines.two, "2026-02-14T10:05:00+01:00", "The port is 9000", "It listens on every address"),
+        (
+            &mut machines.one,
+            "2026-02-14T10:00:00+01:00",
+            "The port is 8000",
+            "It answers in German",
+        ),
+        (
+            &mut machines.two,
+            "2026-02-14T10:05:00+01:00",
+            "The port is 9000",
+            "It listens on every address",
+        ),
     ] {
         vault.at(now);
         let text = vault.read(page);
@@ -321,12 +401,26 @@ fn a_page_edited_by_hand_on_both_keeps_both() {
     machines.round("2026-02-15T05:00:00+01:00");
     machines.check("after a page was edited on both");
     let contents = machines.one.contents();
-    for said in ["The port is 8000", "The port is 9000", "It answers in German", "It listens on every address"] {
-        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    for said in [
+        "The port is 8000",
+        "The port is 9000",
+        "It answers in German",
+        "It listens on every address",
+    ] {
+        assert_eq!(
+            contents.iter().filter(|content| *content == said).count(),
+            1,
+            "{said}: {contents:?}"
+        );
     }
     let (one, two) = (machines.one.read(page), machines.two.read(page));
     assert_eq!(one, two);
-    assert!(!one.contains("<<<<") && one.contains("It answers in German") && one.contains("It listens on every address"), "{one}");
+    assert!(
+        !one.contains("<<<<")
+            && one.contains("It answers in German")
+            && one.contains("It listens on every address"),
+        "{one}"
+    );
     assert!(!machines.one.json(&["conflicts"]).to_string().is_empty());
 }
 
@@ -341,7 +435,10 @@ fn logs_of_three_machines_never_wait_for_a_person() {
     let third = machines.folder.path().join("three");
     git(machines.folder.path(), &["clone", "-q", "between.git", "three"]);
     let three = Vault::opened(third);
-    assert_eq!(said(bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()).code, Some(0));
+    assert_eq!(
+        said(bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()).code,
+        Some(0)
+    );
     let mut all = [machines.one, machines.two, three];
     let mut expected = Vec::new();
     for round in 0..3 {
@@ -356,7 +453,13 @@ fn logs_of_three_machines_never_wait_for_a_person() {
         // Two of them change the same line by hand.
         for (at, vault) in all.iter().enumerate().take(2) {
             let log = vault.read("memory/2026-02-13.md");
-            vault.write("memory/2026-02-13.md", log.replace("line 0 of machine 2", &format!("line 0 of machine 2, as seen by {at}")));
+            vault.write(
+                "memory/2026-02-13.md",
+                log.replace(
+                    "line 0 of machine 2",
+                    &format!("line 0 of machine 2, as seen by {at}"),
+                ),
+            );
         }
         for at in [0, 1, 2, 0, 1, 2] {
             all[at].at(&format!("2026-02-13T{:02}:59:00+01:00", 10 + round));
@@ -374,7 +477,8 @@ fn logs_of_three_machines_never_wait_for_a_person() {
         assert_eq!(vault.run(&["verify"]).code, Some(0));
     }
     // In the order of their times.
-    let times: Vec<&str> = logs[0].lines().filter_map(|line| line.strip_prefix("- ")?.get(..5)).collect();
+    let times: Vec<&str> =
+        logs[0].lines().filter_map(|line| line.strip_prefix("- ")?.get(..5)).collect();
     let mut sorted = times.clone();
     sorted.sort_unstable();
     assert_eq!(times, sorted, "{}", logs[0]);
@@ -386,7 +490,14 @@ fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     let old = |vault: &Vault| {
         for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
             vault.write(&format!(".git/{lock}"), "");
-            assert!(Command::new("touch").args(["-d", "2 hours ago"]).arg(vault.path(&format!(".git/{lock}"))).status().unwrap().success());
+            assert!(
+                Command::new("touch")
+                    .args(["-d", "2 hours ago"])
+                    .arg(vault.path(&format!(".git/{lock}")))
+                    .status()
+                    .unwrap()
+                    .success()
+            );
         }
     };
     let machines = Machines::ready();
@@ -420,7 +531,8 @@ fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     machines.one.ok(&["snapshot"]);
 }
 
-/// A merge that died while its files were put in place: a journal is there, some files are new, and others have written since.
+/// A merge that died while its files were put in place: a journal is there, some files are new, and
+/// others have written since.
 #[test]
 fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
     for way in [&["merge"][..], &["doctor", "--fix"]] {
@@ -434,7 +546,10 @@ fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
         machines.one.ok(&["snapshot"]);
         git(&machines.one.root, &["fetch", "-q"]);
         let id = |name: &str| git(&machines.one.root, &["rev-parse", name]).trim().to_owned();
-        machines.one.write(".icecore/merge-journal", format!("{}\n{}\norigin/main\n", id("HEAD"), id("origin/main")));
+        machines.one.write(
+            ".icecore/merge-journal",
+            format!("{}\n{}\norigin/main\n", id("HEAD"), id("origin/main")),
+        );
         machines.one.write("memory/ledger.jsonl", machines.two.read("memory/ledger.jsonl"));
         machines.one.remember(&["Anna runs the harbour office"]);
         machines.one.ok(&["log", "after the cut"]);
@@ -444,12 +559,20 @@ fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
             assert!(refused.err.contains("`icecore merge` finishes it"), "{refused:?}");
         }
         let verified = machines.one.run(&["verify"]);
-        assert!(verified.code == Some(6) && verified.out.contains("`icecore merge` finishes it"), "{verified:?}");
+        assert!(
+            verified.code == Some(6) && verified.out.contains("`icecore merge` finishes it"),
+            "{verified:?}"
+        );
         machines.one.ok(way);
         machines.one.ok(&["verify"]);
         let contents = machines.one.contents();
-        for said in ["Bob drives the night bus", "Anna runs the harbour office", "The port is 7431"] {
-            assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{way:?} {said}: {contents:?}");
+        for said in ["Bob drives the night bus", "Anna runs the harbour office", "The port is 7431"]
+        {
+            assert_eq!(
+                contents.iter().filter(|content| *content == said).count(),
+                1,
+                "{way:?} {said}: {contents:?}"
+            );
         }
         let log = machines.one.read("memory/2026-02-13.md");
         for line in ["bought a map", "bought a lamp", "after the cut"] {
@@ -467,10 +590,24 @@ fn run_with_git(vault: &Vault, script: &str, arguments: &[&str]) -> Said {
     let git = Command::new("sh").args(["-c", "command -v git"]).output().unwrap();
     let git = String::from_utf8(git.stdout).unwrap();
     let place = folder.path().join("git");
-    fs::write(&place, format!("#!/bin/sh\nHERE='{}'\n{script}\nexec {} \"$@\"\n", folder.path().display(), git.trim())).unwrap();
+    fs::write(
+        &place,
+        format!(
+            "#!/bin/sh\nHERE='{}'\n{script}\nexec {} \"$@\"\n",
+            folder.path().display(),
+            git.trim()
+        ),
+    )
+    .unwrap();
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
     let paths = std::env::var("PATH").unwrap();
-    said(vault.command(arguments).env("PATH", format!("{}:{paths}", folder.path().display())).output().unwrap())
+    said(
+        vault
+            .command(arguments)
+            .env("PATH", format!("{}:{paths}", folder.path().display()))
+            .output()
+            .unwrap(),
+    )
 }
 
 /// What a person types on the other machine before this one merges.
@@ -480,7 +617,8 @@ fn publish(vault: &Vault, fetching: &Vault) {
     git(&fetching.root, &["fetch", "-q"]);
 }
 
-// P1: an editor and another program write after the merge has read their files and before it puts the merged ones in place
+// P1: an editor and another program write after the merge has read their files and before it puts
+// the merged ones in place
 #[test]
 fn what_is_saved_while_a_merge_runs_is_merged_too() {
     let machines = Machines::ready();
@@ -513,14 +651,25 @@ fn what_is_saved_while_a_merge_runs_is_merged_too() {
     );
     let said = run_with_git(one, &script, &["merge"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    for (file, words) in [("SOUL.md", ["begin there", "saved after"]), ("USER.md", ["end here", "saved before"])] {
+    for (file, words) in
+        [("SOUL.md", ["begin there", "saved after"]), ("USER.md", ["end here", "saved before"])]
+    {
         for word in words {
-            assert_eq!(one.read(file).matches(word).count(), 1, "{file}: {word}: {}", one.read(file));
+            assert_eq!(
+                one.read(file).matches(word).count(),
+                1,
+                "{file}: {word}: {}",
+                one.read(file)
+            );
         }
     }
     let contents = one.contents();
     for said in ["Bob drives the night bus", "Anna runs the harbour office", "foreign event"] {
-        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+        assert_eq!(
+            contents.iter().filter(|content| *content == said).count(),
+            1,
+            "{said}: {contents:?}"
+        );
     }
     one.ok(&["verify"]);
 }
@@ -545,8 +694,15 @@ fn a_merge_with_contents_that_cannot_be_read_changes_nothing() {
         let said = run_with_git(one, script, &["merge"]);
         assert_eq!(said.code, Some(1), "{script}: {said:?}");
         assert!(said.err.contains("git cat-file failed"), "{script}: {said:?}");
-        assert_eq!((one.read("memory/ledger.jsonl"), one.read("SOUL.md")), (before.clone(), String::new()), "{script}");
-        assert!(!one.path(".git/MERGE_HEAD").exists() && !one.path(".icecore/merge-journal").exists(), "{script}");
+        assert_eq!(
+            (one.read("memory/ledger.jsonl"), one.read("SOUL.md")),
+            (before.clone(), String::new()),
+            "{script}"
+        );
+        assert!(
+            !one.path(".git/MERGE_HEAD").exists() && !one.path(".icecore/merge-journal").exists(),
+            "{script}"
+        );
     }
     fs::rename(format!("{}.away", object.display()), object).unwrap();
     one.write("SOUL.md", "I am theirs.\n");
@@ -562,14 +718,19 @@ fn forgetting_in_snapshots_fails_if_git_dies() {
     vault.remember(&[&format!("The gate opens with {canary}")]);
     vault.ok(&["snapshot"]);
     let arguments = ["forget", "--matching", canary, "--history", "--yes"];
-    let said = run_with_git(&vault, "case \" $* \" in *' rev-parse --verify --quiet HEAD^{commit} '*) kill -9 $$;; esac", &arguments);
+    let said = run_with_git(
+        &vault,
+        "case \" $* \" in *' rev-parse --verify --quiet HEAD^{commit} '*) kill -9 $$;; esac",
+        &arguments,
+    );
     assert_ne!(said.code, Some(0), "{said:?}");
     vault.ok(&["forget", "--unfinished", "--yes"]);
     assert!(!git(&vault.root, &["log", "-p", "--all"]).contains(canary));
 }
 
-/// Names that no file of a vault can have, links, and bytes that are no text: what only the other machine changed comes in as git
-/// has it; what both changed waits for a person. Nothing stops the merge of memory.
+/// Names that no file of a vault can have, links, and bytes that are no text: what only the other
+/// machine changed comes in as git has it; what both changed waits for a person. Nothing stops the
+/// merge of memory.
 #[test]
 fn paths_that_are_no_files_of_a_vault_do_not_stop_a_merge() {
     let machines = Machines::ready();
@@ -597,7 +758,10 @@ fn paths_that_are_no_files_of_a_vault_do_not_stop_a_merge() {
             .count(),
         1
     );
-    assert_eq!(fs::read_link(one.path("knowledge/link")).unwrap(), Path::new("/nonexistent/elsewhere"));
+    assert_eq!(
+        fs::read_link(one.path("knowledge/link")).unwrap(),
+        Path::new("/nonexistent/elsewhere")
+    );
     assert_eq!(git(&one.root, &["status", "--porcelain"]), "");
     git(&one.root, &["push", "-q"]);
     Machines::sync(two);
@@ -618,12 +782,18 @@ fn paths_that_are_no_files_of_a_vault_do_not_stop_a_merge() {
     one.remember(&["Carla repairs the crane"]);
     let said = one.run(&["merge"]);
     assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.err.contains("memory/.DS_Store") && said.err.contains("knowledge/.plugins/x.json"), "{said:?}");
+    assert!(
+        said.err.contains("memory/.DS_Store") && said.err.contains("knowledge/.plugins/x.json"),
+        "{said:?}"
+    );
     assert!(!said.err.contains("app.json"), "{said:?}");
     assert_eq!(fs::read(outside.path().join("x.json")).unwrap(), b"outside");
     assert_eq!(one.read("memory/.DS_Store"), "changed here");
     assert_eq!(one.read("knowledge/.obsidian/app.json"), "second");
-    assert!(!one.path("knowledge/.obsidian/gone.json").exists() && one.path("knowledge/link").symlink_metadata().is_err());
+    assert!(
+        !one.path("knowledge/.obsidian/gone.json").exists()
+            && one.path("knowledge/link").symlink_metadata().is_err()
+    );
     assert!(one.contents().iter().any(|content| content == "Bob drives the night bus"));
     assert_eq!(one.run(&["merge"]).code, Some(4), "it waits");
     fs::remove_file(one.path("knowledge/.plugins")).unwrap();
@@ -650,9 +820,17 @@ fn a_vault_of_a_newer_format_is_not_merged() {
         }
         let before = one.read("memory/ledger.jsonl");
         let said = one.run(&["merge"]);
-        assert!(said.code != Some(0) && said.err.contains("format 2") && said.err.contains("newer icecore"), "{said:?}");
+        assert!(
+            said.code != Some(0)
+                && said.err.contains("format 2")
+                && said.err.contains("newer icecore"),
+            "{said:?}"
+        );
         assert_eq!(one.read("memory/ledger.jsonl"), before);
-        assert!(!one.path(".git/MERGE_HEAD").exists() && one.read("icecore.toml").contains("format = 1"));
+        assert!(
+            !one.path(".git/MERGE_HEAD").exists()
+                && one.read("icecore.toml").contains("format = 1")
+        );
         one.remember(&["It goes on"]);
         one.ok(&["snapshot"]);
     }
@@ -663,7 +841,8 @@ fn a_vault_of_a_newer_format_is_not_merged() {
 fn a_persons_own_page_changed_on_both_is_for_the_person() {
     let machines = Machines::ready();
     let page = "knowledge/entities/harbour.md";
-    let text = |gate: &str| format!("# Harbour\n\nMy own words, in my own order.\nThe gate is {gate}.\n");
+    let text =
+        |gate: &str| format!("# Harbour\n\nMy own words, in my own order.\nThe gate is {gate}.\n");
     fs::create_dir_all(machines.two.path("knowledge/entities")).unwrap();
     machines.two.write(page, text("open"));
     Machines::sync(&machines.two);
@@ -682,7 +861,8 @@ fn a_persons_own_page_changed_on_both_is_for_the_person() {
     assert_eq!(machines.one.run(&["verify"]).code, Some(0));
 }
 
-/// A merge died before it renumbered, and events were added under the ids that it was about to give.
+/// A merge died before it renumbered, and events were added under the ids that it was about to
+/// give.
 #[test]
 fn events_added_before_a_renumbering_is_finished_keep_ids_of_their_own() {
     let machines = Machines::ready();
@@ -694,7 +874,8 @@ fn events_added_before_a_renumbering_is_finished_keep_ids_of_their_own() {
     let before = one.read("memory/ledger.jsonl");
     let note = one.path(".icecore/notes/renumbering.json");
     let hash = {
-        let hashed = Command::new("sha256sum").arg(one.path("memory/ledger.jsonl")).output().unwrap();
+        let hashed =
+            Command::new("sha256sum").arg(one.path("memory/ledger.jsonl")).output().unwrap();
         String::from_utf8(hashed.stdout).unwrap()[..64].to_owned()
     };
     let begun = format!(
@@ -707,7 +888,13 @@ fn events_added_before_a_renumbering_is_finished_keep_ids_of_their_own() {
     one.ok(&["merge"]);
     one.ok(&["verify"]);
     let contents = one.contents();
-    for said in ["Bob drives the night bus", "Anna runs the harbour office", "Carla repairs the crane"] {
-        assert_eq!(contents.iter().filter(|content| *content == said).count(), 1, "{said}: {contents:?}");
+    for said in
+        ["Bob drives the night bus", "Anna runs the harbour office", "Carla repairs the crane"]
+    {
+        assert_eq!(
+            contents.iter().filter(|content| *content == said).count(),
+            1,
+            "{said}: {contents:?}"
+        );
     }
 }

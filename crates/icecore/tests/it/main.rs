@@ -1,4 +1,5 @@
-//! The whole program under test: what a person types, what breaks under it, and the rules of the house.
+//! The whole program under test: what a person types, what breaks under it, and the rules of the
+//! house.
 #![allow(clippy::disallowed_methods, reason = "tests set up and damage files on purpose")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 

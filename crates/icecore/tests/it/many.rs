@@ -27,7 +27,10 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
             match path.is_dir() {
                 true if name == ".git" || name == ".icecore" => {}
                 true => folders.push(path),
-                false => drop(found.insert(path.strip_prefix(root).unwrap().display().to_string(), std::fs::read(&path).unwrap())),
+                false => drop(found.insert(
+                    path.strip_prefix(root).unwrap().display().to_string(),
+                    std::fs::read(&path).unwrap(),
+                )),
             }
         }
     }
@@ -37,13 +40,16 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
 /// Messages of some days and people, as lines to be imported.
 fn messages(name: &str, days: u32) -> String {
     let line = |day: u32, n: u32| {
-        let text = format!("{name} {n}: we talked about the harbour and decided to paint boat {n} blue on day {day}");
+        let text = format!(
+            "{name} {n}: we talked about the harbour and decided to paint boat {n} blue on day {day}"
+        );
         json!({ "conversation": "trip", "role": if n.is_multiple_of(2) { "assistant" } else { "user" }, "ts": format!("2026-01-{day:02}T09:{n:02}:00Z"), "id": format!("{day}-{n}"), "text": text })
     };
     (1..=days).flat_map(|day| (0..12).map(move |n| line(day, n).to_string() + "\n")).collect()
 }
 
-// P8: a memory goes from a folder to a database and back, byte for byte, and a backup of it comes back in both
+// P8: a memory goes from a folder to a database and back, byte for byte, and a backup of it comes
+// back in both
 #[test]
 fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     let house = House::new();
@@ -51,7 +57,10 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     vault.remember(&["Never deploy on Fridays", "--priority", "P0"]);
     vault.remember(&["Send the offer to Client X", "--due", "friday"]);
     vault.ok(&["log", "Met Client X"]);
-    assert_eq!(vault.feed(&["import", "-", "--format", "jsonl"], messages("anna", 9).as_bytes()).code, Some(0));
+    assert_eq!(
+        vault.feed(&["import", "-", "--format", "jsonl"], messages("anna", 9).as_bytes()).code,
+        Some(0)
+    );
     vault.ok(&["rollup"]);
     vault.ok(&["consolidate"]);
     // What a person left, and what no program would write.
@@ -68,7 +77,12 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     assert_eq!(house.run(&["import", "--whole", root, "--space", "anna"]).code, Some(4));
     assert_eq!(house.run(&["export", "back", "--space", "anna"]).code, Some(4));
     // The same answers from both.
-    for question in [&["search", "harbour", "--json"][..], &["pack", "recall"], &["pack", "upload"], &["zoom", "2026-01-03"]] {
+    for question in [
+        &["search", "harbour", "--json"][..],
+        &["pack", "recall"],
+        &["pack", "upload"],
+        &["zoom", "2026-01-03"],
+    ] {
         let here = house.ok(&[question, &["--space", "anna"]].concat());
         assert_eq!(here, vault.ok(question), "{question:?}");
     }
@@ -77,7 +91,10 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     // The odd line is damage, which the memory had before.
     assert_eq!(house.run(&["backup", "verify", "database.zip", "--drill"]).code, Some(6));
     let checked = house.json(&["backup", "verify", "database.zip"]);
-    assert_eq!((&checked["holds"]["documents"], &checked["odd_lines"]), (&json!(before.len()), &json!(1)));
+    assert_eq!(
+        (&checked["holds"]["documents"], &checked["odd_lines"]),
+        (&json!(before.len()), &json!(1))
+    );
     let again = Vault::opened(house.folder.path().join("again"));
     again.ok(&["backup", "restore", house.folder.path().join("database.zip").to_str().unwrap()]);
     let mut restored = files(&again.root);
@@ -106,7 +123,8 @@ fn worker(house: &House) -> Child {
         .unwrap()
 }
 
-// K3, K5: workers that are killed in the middle of their work lose nothing, and those after them do nothing twice
+// K3, K5: workers that are killed in the middle of their work lose nothing, and those after them do
+// nothing twice
 #[test]
 fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
     const SPACES: usize = 5;
@@ -117,7 +135,8 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
         if n > 0 {
             house.ok(&["init", "--tz", "UTC", "--space", &space]);
         }
-        let said = house.feed(&["import", "-", "--format", "jsonl", "--space", &space], &messages(&space, 6));
+        let said = house
+            .feed(&["import", "-", "--format", "jsonl", "--space", &space], &messages(&space, 6));
         assert_eq!(said.code, Some(0), "{said:?}");
     }
     for round in 0..8 {
@@ -128,17 +147,29 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
             worker.wait().unwrap();
         }
         // As if hours had gone by: what the dead had taken is free, however often it has failed.
-        house.cluster.sql("UPDATE icecore.job SET until = now() - interval '2 hours' WHERE until IS NOT NULL");
+        house.cluster.sql(
+            "UPDATE icecore.job SET until = now() - interval '2 hours' WHERE until IS NOT NULL",
+        );
         house.cluster.sql("UPDATE icecore.job SET due = now() WHERE failures > 0");
         house.cluster.sql("UPDATE icecore.claim SET until = now() - interval '1 second'");
     }
     let done = house.cluster.sql("SELECT count(*) FROM icecore.job WHERE epoch > 0");
     assert!(done.parse::<usize>().unwrap() > 0, "no worker ever took anything");
     let mut last = bare(program());
-    last.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args(["daemon", "--all-spaces", "--once"]);
+    last.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args([
+        "daemon",
+        "--all-spaces",
+        "--once",
+    ]);
     assert!(last.status().unwrap().success());
-    let waiting = "SELECT count(*) FROM icecore.job WHERE due <= now() OR failures > 0 OR until > now()";
-    assert_eq!(house.cluster.sql(waiting), "0", "{}", house.cluster.sql("SELECT kind, failures, trouble FROM icecore.job"));
+    let waiting =
+        "SELECT count(*) FROM icecore.job WHERE due <= now() OR failures > 0 OR until > now()";
+    assert_eq!(
+        house.cluster.sql(waiting),
+        "0",
+        "{}",
+        house.cluster.sql("SELECT kind, failures, trouble FROM icecore.job")
+    );
     for n in 0..SPACES {
         let space = format!("s{n}");
         house.ok(&["export", &space, "--space", &space]);
@@ -146,13 +177,22 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
         let text = std::fs::read_to_string(root.join("memory/summaries.jsonl")).unwrap();
         let mut versions: HashMap<(String, String), usize> = HashMap::new();
         for line in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-            *versions.entry((line["period"].to_string() + &line["session"].to_string(), line["version"].to_string())).or_default() += 1;
+            *versions
+                .entry((
+                    line["period"].to_string() + &line["session"].to_string(),
+                    line["version"].to_string(),
+                ))
+                .or_default() += 1;
         }
         assert!(versions.len() > 6, "{space}: {versions:?}");
         assert!(versions.values().all(|&count| count == 1), "{space}: {versions:?}");
-        // Everything that is pressed once is not pressed again: nothing has a second version without a reason.
+        // Everything that is pressed once is not pressed again: nothing has a second version
+        // without a reason.
         assert!(versions.keys().all(|(_, version)| version == "1"), "{space}: {versions:?}");
-        let kept: usize = files(&root.join("memory/messages")).values().map(|text| text.split(|&byte| byte == b'\n').count() - 1).sum();
+        let kept: usize = files(&root.join("memory/messages"))
+            .values()
+            .map(|text| text.split(|&byte| byte == b'\n').count() - 1)
+            .sum();
         assert_eq!(kept, 6 * 12);
         assert_eq!(house.run(&["verify", "--space", &space]).code, Some(0));
     }
@@ -173,12 +213,18 @@ fn a_space_that_may_spend_nothing_asks_no_model_and_the_others_do() {
     for user in ["zzann", "zzbo"] {
         let space = format!("chat/{user}");
         house.ok(&["init", "--tz", "UTC", "--space", &space]);
-        let said = house.feed(&["import", "-", "--format", "jsonl", "--space", &space], &messages(user, 2));
+        let said = house
+            .feed(&["import", "-", "--format", "jsonl", "--space", &space], &messages(user, 2));
         assert_eq!(said.code, Some(0), "{said:?}");
     }
     house.ok(&["space", "quota", "zzann", "--model-tokens-per-day", "10", "--space", "chat"]);
     let mut once = bare(program());
-    once.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args(["daemon", "--all-spaces", "--once", "-q"]);
+    once.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args([
+        "daemon",
+        "--all-spaces",
+        "--once",
+        "-q",
+    ]);
     // What may be spent tomorrow is to be tried later.
     assert_eq!(once.status().unwrap().code(), Some(75));
     let asked = asked.lock().unwrap();
@@ -191,15 +237,20 @@ fn a_space_that_may_spend_nothing_asks_no_model_and_the_others_do() {
 
 /// One turn at a server that may die meanwhile; whether it was acknowledged.
 fn turn(address: SocketAddr, user: &str, words: &str) -> bool {
-    let body = json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
-    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else { return false };
+    let body =
+        json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
+        return false;
+    };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
     let head = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\nX-Icecore-User: {user}\r\nX-Icecore-Conversation: talk\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     let mut answer = Vec::new();
-    if stream.write_all((head + &body).as_bytes()).is_err() || stream.read_to_end(&mut answer).is_err() {
+    if stream.write_all((head + &body).as_bytes()).is_err()
+        || stream.read_to_end(&mut answer).is_err()
+    {
         return false;
     }
     let answer = String::from_utf8_lossy(&answer);
@@ -215,7 +266,10 @@ fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
     house.settings(&model_settings("chat", chat));
     house.ok(&["init", "--tz", "UTC"]);
     let servers = [Mutex::new(house.serve()), Mutex::new(house.serve())];
-    let addresses = [Mutex::new(servers[0].lock().unwrap().address), Mutex::new(servers[1].lock().unwrap().address)];
+    let addresses = [
+        Mutex::new(servers[0].lock().unwrap().address),
+        Mutex::new(servers[1].lock().unwrap().address),
+    ];
     let over = AtomicBool::new(false);
     let acknowledged: Vec<Vec<String>> = thread::scope(|scope| {
         let people: Vec<_> = (0..PEOPLE)
@@ -251,12 +305,14 @@ fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
     assert!(total > 40, "only {total} turns were acknowledged");
     for (person, words) in acknowledged.iter().enumerate() {
         let server = servers[0].lock().unwrap();
-        let kept = server.ok(Some(&format!("p{person}")), "GET", "/api/conversations/talk/export", "");
+        let kept =
+            server.ok(Some(&format!("p{person}")), "GET", "/api/conversations/talk/export", "");
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for message in kept["messages"].as_array().unwrap() {
             *counts.entry(message["text"].as_str().unwrap()).or_default() += 1;
         }
-        let wrong: Vec<&String> = words.iter().filter(|words| counts.get(words.as_str()) != Some(&1)).collect();
+        let wrong: Vec<&String> =
+            words.iter().filter(|words| counts.get(words.as_str()) != Some(&1)).collect();
         assert!(wrong.is_empty(), "acknowledged, and not there exactly once: {wrong:?}");
     }
 }
@@ -282,7 +338,13 @@ fn a_home_moves_with_everybody_in_it() {
     house.ok(&["export", "again", "--space", "copy"]);
     assert_eq!(files(&house.folder.path().join("again")), files(&home));
     // Nobody has users beneath a user, and a backup is of one memory, which it says.
-    assert_eq!(house.run(&["import", "--whole", home.to_str().unwrap(), "--space", "copy/x"]).code, Some(2));
+    assert_eq!(
+        house.run(&["import", "--whole", home.to_str().unwrap(), "--space", "copy/x"]).code,
+        Some(2)
+    );
     let kept = house.run(&["backup", "create", "chat.zip", "--space", "chat"]);
-    assert!(kept.code == Some(0) && kept.err.contains("2 end users") && kept.err.contains("Bo Ek, ann"), "{kept:?}");
+    assert!(
+        kept.code == Some(0) && kept.err.contains("2 end users") && kept.err.contains("Bo Ek, ann"),
+        "{kept:?}"
+    );
 }

@@ -1,8 +1,10 @@
-//! The cascade with a real model: llama.cpp's server on loopback, sessions to the month, through the program itself.
+//! The cascade with a real model: llama.cpp's server on loopback, sessions to the month, through
+//! the program itself.
 //!
-//! The model is a very small one and mostly writes nonsense, so its words are not looked at, but the path they take: every
-//! node comes to stand, by the model's draft or, where the judge refuses that, without it; budgets and the ceiling hold;
-//! every token is accounted for; and nothing is asked twice.
+//! The model is a very small one and mostly writes nonsense, so its words are not looked at, but
+//! the path they take: every node comes to stand, by the model's draft or, where the judge refuses
+//! that, without it; budgets and the ceiling hold; every token is accounted for; and nothing is
+//! asked twice.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +27,8 @@ pub fn house() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// The model's server; it ends when its standard input is closed, so with this process at the latest.
+/// The model's server; it ends when its standard input is closed, so with this process at the
+/// latest.
 pub struct Smol {
     child: Child,
     pub address: SocketAddr,
@@ -61,9 +64,14 @@ impl Smol {
         });
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Some(port) = line.strip_prefix("port ").and_then(|port| port.trim().parse::<u16>().ok()) else {
+        let Some(port) =
+            line.strip_prefix("port ").and_then(|port| port.trim().parse::<u16>().ok())
+        else {
             let _ = child.kill();
-            panic!("the model's server did not start (`./tests/model/install` installs it): {line}{}", talk.join().unwrap());
+            panic!(
+                "the model's server did not start (`./tests/model/install` installs it): {line}{}",
+                talk.join().unwrap()
+            );
         };
         Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)) }
     }
@@ -117,8 +125,12 @@ fn ask(vault: &Vault, counter: &Counter, more: &[(&str, &str)], arguments: &[&st
         .env("ICECORE_SUMMARIZER_MODEL", "smollm2")
         .env("ICECORE_SUMMARIZER_TIMEOUT_SECS", "120")
         .env("ICECORE_SUMMARIZER_MAX_INPUT_TOKENS", "2000")
-        // So small a model does not know when to end; a draft that is cut off is a case for the judge as well.
-        .env("ICECORE_SUMMARIZER_EXTRA", "{ max_tokens = 160, temperature = 0.0, repeat_penalty = 1.1 }")
+        // So small a model does not know when to end; a draft that is cut off is a case for the
+        // judge as well.
+        .env(
+            "ICECORE_SUMMARIZER_EXTRA",
+            "{ max_tokens = 160, temperature = 0.0, repeat_penalty = 1.1 }",
+        )
         .envs(more.iter().copied());
     let said = said(command.output().unwrap());
     assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
@@ -129,25 +141,59 @@ fn ask(vault: &Vault, counter: &Counter, more: &[(&str, &str)], arguments: &[&st
 fn captured() -> Vault {
     let mut vault = Vault::new();
     let config = vault.read("icecore.toml");
-    let budgets = ["session", "day", "week", "month"].map(|tier| format!("{tier}_bytes = {BUDGET_BYTES}\n")).concat();
+    let budgets = ["session", "day", "week", "month"]
+        .map(|tier| format!("{tier}_bytes = {BUDGET_BYTES}\n"))
+        .concat();
     vault.write("icecore.toml", format!("{config}\n[budget]\n{budgets}"));
     for (number, (at, user, assistant)) in [
-        ("2026-02-03T09:00:00+01:00", "Anna wants the shop to open in spring.", "The shop needs a list of products first."),
-        ("2026-02-03T15:00:00+01:00", "The list of products is done.", "The prices are still missing."),
-        ("2026-02-10T09:00:00+01:00", "The test of the shop went well.", "The payment page was slow."),
-        ("2026-02-12T09:00:00+01:00", "The payment page is fast now.", "The shop is ready to open."),
+        (
+            "2026-02-03T09:00:00+01:00",
+            "Anna wants the shop to open in spring.",
+            "The shop needs a list of products first.",
+        ),
+        (
+            "2026-02-03T15:00:00+01:00",
+            "The list of products is done.",
+            "The prices are still missing.",
+        ),
+        (
+            "2026-02-10T09:00:00+01:00",
+            "The test of the shop went well.",
+            "The payment page was slow.",
+        ),
+        (
+            "2026-02-12T09:00:00+01:00",
+            "The payment page is fast now.",
+            "The shop is ready to open.",
+        ),
     ]
     .into_iter()
     .enumerate()
     {
         vault.at(at);
-        let (talk, name) = (format!("user: {user}\n\nassistant: {assistant}\n"), format!("s{number}"));
-        let taken = vault.feed(&["session", "add", "-", "--conversation", "shop", "--session", &name, "--no-primer"], talk.as_bytes());
+        let (talk, name) =
+            (format!("user: {user}\n\nassistant: {assistant}\n"), format!("s{number}"));
+        let taken = vault.feed(
+            &["session", "add", "-", "--conversation", "shop", "--session", &name, "--no-primer"],
+            talk.as_bytes(),
+        );
         assert_eq!(taken.code, Some(0), "{taken:?}");
     }
     vault.at("2026-02-12T16:00:00+01:00");
-    for (role, text) in [("user", "Anna is happy with the shop."), ("assistant", "The shop opens on Monday.")] {
-        vault.ok(&["message", "add", text, "--role", role, "--conversation", "shop", "--session", "last"]);
+    for (role, text) in
+        [("user", "Anna is happy with the shop."), ("assistant", "The shop opens on Monday.")]
+    {
+        vault.ok(&[
+            "message",
+            "add",
+            text,
+            "--role",
+            role,
+            "--conversation",
+            "shop",
+            "--session",
+            "last",
+        ]);
     }
     vault
 }
@@ -192,11 +238,17 @@ fn accounts(vault: &Vault, day: &str) {
     }
     // Distilling makes no summary, and so has no run.
     let spent: Vec<&Value> = spent.into_iter().filter(|line| line["job"] != "distil").collect();
-    // Every question is told by the run of its node: of the draft that stands, or of the one that was refused.
+    // Every question is told by the run of its node: of the draft that stands, or of the one that
+    // was refused.
     let runs = vault.json(&["runs", "--limit", "100"]);
-    let of_day: Vec<&Value> = list(&runs, "runs").iter().filter(|run| text(run, "ts").starts_with(day)).collect();
+    let of_day: Vec<&Value> =
+        list(&runs, "runs").iter().filter(|run| text(run, "ts").starts_with(day)).collect();
     for tokens in ["tokens_in", "tokens_out"] {
-        assert_eq!(sum(of_day.iter().copied(), tokens), sum(spent.iter().copied(), tokens), "{tokens} of {day}: {runs}\n{spend}");
+        assert_eq!(
+            sum(of_day.iter().copied(), tokens),
+            sum(spent.iter().copied(), tokens),
+            "{tokens} of {day}: {runs}\n{spend}"
+        );
     }
     assert_eq!(sum(of_day.iter().copied(), "attempts"), spent.len() as u64, "{runs}");
 }
@@ -224,38 +276,63 @@ fn a_real_model_presses_sessions_to_the_month() {
     ] {
         vault.at(now);
         let before = counter.requests();
-        let rolled = ask(&vault, &counter, &[], &["rollup", "due", "--json"]).json()["rolled"].take();
+        let rolled =
+            ask(&vault, &counter, &[], &["rollup", "due", "--json"]).json()["rolled"].take();
         assert_eq!(list(&rolled, "deferred").len(), 0, "{rolled}");
         assert!(rolled["silent"].is_null(), "{rolled}");
-        let pressed: Vec<&str> = list(&rolled, "pressed").iter().map(|node| text(node, "period")).collect();
+        let pressed: Vec<&str> =
+            list(&rolled, "pressed").iter().map(|node| text(node, "period")).collect();
         assert_eq!(pressed, periods, "{rolled}");
-        let asked = vault.read(&format!("memory/spend/{}.jsonl", &now[..10])).matches("\"reserved\"").count();
-        assert_eq!(counter.requests() - before, asked, "every request is reserved, and every reservation is one request");
+        let asked = vault
+            .read(&format!("memory/spend/{}.jsonl", &now[..10]))
+            .matches("\"reserved\"")
+            .count();
+        assert_eq!(
+            counter.requests() - before,
+            asked,
+            "every request is reserved, and every reservation is one request"
+        );
         accounts(&vault, &now[..10]);
         nodes.extend(list(&rolled, "pressed").iter().cloned());
         flagged.extend(list(&rolled, "flagged").iter().map(|one| text(one, "period").to_owned()));
     }
 
     // What was said was distilled once, by the same model.
-    let distilled = |day: &str| vault.read(&format!("memory/spend/{day}.jsonl")).matches("\"job\":\"distil\"").count();
+    let distilled = |day: &str| {
+        vault.read(&format!("memory/spend/{day}.jsonl")).matches("\"job\":\"distil\"").count()
+    };
     assert!(distilled("2026-02-16") > 0 && distilled("2026-03-03") == 0);
 
-    // Each is the model's and may stay, or a person is asked about it and the sources' own words stand meanwhile.
+    // Each is the model's and may stay, or a person is asked about it and the sources' own words
+    // stand meanwhile.
     let reviews = vault.json(&["review"]);
-    let waiting: BTreeSet<String> = list(&reviews, "reviews").iter().map(|one| text(one, "period").to_owned()).collect();
+    let waiting: BTreeSet<String> =
+        list(&reviews, "reviews").iter().map(|one| text(one, "period").to_owned()).collect();
     assert_eq!(waiting, flagged, "{reviews}");
-    assert!(list(&reviews, "reviews").iter().all(|one| !text(one, "complaint").is_empty()), "{reviews}");
+    assert!(
+        list(&reviews, "reviews").iter().all(|one| !text(one, "complaint").is_empty()),
+        "{reviews}"
+    );
     for node in &nodes {
         let refused = flagged.contains(text(node, "period"));
         assert_eq!(node["provisional"], refused, "{node}");
         assert_eq!(text(node, "made_by"), if refused { "extract" } else { MODEL }, "{node}");
         assert!(refused || (1..=3).contains(&node["attempts"].as_u64().unwrap()), "{node}");
     }
-    assert!(flagged.len() < nodes.len(), "not one draft was let stand, so that path was not taken: {reviews}");
-    for (folder, periods) in [("daily", DAYS), ("weekly", &["2026-W06", "2026-W07"]), ("monthly", &["2026-02"])] {
+    assert!(
+        flagged.len() < nodes.len(),
+        "not one draft was let stand, so that path was not taken: {reviews}"
+    );
+    for (folder, periods) in
+        [("daily", DAYS), ("weekly", &["2026-W06", "2026-W07"]), ("monthly", &["2026-02"])]
+    {
         for period in periods {
             let file = vault.read(&format!("primers/{folder}/{period}.md"));
-            assert!((1..=BUDGET_BYTES).contains(&file.len()), "{period} has {} bytes: {file}", file.len());
+            assert!(
+                (1..=BUDGET_BYTES).contains(&file.len()),
+                "{period} has {} bytes: {file}",
+                file.len()
+            );
             assert_eq!(file.contains("provisional: true"), flagged.contains(*period), "{file}");
         }
     }
@@ -275,16 +352,27 @@ fn a_real_model_presses_sessions_to_the_month() {
 fn out_of_tokens(vault: &Vault, counter: &Counter) {
     let before = counter.requests();
     let ceiling = [("ICECORE_SPEND_TOKENS_PER_DAY", "1000")];
-    let rolled = ask(vault, counter, &ceiling, &["rollup", "due", "--json"]).json()["rolled"].take();
-    assert_eq!((list(&rolled, "pressed").len(), list(&rolled, "flagged").len()), (0, 0), "{rolled}");
-    let put_off: BTreeSet<&str> = list(&rolled, "deferred").iter().map(|one| text(one, "period")).collect();
+    let rolled =
+        ask(vault, counter, &ceiling, &["rollup", "due", "--json"]).json()["rolled"].take();
+    assert_eq!(
+        (list(&rolled, "pressed").len(), list(&rolled, "flagged").len()),
+        (0, 0),
+        "{rolled}"
+    );
+    let put_off: BTreeSet<&str> =
+        list(&rolled, "deferred").iter().map(|one| text(one, "period")).collect();
     let expected: BTreeSet<&str> = DAYS.iter().copied().chain(["2026-W06", "2026-W07"]).collect();
     assert_eq!(put_off, expected, "{rolled}");
-    assert!(text(&rolled["deferred"][0], "why").contains("the day's ceiling of 1000 leaves"), "{rolled}");
+    assert!(
+        text(&rolled["deferred"][0], "why").contains("the day's ceiling of 1000 leaves"),
+        "{rolled}"
+    );
     let told = ask(vault, counter, &ceiling, &["rollup", "due"]);
     assert!(told.err.contains("is put off") && told.err.contains("ceiling"), "{told:?}");
     assert_eq!(counter.requests(), before);
-    assert!(totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000));
+    assert!(
+        totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000)
+    );
     assert_eq!(vault.read("memory/summaries.jsonl"), "");
 }
 
@@ -295,7 +383,9 @@ fn a_quarter_of_nights_with_a_real_model() {
     let counter = Counter::before(smol.address);
     let mut vault = Vault::new();
     let config = vault.read("icecore.toml");
-    let budgets = ["session", "day", "week", "month"].map(|tier| format!("{tier}_bytes = {BUDGET_BYTES}\n")).concat();
+    let budgets = ["session", "day", "week", "month"]
+        .map(|tier| format!("{tier}_bytes = {BUDGET_BYTES}\n"))
+        .concat();
     vault.write("icecore.toml", format!("{config}\n[budget]\n{budgets}"));
     let mut day = jiff::civil::date(2026, 1, 5);
     let (mut open, mut superseded): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -304,11 +394,19 @@ fn a_quarter_of_nights_with_a_real_model() {
         vault.at(&format!("{day}T18:00:00+01:00"));
         if n == 2 {
             let talk = "user: We decided to paint the pier green.\n\nassistant: The pier needs ten buckets.\n";
-            let taken = vault.feed(&["session", "add", "-", "--conversation", "pier", "--session", "s", "--no-primer"], talk.as_bytes());
+            let taken = vault.feed(
+                &["session", "add", "-", "--conversation", "pier", "--session", "s", "--no-primer"],
+                talk.as_bytes(),
+            );
             assert_eq!(taken.code, Some(0), "{taken:?}");
         }
         let said = |arguments: &[&str]| text(&vault.json(arguments)["event"], "id").to_owned();
-        open.push(said(&["remember", &format!("Call the pilot of voyage {n}"), "--type", "commitment"]));
+        open.push(said(&[
+            "remember",
+            &format!("Call the pilot of voyage {n}"),
+            "--type",
+            "commitment",
+        ]));
         let lies = format!("The Aurora lies at berth {}", n + 1);
         let mut arguments = vec!["remember", lies.as_str(), "--entity", "aurora", "--type", "fact"];
         if let Some(before) = &berth {
@@ -324,16 +422,34 @@ fn a_quarter_of_nights_with_a_real_model() {
         vault.at(&format!("{day}T03:00:00+01:00"));
         let ran = ask(&vault, &counter, &[], &["consolidate", "--json"]).json();
         assert_eq!(list(&ran["consolidated"], "findings").len(), 0, "{day}: {ran}");
-        assert!(vault.read(&format!("knowledge/consolidation-reports/{day}.md")).contains("Integrity: ok"), "{day}");
+        assert!(
+            vault
+                .read(&format!("knowledge/consolidation-reports/{day}.md"))
+                .contains("Integrity: ok"),
+            "{day}"
+        );
         let pack = vault.read("recall/pack.md");
         assert!(pack.split_whitespace().count() <= 3_000, "{day}");
         let named = open.iter().filter(|id| pack.contains(id.as_str())).count();
-        let more = pack.lines().find_map(|line| line.strip_prefix("- and ")?.strip_suffix(" more")?.parse::<usize>().ok()).unwrap_or(0);
-        assert!(named + more >= open.len(), "{day}: {} of {} open\n{pack}", named + more, open.len());
+        let more = pack
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix("- and ")?.strip_suffix(" more")?.parse::<usize>().ok()
+            })
+            .unwrap_or(0);
+        assert!(
+            named + more >= open.len(),
+            "{day}: {} of {} open\n{pack}",
+            named + more,
+            open.len()
+        );
         assert!(superseded.iter().all(|id| !pack.contains(id.as_str())), "{day}: {pack}");
         assert!(vault.read("memory/ledger.jsonl").lines().count() <= 160, "{day}");
     }
     assert!(counter.requests() > 0);
-    assert!(vault.read("memory/ledger.jsonl").contains("paint the pier green"), "what was decided was learnt");
+    assert!(
+        vault.read("memory/ledger.jsonl").contains("paint the pier green"),
+        "what was decided was learnt"
+    );
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }

@@ -59,7 +59,9 @@ impl Person {
         );
         let path = path.unwrap();
         // As a shell finds it.
-        let place = std::env::split_paths(&path).map(|folder| folder.join(called)).find(|place| place.is_file());
+        let place = std::env::split_paths(&path)
+            .map(|folder| folder.join(called))
+            .find(|place| place.is_file());
         let mut command = bare(place.unwrap_or_else(|| called.into()));
         command.env("HOME", self.home()).env("PATH", path).current_dir(self.at("project/src"));
         command
@@ -121,12 +123,15 @@ impl Person {
 
     pub fn state(&self, client: &str) -> Vec<String> {
         let told = self.json(&["install"]);
-        let one = told["clients"].as_array().unwrap().iter().find(|one| one["client"] == client).unwrap();
+        let one =
+            told["clients"].as_array().unwrap().iter().find(|one| one["client"] == client).unwrap();
         one["files"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|file| format!("{} {}", file["what"].as_str().unwrap(), file["state"].as_str().unwrap()))
+            .map(|file| {
+                format!("{} {}", file["what"].as_str().unwrap(), file["state"].as_str().unwrap())
+            })
             .collect()
     }
 }

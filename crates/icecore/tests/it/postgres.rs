@@ -1,4 +1,5 @@
-//! Memory in a database, as whoever types commands and whoever runs servers sees it: a throwaway PostgreSQL, the real program.
+//! Memory in a database, as whoever types commands and whoever runs servers sees it: a throwaway
+//! PostgreSQL, the real program.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -48,19 +49,31 @@ impl House {
     /// The program as of the fixed moment, in the folder of the person.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bare(program());
-        command.env("HOME", self.folder.path()).env("ICECORE_STORE", self.address()).current_dir(self.folder.path());
+        command
+            .env("HOME", self.folder.path())
+            .env("ICECORE_STORE", self.address())
+            .current_dir(self.folder.path());
         command.args(["--now", NOW]).args(arguments);
         command
     }
 
     pub fn run(&self, arguments: &[&str]) -> Said {
         let said = said(self.command(arguments).output().unwrap());
-        assert!(!said.out.contains(PASSWORD) && !said.err.contains(PASSWORD), "{arguments:?} shows the password: {said:?}");
+        assert!(
+            !said.out.contains(PASSWORD) && !said.err.contains(PASSWORD),
+            "{arguments:?} shows the password: {said:?}"
+        );
         said
     }
 
     pub fn feed(&self, arguments: &[&str], input: &str) -> Said {
-        let mut child = self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         said(child.wait_with_output().unwrap())
     }
@@ -92,14 +105,20 @@ impl House {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(!line.contains(PASSWORD));
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        let (address, link) = (told["addr"].as_str().unwrap().parse().unwrap(), told["login"].as_str().unwrap().to_owned());
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let (address, link) = (
+            told["addr"].as_str().unwrap().parse().unwrap(),
+            told["login"].as_str().unwrap().to_owned(),
+        );
         Server { child, address, link }
     }
 }
 
 pub fn model_settings(role: &str, address: SocketAddr) -> String {
-    format!("[{role}]\nprovider = \"openai\"\nbase_url = \"http://{address}/v1\"\nmodel = \"stub\"\n\n")
+    format!(
+        "[{role}]\nprovider = \"openai\"\nbase_url = \"http://{address}/v1\"\nmodel = \"stub\"\n\n"
+    )
 }
 
 /// One turn of a chat; the client sends only its newest words.
@@ -109,9 +128,14 @@ fn turn(server: &Server, user: Option<&str>, conversation: &str, words: &str) ->
 
 pub fn told(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> Answer {
     let bearer = format!("Bearer {TOKEN}");
-    let mut head = vec![("Authorization", bearer.as_str()), ("X-Icecore-Conversation", conversation), ("Content-Type", "application/json")];
+    let mut head = vec![
+        ("Authorization", bearer.as_str()),
+        ("X-Icecore-Conversation", conversation),
+        ("Content-Type", "application/json"),
+    ];
     head.extend(user.map(|user| ("X-Icecore-User", user)));
-    let said = json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
+    let said =
+        json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
     server.send("POST", "/v1/chat/completions", &head, &said)
 }
 
@@ -171,7 +195,18 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn note(&mut self, arguments: &[&str]) {
-        let groups = ["quarantine", "message", "session", "pack", "conversation", "model", "config", "token", "space", "backup"];
+        let groups = [
+            "quarantine",
+            "message",
+            "session",
+            "pack",
+            "conversation",
+            "model",
+            "config",
+            "token",
+            "space",
+            "backup",
+        ];
         let words = if groups.contains(&arguments[0]) { 2 } else { 1 };
         self.walked.insert(arguments[..words].join(" "));
     }
@@ -195,14 +230,19 @@ impl Walk<'_> {
 #[test]
 fn every_command_works_on_a_space_or_says_why_not() {
     let house = House::new();
-    let chat =
-        answering(Duration::ZERO, |_| "I will.\n\n```python\n# greet.py\nprint('hello')\nprint('again')\nprint('and again')\n```".into());
+    let chat = answering(Duration::ZERO, |_| {
+        "I will.\n\n```python\n# greet.py\nprint('hello')\nprint('again')\nprint('and again')\n```"
+            .into()
+    });
     house.settings(&model_settings("chat", chat));
     let mut walk = Walk { house: &house, walked: BTreeSet::new() };
 
     // A database without tables says what makes them; a dry run changes nothing.
     let bare_database = house.run(&["status"]);
-    assert!(bare_database.code == Some(1) && bare_database.err.contains("icecore init --store"), "{bare_database:?}");
+    assert!(
+        bare_database.code == Some(1) && bare_database.err.contains("icecore init --store"),
+        "{bare_database:?}"
+    );
     let steps = walk.tells(&["migrate", "--dry-run"])["steps"].as_array().unwrap().len();
     assert!(steps > 0 && walk.tells(&["migrate", "--dry-run"])["taken_before"] == 0);
     assert_eq!(house.run(&["init", "./folder"]).code, Some(2));
@@ -210,10 +250,14 @@ fn every_command_works_on_a_space_or_says_why_not() {
     assert_eq!(house.run(&["init"]).code, Some(4));
     assert_eq!(walk.tells(&["migrate"])["steps"], json!([]));
     let nobody = house.run(&["status", "--space", "nobody"]);
-    assert!(nobody.code == Some(3) && nobody.err.contains("icecore init --store … --space nobody"), "{nobody:?}");
+    assert!(
+        nobody.code == Some(3) && nobody.err.contains("icecore init --store … --space nobody"),
+        "{nobody:?}"
+    );
 
     // The ledger.
-    let rule = walk.remembers(&["Never deploy on Fridays", "--priority", "P0", "--type", "constraint"]);
+    let rule =
+        walk.remembers(&["Never deploy on Fridays", "--priority", "P0", "--type", "constraint"]);
     let offer = walk.remembers(&["Send the offer to Client X", "--due", "friday"]);
     let misheard = walk.remembers(&["The budget is 500 EUR", "--entity", "budget"]);
     walk.remembers(&["The budget is 600 EUR", "--entity", "budget"]);
@@ -233,16 +277,36 @@ fn every_command_works_on_a_space_or_says_why_not() {
     walk.does(&["why", &rule]);
 
     // What was said.
-    walk.does(&["message", "add", "We keep the spare key with Kasimir", "--conversation", "app", "--session", "s1"]);
-    std::fs::write(house.folder.path().join("session.md"), "User: which port is it?\n\nAssistant: It is 7431.\n").unwrap();
+    walk.does(&[
+        "message",
+        "add",
+        "We keep the spare key with Kasimir",
+        "--conversation",
+        "app",
+        "--session",
+        "s1",
+    ]);
+    std::fs::write(
+        house.folder.path().join("session.md"),
+        "User: which port is it?\n\nAssistant: It is 7431.\n",
+    )
+    .unwrap();
     walk.does(&["session", "add", "session.md", "--conversation", "app", "--session", "s2"]);
-    std::fs::write(house.folder.path().join("state.md"), "# State\n\nHalf of the import is done.\n").unwrap();
+    std::fs::write(
+        house.folder.path().join("state.md"),
+        "# State\n\nHalf of the import is done.\n",
+    )
+    .unwrap();
     walk.does(&["save-state", "state.md", "--title", "before lunch"]);
     let line = json!({ "conversation": "old", "role": "user", "ts": "2026-01-05T10:00:00+01:00", "text": "The old house had a blue door" });
     std::fs::write(house.folder.path().join("history.jsonl"), format!("{line}\n")).unwrap();
     walk.does(&["import", "history.jsonl"]);
     std::fs::create_dir_all(house.folder.path().join("older/memory")).unwrap();
-    std::fs::write(house.folder.path().join("older/MEMORY.md"), "- The printer is on the second floor\n").unwrap();
+    std::fs::write(
+        house.folder.path().join("older/MEMORY.md"),
+        "- The printer is on the second floor\n",
+    )
+    .unwrap();
     walk.does(&["migrate", "older"]);
 
     // Pressed, tended, looked at.
@@ -270,10 +334,15 @@ fn every_command_works_on_a_space_or_says_why_not() {
     {
         let server = house.serve();
         assert_eq!(server.get("/readyz").status, 200);
-        assert_eq!(turn(&server, None, "trip", &format!("Never fly at night. {}", PADDING.repeat(3))), 200);
+        assert_eq!(
+            turn(&server, None, "trip", &format!("Never fly at night. {}", PADDING.repeat(3))),
+            200
+        );
         within("the turn remembered", || {
             let turns = server.get("/api/conversations/trip/turns");
-            (turns.status == 200 && turns.json()["turns"].as_array().is_some_and(|turns| !turns.is_empty())).then_some(())
+            (turns.status == 200
+                && turns.json()["turns"].as_array().is_some_and(|turns| !turns.is_empty()))
+            .then_some(())
         });
         assert_eq!(turn(&server, Some("ann"), "hers", "hello"), 200);
     }
@@ -313,21 +382,28 @@ fn every_command_works_on_a_space_or_says_why_not() {
     let answered = house.feed(&["mcp"], &format!("{hello}\n"));
     assert!(answered.out.contains("icecore"), "{answered:?}");
     walk.note(&["memory-tool"]);
-    let made = json!({ "command": "create", "path": "/memories/plan.md", "file_text": "first\n" }).to_string();
+    let made = json!({ "command": "create", "path": "/memories/plan.md", "file_text": "first\n" })
+        .to_string();
     assert_eq!(house.feed(&["memory-tool", "--json"], &made).code, Some(0));
     walk.does(&["memory-tool", "--versions", "/memories/plan.md"]);
     walk.note(&["hook"]);
     for event in ["session-start", "user-prompt-submit", "stop", "session-end"] {
         let told = json!({ "session_id": "s9", "prompt": "may we deploy on Friday?", "last_assistant_message": "no" }).to_string();
         let answered = house.feed(&["hook", event], &told);
-        assert!(answered.code == Some(0) && !answered.out.contains("not available"), "{event}: {answered:?}");
+        assert!(
+            answered.code == Some(0) && !answered.out.contains("not available"),
+            "{event}: {answered:?}"
+        );
     }
-    within("the prompt that the hook kept", || house.ok(&["zoom", "2026-02-13"]).contains("may we deploy").then_some(()));
+    within("the prompt that the hook kept", || {
+        house.ok(&["zoom", "2026-02-13"]).contains("may we deploy").then_some(())
+    });
     assert_eq!(house.json(&["status"])["wrong"], json!([]));
     walk.does(&["pause", "--for", "1h"]);
     walk.does(&["resume"]);
     walk.does(&["injected"]);
-    // The address of a database does not belong into a client's settings; without it a client is connected as ever.
+    // The address of a database does not belong into a client's settings; without it a client is
+    // connected as ever.
     walk.note(&["install"]);
     let bound = house.run(&["install", "claude-code", "--yes", "--store", &house.address()]);
     assert!(bound.code == Some(2) && bound.err.contains("ICECORE_STORE_FILE"), "{bound:?}");
@@ -364,14 +440,26 @@ fn every_command_works_on_a_space_or_says_why_not() {
     walk.does(&["doctor", "--fix"]);
     walk.does(&["verify"]);
     let status = walk.tells(&["status"]);
-    assert!(status["space"] == "default" && status["vault"].as_str().unwrap().starts_with("postgres://127.0.0.1"), "{status}");
+    assert!(
+        status["space"] == "default"
+            && status["vault"].as_str().unwrap().starts_with("postgres://127.0.0.1"),
+        "{status}"
+    );
 
     // Who may do what.
     let token = walk.tells(&["token", "add", "--scope", "read", "--label", "test"]);
-    let id = token["id"].as_str().or(token["token"]["id"].as_str()).unwrap_or_else(|| panic!("{token}")).to_owned();
+    let id = token["id"]
+        .as_str()
+        .or(token["token"]["id"].as_str())
+        .unwrap_or_else(|| panic!("{token}"))
+        .to_owned();
     walk.does(&["token", "list"]);
     let rotated = walk.tells(&["token", "rotate", &id]);
-    let id = rotated["id"].as_str().or(rotated["token"]["id"].as_str()).unwrap_or_else(|| panic!("{rotated}")).to_owned();
+    let id = rotated["id"]
+        .as_str()
+        .or(rotated["token"]["id"].as_str())
+        .unwrap_or_else(|| panic!("{rotated}"))
+        .to_owned();
     walk.does(&["token", "revoke", &id]);
     house.ok(&["init", "--space", "default/spare", "-q"]);
     assert!(walk.does(&["space", "list"]).contains("spare"));
@@ -387,22 +475,38 @@ fn every_command_works_on_a_space_or_says_why_not() {
     walk.does(&["backup", "create", "whole.backup"]);
     walk.does(&["backup", "verify", "whole.backup"]);
     walk.does(&["backup", "restore", "whole.backup", "--space", "again"]);
-    assert_eq!(house.json(&["events", "--all", "--space", "again"]), house.json(&["events", "--all"]));
+    assert_eq!(
+        house.json(&["events", "--all", "--space", "again"]),
+        house.json(&["events", "--all"])
+    );
 
     for (arguments, instead) in REFUSED {
         walk.note(arguments);
         let refused = house.run(arguments);
-        assert!(refused.code == Some(2) && refused.err.contains(instead), "{arguments:?}: {refused:?}");
+        assert!(
+            refused.code == Some(2) && refused.err.contains(instead),
+            "{arguments:?}: {refused:?}"
+        );
     }
     let mut there = BTreeSet::new();
     leaves(&[], &mut there);
-    let elsewhere: BTreeSet<String> = ELSEWHERE.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let elsewhere: BTreeSet<String> =
+        ELSEWHERE.iter().map(|(name, _)| (*name).to_owned()).collect();
     let walked: BTreeSet<String> = walk.walked.union(&elsewhere).cloned().collect();
-    assert_eq!(there.difference(&walked).collect::<Vec<_>>(), Vec::<&String>::new(), "commands that nobody tried on a space");
-    assert_eq!(walked.difference(&there).collect::<Vec<_>>(), Vec::<&String>::new(), "commands that are not there");
+    assert_eq!(
+        there.difference(&walked).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "commands that nobody tried on a space"
+    );
+    assert_eq!(
+        walked.difference(&there).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "commands that are not there"
+    );
 }
 
-// Which memory is meant: what stands on the command line before what stands around it, a database before a vault
+// Which memory is meant: what stands on the command line before what stands around it, a database
+// before a vault
 #[test]
 fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     let house = House::new();
@@ -412,18 +516,32 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     let vault = house.folder.path().join("vault");
     let plain = |environment: &[(&str, &str)], arguments: &[&str]| {
         let mut command = bare(program());
-        command.env("HOME", house.folder.path()).envs(environment.iter().copied()).args(arguments).args(["status", "--json"]);
+        command
+            .env("HOME", house.folder.path())
+            .envs(environment.iter().copied())
+            .args(arguments)
+            .args(["status", "--json"]);
         let said = said(command.output().unwrap());
         assert!(!said.out.contains(PASSWORD) && !said.err.contains(PASSWORD), "{said:?}");
         said
     };
-    let (address, vault, file) = (house.address(), vault.to_str().unwrap(), secret.to_str().unwrap());
-    assert_eq!(said(bare(program()).args(["init", vault, "--tz", "UTC"]).output().unwrap()).code, Some(0));
+    let (address, vault, file) =
+        (house.address(), vault.to_str().unwrap(), secret.to_str().unwrap());
+    assert_eq!(
+        said(bare(program()).args(["init", vault, "--tz", "UTC"]).output().unwrap()).code,
+        Some(0)
+    );
     let is_space = |said: &Said| said.code == Some(0) && said.json()["space"] == "team";
     let is_vault = |said: &Said| said.code == Some(0) && said.json()["vault"] == vault;
     assert!(is_space(&plain(&[], &["--store", &address, "--space", "team"])));
-    assert!(is_space(&plain(&[("ICECORE_VAULT", vault)], &["--store", &address, "--space", "team"])));
-    assert!(is_space(&plain(&[("ICECORE_STORE", &address), ("ICECORE_SPACE", "team"), ("ICECORE_VAULT", vault)], &[])));
+    assert!(is_space(&plain(
+        &[("ICECORE_VAULT", vault)],
+        &["--store", &address, "--space", "team"]
+    )));
+    assert!(is_space(&plain(
+        &[("ICECORE_STORE", &address), ("ICECORE_SPACE", "team"), ("ICECORE_VAULT", vault)],
+        &[]
+    )));
     assert!(is_space(&plain(&[("ICECORE_STORE_FILE", file), ("ICECORE_SPACE", "team")], &[])));
     assert!(is_vault(&plain(&[("ICECORE_STORE", &address)], &["--vault", vault])));
     assert!(is_vault(&plain(&[("ICECORE_STORE", ""), ("ICECORE_VAULT", vault)], &[])));
@@ -440,7 +558,12 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     check(&[], &["--store", &format!("nonsense:{PASSWORD}@@")], 2, "cannot be read");
     check(&[], &["--store", &address, "--space", " team"], 2, "cannot be the name of a space");
     house.settings("[store]\npatience_seconds = 1\n");
-    check(&[], &["--store", &format!("postgres://postgres:{PASSWORD}@127.0.0.1:1/postgres")], 75, "127.0.0.1:1/postgres");
+    check(
+        &[],
+        &["--store", &format!("postgres://postgres:{PASSWORD}@127.0.0.1:1/postgres")],
+        75,
+        "127.0.0.1:1/postgres",
+    );
     house.settings("[store]\nconections = 4\n");
     check(&[], &["--store", &address], 2, "store.connections");
 }
@@ -453,7 +576,10 @@ fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = asked.clone();
     let number = |body: &str| {
-        let numbers = body.split("code number ").skip(1).filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+        let numbers = body
+            .split("code number ")
+            .skip(1)
+            .filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok());
         numbers.max().unwrap_or(0)
     };
     let chat = answering(Duration::ZERO, move |body| {
@@ -478,9 +604,18 @@ fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), TURNS);
     for (n, body) in asked.iter().enumerate().skip(1) {
-        // The exchange word for word, and what was established in it: the model had half a second for it in the other process.
-        assert!(body.contains(&format!("reply number {n}.")), "turn {} does not know the exchange before it", n + 1);
-        assert!(body.contains(&format!("The code number {n} is in force")), "turn {} began before the last was remembered: {body}", n + 1);
+        // The exchange word for word, and what was established in it: the model had half a second
+        // for it in the other process.
+        assert!(
+            body.contains(&format!("reply number {n}.")),
+            "turn {} does not know the exchange before it",
+            n + 1
+        );
+        assert!(
+            body.contains(&format!("The code number {n} is in force")),
+            "turn {} began before the last was remembered: {body}",
+            n + 1
+        );
     }
     within("the last turn remembered", || {
         let turns = servers[0].ok(Some("ann"), "GET", "/api/conversations/codes/turns", "");
@@ -490,7 +625,9 @@ fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last
     let messages = kept["messages"].as_array().unwrap();
     assert_eq!(messages.len(), 2 * TURNS, "an exchange is lost or doubled: {kept}");
     for n in 1..=TURNS {
-        let asks = |message: &&Value| message["text"].as_str().unwrap().contains(&format!("code number {n} "));
+        let asks = |message: &&Value| {
+            message["text"].as_str().unwrap().contains(&format!("code number {n} "))
+        };
         assert_eq!(messages.iter().filter(asks).count(), 1);
     }
     assert_eq!(house.cluster.sql("SELECT count(*) FROM icecore.waiting"), "0");
@@ -507,19 +644,27 @@ fn exchanges_that_end_at_once_at_two_servers_are_all_kept_once() {
     thread::scope(|scope| {
         for n in 0..40 {
             let server = &servers[n % 2];
-            scope.spawn(move || assert_eq!(turn(server, Some("ann"), "crowd", &format!("number {n} speaks")), 200));
+            scope.spawn(move || {
+                assert_eq!(turn(server, Some("ann"), "crowd", &format!("number {n} speaks")), 200)
+            });
         }
     });
     let kept = servers[0].ok(Some("ann"), "GET", "/api/conversations/crowd/export", "");
     let messages = kept["messages"].as_array().unwrap();
     assert_eq!(messages.len(), 80, "an exchange is lost or doubled");
-    let said: BTreeSet<&str> =
-        messages.iter().filter_map(|message| message["text"].as_str()).filter(|text| text.starts_with("number")).collect();
+    let said: BTreeSet<&str> = messages
+        .iter()
+        .filter_map(|message| message["text"].as_str())
+        .filter(|text| text.starts_with("number"))
+        .collect();
     assert_eq!(said.len(), 40);
-    within("nothing left to remember", || (house.cluster.sql("SELECT count(*) FROM icecore.waiting") == "0").then_some(()));
+    within("nothing left to remember", || {
+        (house.cluster.sql("SELECT count(*) FROM icecore.waiting") == "0").then_some(())
+    });
 }
 
-// C8: the reply comes although the database is away, it says that it is not kept, and it is kept when the database is back
+// C8: the reply comes although the database is away, it says that it is not kept, and it is kept
+// when the database is back
 #[test]
 fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards() {
     let house = House::with(Flush::Yes);
@@ -570,11 +715,17 @@ fn what_one_server_does_the_other_sees() {
     }
     let users = |server: &Server| {
         let told = server.ok(None, "GET", "/api/users", "");
-        told["users"].as_array().unwrap().iter().map(|user| user["user"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        told["users"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|user| user["user"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(users(&other), ["a/b", "ann", "ben@example.org"]);
     assert_eq!(turn(&other, Some("ann"), "talk", "and my dog Bello"), 200);
-    let messages = |server: &Server| server.ask(Some("ann"), "GET", "/api/conversations/talk/export", "");
+    let messages =
+        |server: &Server| server.ask(Some("ann"), "GET", "/api/conversations/talk/export", "");
     assert_eq!(messages(&one).json()["messages"].as_array().unwrap().len(), 4);
     assert_eq!(other.ask(None, "DELETE", "/api/users/ann", "").status, 200);
     assert_eq!(messages(&one).status, 404);
@@ -608,18 +759,28 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
             free(command[0]);
         }
         for event in ["session-start", "user-prompt-submit"] {
-            let told = json!({ "session_id": "s9", "prompt": "may we deploy on Friday?" }).to_string();
+            let told =
+                json!({ "session_id": "s9", "prompt": "may we deploy on Friday?" }).to_string();
             assert_eq!(house.feed(&["hook", event], &told).code, Some(0));
             free(event);
         }
     }
-    // One that is asked to end, too; and one that is killed is waited for only as long as its lease.
+    // One that is asked to end, too; and one that is killed is waited for only as long as its
+    // lease.
     let daemon = || {
         let mut daemon = bare(program());
-        daemon.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args(["daemon", "-q"]);
+        daemon
+            .env("HOME", house.folder.path())
+            .env("ICECORE_STORE", house.cluster.url())
+            .args(["daemon", "-q"]);
         daemon.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
-    let holds = || house.cluster.sql("SELECT count(*) FROM icecore.claim WHERE work = 'daemon' AND until >= now()") == "1";
+    let holds = || {
+        house
+            .cluster
+            .sql("SELECT count(*) FROM icecore.claim WHERE work = 'daemon' AND until >= now()")
+            == "1"
+    };
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
         let mut first = daemon();
         within("the first daemon", || holds().then_some(()));
@@ -627,7 +788,10 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
         assert_eq!(second.wait().unwrap().code(), Some(75));
         // When it has done what was due, it rests.
         thread::sleep(Duration::from_secs(2));
-        within("a daemon that rests", || (house.cluster.sql("SELECT string_agg(work, ' ') FROM icecore.claim") == "daemon").then_some(()));
+        within("a daemon that rests", || {
+            (house.cluster.sql("SELECT string_agg(work, ' ') FROM icecore.claim") == "daemon")
+                .then_some(())
+        });
         let pid = rustix::process::Pid::from_raw(i32::try_from(first.id()).unwrap()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
         first.wait().unwrap();
@@ -648,18 +812,31 @@ fn a_server_says_whether_its_database_answers() {
     let server = house.serve();
     assert_eq!((server.get("/livez").status, server.get("/readyz").status), (200, 200));
     let metrics = server.get("/metrics").text;
-    for line in ["icecore_database_connections{state=\"most\"} 16", "icecore_database_waits_total 0", "icecore_database_failures_total 0"] {
+    for line in [
+        "icecore_database_connections{state=\"most\"} 16",
+        "icecore_database_waits_total 0",
+        "icecore_database_failures_total 0",
+    ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
     // What waits to be done, known to every server, whoever does it.
-    let (waits, oldest) = ("icecore_jobs{kind=\"tend\",state=\"waiting\"} 1", "icecore_jobs_oldest_seconds{kind=\"tend\"}");
+    let (waits, oldest) = (
+        "icecore_jobs{kind=\"tend\",state=\"waiting\"} 1",
+        "icecore_jobs_oldest_seconds{kind=\"tend\"}",
+    );
     assert!(metrics.contains(waits) && metrics.contains(oldest), "{metrics}");
     assert_eq!(metrics.matches("# EOF").count(), 1);
     house.cluster.kill();
     let metrics = server.get("/metrics");
-    assert!(metrics.status == 200 && metrics.text.contains("icecore_database_connections"), "{metrics:?}");
+    assert!(
+        metrics.status == 200 && metrics.text.contains("icecore_database_connections"),
+        "{metrics:?}"
+    );
     let away = server.get("/readyz");
-    assert_eq!((away.status, away.text.as_str()), (503, "not ready: the database does not answer\n"));
+    assert_eq!(
+        (away.status, away.text.as_str()),
+        (503, "not ready: the database does not answer\n")
+    );
     assert_eq!(server.get("/livez").status, 200);
     house.cluster.up();
     within("ready again", || (server.get("/readyz").status == 200).then_some(()));
@@ -671,7 +848,10 @@ fn a_server_says_whether_its_database_answers() {
     let said = house.run(&["status"]);
     assert!(said.code == Some(5) && said.err.contains("its tables are newer"), "{said:?}");
     let other = server.get("/readyz");
-    assert_eq!((other.status, other.text.as_str()), (503, "not ready: the database has other tables\n"));
+    assert_eq!(
+        (other.status, other.text.as_str()),
+        (503, "not ready: the database has other tables\n")
+    );
 }
 
 // Tables change when that is asked for, not by the way

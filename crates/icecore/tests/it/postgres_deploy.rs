@@ -1,4 +1,5 @@
-//! What `deploy/` says is started as it stands there: its commands, with its variables and no others, against a real database.
+//! What `deploy/` says is started as it stands there: its commands, with its variables and no
+//! others, against a real database.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -14,10 +15,12 @@ use crate::api::{Server, answering};
 use crate::program::{program, said};
 
 /// What whoever starts it has to give by hand.
-const GIVEN: [(&str, &str); 3] = [("ICECORE_IMAGE", "icecore"), ("CHAT_MODEL", "stub"), ("CHAT_URL", "MODEL")];
+const GIVEN: [(&str, &str); 3] =
+    [("ICECORE_IMAGE", "icecore"), ("CHAT_MODEL", "stub"), ("CHAT_URL", "MODEL")];
 
 fn text(name: &str) -> String {
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("deploy").join(name);
+    let place =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("deploy").join(name);
     std::fs::read_to_string(place).unwrap()
 }
 
@@ -37,22 +40,36 @@ impl Machine {
         let secrets = folder.path().join("secrets");
         std::fs::create_dir(&secrets).unwrap();
         std::fs::write(secrets.join("admin-store"), cluster.url()).unwrap();
-        std::fs::write(secrets.join("store"), cluster.url().replace("postgres@", "icecore:secret@")).unwrap();
+        std::fs::write(
+            secrets.join("store"),
+            cluster.url().replace("postgres@", "icecore:secret@"),
+        )
+        .unwrap();
         std::fs::write(secrets.join("token"), crate::api::TOKEN).unwrap();
-        Self { cluster, folder, model: format!("http://{}/v1", answering(Duration::ZERO, |_| "Noted.".into())) }
+        Self {
+            cluster,
+            folder,
+            model: format!("http://{}/v1", answering(Duration::ZERO, |_| "Noted.".into())),
+        }
     }
 
-    /// A value as it is on this machine: its secrets are elsewhere, and a port is whichever is free.
+    /// A value as it is on this machine: its secrets are elsewhere, and a port is whichever is
+    /// free.
     fn here(&self, value: &str, credentials: &str) -> String {
-        let secret = |name: &str| self.folder.path().join("secrets").join(name).display().to_string();
+        let secret =
+            |name: &str| self.folder.path().join("secrets").join(name).display().to_string();
         let word = |word: &str| match word.split_once(credentials) {
-            Some((before, rest)) => format!("{before}{}", secret(Path::new(rest).file_name().unwrap().to_str().unwrap())),
+            Some((before, rest)) => format!(
+                "{before}{}",
+                secret(Path::new(rest).file_name().unwrap().to_str().unwrap())
+            ),
             None => word.replace(":7431", ":0").replace("http://model:8000/v1", &self.model),
         };
         value.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Servers and workers log in as somebody who owns nothing and sees nothing before naming a space.
+    /// Servers and workers log in as somebody who owns nothing and sees nothing before naming a
+    /// space.
     fn has_a_login_that_owns_nothing(&self) {
         let sql = "SELECT rolcanlogin AND NOT rolsuper AND NOT rolbypassrls AND NOT rolcreaterole AND NOT pg_has_role(oid, 'icecore_owner', 'MEMBER') \
             AND NOT EXISTS (SELECT FROM pg_class WHERE relowner = pg_roles.oid) FROM pg_roles WHERE rolname = 'icecore'";
@@ -61,10 +78,19 @@ impl Machine {
     }
 
     /// A command with these variables and none else.
-    fn command(&self, words: &[String], environment: &BTreeMap<String, String>, credentials: &str) -> Command {
+    fn command(
+        &self,
+        words: &[String],
+        environment: &BTreeMap<String, String>,
+        credentials: &str,
+    ) -> Command {
         let bin: PathBuf = self.folder.path().join("bin");
         let words: Vec<String> = words.iter().map(|word| self.here(word, credentials)).collect();
-        let first = if words[0].ends_with("icecore") { bin.join("icecore").display().to_string() } else { words[0].clone() };
+        let first = if words[0].ends_with("icecore") {
+            bin.join("icecore").display().to_string()
+        } else {
+            words[0].clone()
+        };
         let mut command = Command::new(first);
         command.args(&words[1..]).env_clear().current_dir("/").stdin(Stdio::null());
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
@@ -79,10 +105,12 @@ impl Machine {
 
     /// Starts a server and asks it whether it is ready, as whoever watches it does.
     fn serves(&self, mut command: Command, path: &str) {
-        let mut child = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut child =
+            command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{command:?}: {error}: {line}"));
+        let told: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{command:?}: {error}: {line}"));
         let address: std::net::SocketAddr = told["addr"].as_str().unwrap().parse().unwrap();
         let address = std::net::SocketAddr::new([127, 0, 0, 1].into(), address.port());
         let server = Server { child, address, link: String::new() };
@@ -98,7 +126,12 @@ impl Machine {
 }
 
 fn words(value: &Value) -> Vec<String> {
-    value.as_array().unwrap_or_else(|| panic!("{value}")).iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    value
+        .as_array()
+        .unwrap_or_else(|| panic!("{value}"))
+        .iter()
+        .map(|word| word.as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// `${NAME:-else}` and `${NAME:?why}`, as compose reads them.
@@ -106,8 +139,13 @@ fn filled(text: &str, model: &str) -> String {
     let Some((before, rest)) = text.split_once("${") else { return text.to_owned() };
     let (inner, after) = rest.split_once('}').unwrap();
     let (name, otherwise) = inner.split_once(':').unwrap_or((inner, ""));
-    let given = GIVEN.iter().find(|(known, _)| *known == name).map(|(_, value)| if *value == "MODEL" { model } else { value });
-    let value = given.or_else(|| otherwise.strip_prefix('-')).unwrap_or_else(|| panic!("nobody says what {name} is"));
+    let given = GIVEN
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, value)| if *value == "MODEL" { model } else { value });
+    let value = given
+        .or_else(|| otherwise.strip_prefix('-'))
+        .unwrap_or_else(|| panic!("nobody says what {name} is"));
     format!("{before}{value}{}", filled(after, model))
 }
 
@@ -116,13 +154,17 @@ fn yaml(name: &str) -> Value {
 }
 
 fn variables(value: &Value, model: &str) -> BTreeMap<String, String> {
-    let one = |(name, value): (&String, &Value)| (name.clone(), filled(value.as_str().unwrap(), model));
+    let one =
+        |(name, value): (&String, &Value)| (name.clone(), filled(value.as_str().unwrap(), model));
     value.as_object().unwrap().iter().map(one).collect()
 }
 
 /// A key of a service, its own or that of what it is merged with.
 fn of<'a>(service: &'a Value, key: &str) -> &'a Value {
-    service.get(key).or_else(|| service.get("<<").map(|merged| of(merged, key))).unwrap_or(&Value::Null)
+    service
+        .get(key)
+        .or_else(|| service.get("<<").map(|merged| of(merged, key)))
+        .unwrap_or(&Value::Null)
 }
 
 #[test]
@@ -132,7 +174,11 @@ fn the_compose_file_starts() {
     let services = &yaml("compose.yaml")["services"];
     let command = |name: &str| {
         let service = &services[name];
-        machine.command(&words(of(service, "command")), &variables(of(service, "environment"), &machine.model), CREDENTIALS)
+        machine.command(
+            &words(of(service, "command")),
+            &variables(of(service, "environment"), &machine.model),
+            CREDENTIALS,
+        )
     };
     // Making it ready a second time does nothing.
     machine.runs(command("ready"));
@@ -163,7 +209,10 @@ fn the_values_of_a_chart_start() {
     machine.runs(command("migrate"));
     machine.runs(command("init"));
     machine.runs(command("migrate"));
-    machine.serves(command("serve"), values["serve"]["readinessProbe"]["httpGet"]["path"].as_str().unwrap());
+    machine.serves(
+        command("serve"),
+        values["serve"]["readinessProbe"]["httpGet"]["path"].as_str().unwrap(),
+    );
     machine.works(command("worker"));
     machine.has_a_login_that_owns_nothing();
 }
@@ -174,25 +223,45 @@ fn the_units_start() {
     let machine = Machine::new();
     let command = |name: &str| {
         let unit = text(name);
-        let all = |key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect::<Vec<_>>();
+        let all = |key: &str| {
+            unit.lines()
+                .filter_map(|line| line.strip_prefix(key))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
         let set = all("Environment=");
-        let variables = set.iter().flat_map(|line| line.split(' ')).map(|pair| pair.split_once('=').unwrap());
-        let variables: BTreeMap<String, String> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let variables =
+            set.iter().flat_map(|line| line.split(' ')).map(|pair| pair.split_once('=').unwrap());
+        let variables: BTreeMap<String, String> =
+            variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         // What is named by a credential is one that is loaded.
         for value in variables.values().filter_map(|value| value.strip_prefix(CREDENTIALS)) {
-            assert!(all("LoadCredential=").iter().any(|line| line.starts_with(&format!("{value}:"))), "{name}: {value}");
+            assert!(
+                all("LoadCredential=").iter().any(|line| line.starts_with(&format!("{value}:"))),
+                "{name}: {value}"
+            );
         }
         let words: Vec<String> = all("ExecStart=")[0].split(' ').map(str::to_owned).collect();
         machine.command(&words, &variables, CREDENTIALS)
     };
     // What the unit's head says is to be done first.
     let head = text("icecore-serve.service").split("[Unit]").next().unwrap().replace("\n# ", " ");
-    let first: Vec<&str> = head.split('`').filter(|quoted| quoted.starts_with("ICECORE_STORE_FILE=")).collect();
+    let first: Vec<&str> =
+        head.split('`').filter(|quoted| quoted.starts_with("ICECORE_STORE_FILE=")).collect();
     assert_eq!(first.len(), 2, "{first:?}");
     for line in first {
         let mut words = line.split(' ').map(str::to_owned);
-        let (name, value) = words.next().unwrap().split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap();
-        machine.runs(machine.command(&words.collect::<Vec<_>>(), &BTreeMap::from([(name, value)]), "/etc/icecore/"));
+        let (name, value) = words
+            .next()
+            .unwrap()
+            .split_once('=')
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .unwrap();
+        machine.runs(machine.command(
+            &words.collect::<Vec<_>>(),
+            &BTreeMap::from([(name, value)]),
+            "/etc/icecore/",
+        ));
     }
     machine.serves(command("icecore-serve.service"), "/readyz");
     machine.works(command("icecore-worker.service"));

@@ -1,4 +1,5 @@
-//! What is refused where memory is in a database: each with a code of its own, and with words that say what to do.
+//! What is refused where memory is in a database: each with a code of its own, and with words that
+//! say what to do.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,7 +15,11 @@ use crate::program::{Said, Vault, bare, program, said};
 /// The program with a database of one's own choice, now.
 fn at(house: &House, address: &str, arguments: &[&str]) -> Said {
     let mut command = bare(program());
-    command.env("HOME", house.folder.path()).env("ICECORE_STORE", address).current_dir(house.folder.path()).args(arguments);
+    command
+        .env("HOME", house.folder.path())
+        .env("ICECORE_STORE", address)
+        .current_dir(house.folder.path())
+        .args(arguments);
     said(command.output().unwrap())
 }
 
@@ -23,13 +28,19 @@ fn now(house: &House, arguments: &[&str]) -> Said {
 }
 
 fn check(said: &Said, code: i32, words: &str) {
-    assert!(said.code == Some(code) && said.err.contains(words), "wanted {code} and `{words}`: {said:?}");
+    assert!(
+        said.code == Some(code) && said.err.contains(words),
+        "wanted {code} and `{words}`: {said:?}"
+    );
 }
 
 /// Nothing that was not reached is said not to be.
 fn check_reached(said: &Said, code: i32, words: &str) {
     check(said, code, words);
-    assert!(!said.err.contains("cannot be reached:") && !said.err.contains("Check that it runs"), "{said:?}");
+    assert!(
+        !said.err.contains("cannot be reached:") && !said.err.contains("Check that it runs"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -42,7 +53,8 @@ fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
     house.cluster.sql("CREATE ROLE ann LOGIN PASSWORD 'right'");
     house.cluster.sql("SELECT pg_reload_conf()");
     let port = house.cluster.port();
-    let address = |rest: &str| format!("postgres://{}", rest.replace("HOST", &format!("127.0.0.1:{port}")));
+    let address =
+        |rest: &str| format!("postgres://{}", rest.replace("HOST", &format!("127.0.0.1:{port}")));
     let status = |rest: &str| at(&house, &address(rest), &["status"]);
     let began = Instant::now();
     check_reached(&status("ann:wrong@HOST/postgres"), 5, "password authentication failed");
@@ -50,7 +62,11 @@ fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
     check_reached(&status("postgres@HOST/elsewhere"), 3, "createdb");
     check_reached(&status("postgres@HOST/postgres?sslmode=require"), 1, "sslmode=require");
     check_reached(&status("ann:right@HOST/postgres"), 5, "permission denied");
-    assert!(began.elapsed() < Duration::from_secs(8), "somebody waited for what does not come: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "somebody waited for what does not come: {:?}",
+        began.elapsed()
+    );
     check(&status("postgres@HOST/postgres?bogus=1"), 2, "no option `bogus`");
     check(&at(&house, "mysql://me@host/x", &["status"]), 2, "begins with mysql://");
     // In a second database of the same cluster only the membership is missing.
@@ -71,8 +87,9 @@ fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
     let server = house.serve();
     let chat = |user: &str| {
         let told = told(&server, Some(user), "work", &format!("the plan of {user} is blue"));
-        let memory =
-            told.head.to_lowercase().lines().find_map(|line| line.strip_prefix("x-icecore-memory: ").map(|word| word.trim().to_owned()));
+        let memory = told.head.to_lowercase().lines().find_map(|line| {
+            line.strip_prefix("x-icecore-memory: ").map(|word| word.trim().to_owned())
+        });
         (told.status, memory.unwrap_or_default())
     };
     let step = |least: i32| {
@@ -90,18 +107,32 @@ fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
     assert_eq!(chat("ann"), (200, "failed".into()));
     // What a space may use that was never looked up cannot be known any more, so it is refused.
     assert_eq!(chat("cleo"), (503, String::new()));
-    for (method, path, body) in [("GET", "/api/status", ""), ("POST", "/api/events", r#"{"text":"too late"}"#), ("GET", "/api/users", "")] {
+    for (method, path, body) in [
+        ("GET", "/api/status", ""),
+        ("POST", "/api/events", r#"{"text":"too late"}"#),
+        ("GET", "/api/users", ""),
+    ] {
         let refused = server.ask(None, method, path, body);
         assert!(
-            refused.status == 503 && refused.text.contains("newer (8 steps) than this program knows (7)"),
+            refused.status == 503
+                && refused.text.contains("newer (8 steps) than this program knows (7)"),
             "{method} {path}: {refused:?}"
         );
     }
     assert_eq!(server.get("/readyz").status, 503);
-    assert_eq!(house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"), "default default/ann default/ben");
-    let kept =
-        |words: &str| house.cluster.sql(&format!("SELECT count(*) > 0 FROM icecore.chunk WHERE position('{words}'::bytea IN bytes) > 0"));
-    assert_eq!((kept("cleo"), kept("too late"), kept("plan of ann")), ("f".into(), "f".into(), "t".into()));
+    assert_eq!(
+        house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"),
+        "default default/ann default/ben"
+    );
+    let kept = |words: &str| {
+        house.cluster.sql(&format!(
+            "SELECT count(*) > 0 FROM icecore.chunk WHERE position('{words}'::bytea IN bytes) > 0"
+        ))
+    };
+    assert_eq!(
+        (kept("cleo"), kept("too late"), kept("plan of ann")),
+        ("f".into(), "f".into(), "t".into())
+    );
     house.cluster.sql("DELETE FROM icecore.migration WHERE number = 8");
     assert_eq!(chat("cleo"), (200, "on".into()));
 }
@@ -120,9 +151,16 @@ fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
             json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-03T09:{n:02}:00Z"), "text": text }).to_string() + "\n"
         })
         .collect();
-    assert_eq!(house.feed(&["import", "-", "--format", "jsonl", "--space", "chat"], &said).code, Some(0));
+    assert_eq!(
+        house.feed(&["import", "-", "--format", "jsonl", "--space", "chat"], &said).code,
+        Some(0)
+    );
     let silent = tend(&["--json"]);
-    assert_eq!((silent.code, silent.json()), (Some(75), json!({ "done": 0, "failed": 1 })), "{silent:?}");
+    assert_eq!(
+        (silent.code, silent.json()),
+        (Some(75), json!({ "done": 0, "failed": 1 })),
+        "{silent:?}"
+    );
     // A memory that cannot be read does not mend itself. The others are tended nevertheless.
     house.settings("");
     house.ok(&["init", "--tz", "UTC", "--space", "other"]);
@@ -160,7 +198,12 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
         assert!(said.err.contains("--space") && said.err.contains("ICECORE_SPACE"), "{said:?}");
     }
     // Nothing of it was written, and what is there answers.
-    assert_eq!(house.cluster.sql("SELECT (SELECT count(*) FROM icecore.token) + (SELECT count(*) FROM icecore.quota)"), "0");
+    assert_eq!(
+        house.cluster.sql(
+            "SELECT (SELECT count(*) FROM icecore.token) + (SELECT count(*) FROM icecore.quota)"
+        ),
+        "0"
+    );
     house.ok(&["token", "add", "--scope", "read", "--space", "chat"]);
     // Whoever makes a home is told how it is named from then on.
     let made = house.run(&["init", "--tz", "UTC", "--space", "team"]);
@@ -186,16 +229,33 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
     assert_eq!(house.run(&["space", "erase", "--space", "chat"]).code, Some(2));
     let erased = house.json(&["space", "erase", "--home", "--yes", "--space", "chat"]);
     assert_eq!(erased, json!({ "home": "chat", "users": 2, "erased": true }));
-    assert_eq!(house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"), "chatter chatter/ann");
+    assert_eq!(
+        house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"),
+        "chatter chatter/ann"
+    );
     assert_eq!(house.run(&["status", "--space", "chat"]).code, Some(3));
     let left = "SELECT count(*) FROM icecore.document WHERE space_id NOT IN (SELECT space_id FROM icecore.space)";
     assert_eq!(house.cluster.sql(left), "0");
     let good = "SELECT string_agg(space, ' ') FROM icecore.token WHERE revoked IS NULL";
     assert_eq!(house.cluster.sql(good), "chatter", "a home made anew would let old tokens in");
-    assert_eq!(house.cluster.sql("SELECT count(*) FROM icecore.quota WHERE bytes IS NOT NULL"), "0");
+    assert_eq!(
+        house.cluster.sql("SELECT count(*) FROM icecore.quota WHERE bytes IS NOT NULL"),
+        "0"
+    );
     let log = now(&house, &["audit", "--json", "--space", "chat"]);
-    assert!(log.json()["deeds"].as_array().unwrap().iter().any(|deed| deed["verb"] == "space erase" && deed["space"] == "chat"), "{log:?}");
-    check(&house.run(&["space", "erase", "--home", "--yes", "--space", "chat"]), 3, "there is no space `chat`");
+    assert!(
+        log.json()["deeds"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|deed| deed["verb"] == "space erase" && deed["space"] == "chat"),
+        "{log:?}"
+    );
+    check(
+        &house.run(&["space", "erase", "--home", "--yes", "--space", "chat"]),
+        3,
+        "there is no space `chat`",
+    );
     assert!(house.ok(&["events", "--space", "chatter"]).contains("harbour"));
 }
 
@@ -204,13 +264,16 @@ fn tokens_limits_and_names_are_what_they_say() {
     let house = House::new();
     house.ok(&["init", "--tz", "UTC"]);
     house.ok(&["init", "--tz", "UTC", "--space", "default/ben"]);
-    // One that was rotated has the lifetime of its grace, and what is put in its place would have that too.
-    let made = now(&house, &["token", "add", "--scope", "read", "--expires", "90d", "--json"]).json();
+    // One that was rotated has the lifetime of its grace, and what is put in its place would have
+    // that too.
+    let made =
+        now(&house, &["token", "add", "--scope", "read", "--expires", "90d", "--json"]).json();
     let id = made["token"]["id"].as_str().unwrap().to_owned();
     let rotated = now(&house, &["token", "rotate", &id, "--json"]).json();
     let new = rotated["token"]["id"].as_str().unwrap().to_owned();
     let lasts = |token: &Value| {
-        let moment = |name: &str| token["token"][name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        let moment =
+            |name: &str| token["token"][name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
         moment("expires").duration_since(moment("made")).as_hours()
     };
     assert_eq!((lasts(&made), lasts(&rotated)), (90 * 24, 90 * 24));
@@ -218,7 +281,11 @@ fn tokens_limits_and_names_are_what_they_say() {
     check(&again, 4, "was rotated already");
     assert!(again.err.contains(&new), "{again:?}");
     assert_eq!(lasts(&now(&house, &["token", "rotate", &new, "--json"]).json()), 90 * 24);
-    check(&now(&house, &["token", "add", "--scope", "read", "--expires", "0"]), 2, "expires at once");
+    check(
+        &now(&house, &["token", "add", "--scope", "read", "--expires", "0"]),
+        2,
+        "expires at once",
+    );
     // Names leave room for those beneath them.
     check(&house.run(&["init", "--space", &"h".repeat(344)]), 2, "at most 343 bytes");
     check(&house.run(&["init", "--space", &"h".repeat(600)]), 2, "at most 343 bytes");
@@ -227,15 +294,33 @@ fn tokens_limits_and_names_are_what_they_say() {
     // Nought is no limit, as in the settings; the others are told with their use.
     house.ok(&["space", "quota", "ben", "--requests-per-minute", "0", "--messages-per-day", "500"]);
     let shown = house.ok(&["space", "show", "ben"]);
-    let row = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{shown}")).to_owned();
-    assert!(shown.contains("used") && shown.contains("limit") && shown.matches("bytes").count() == 1, "{shown}");
-    assert!(row("requests_per_minute").contains("none") && row("messages_per_day").ends_with("500"), "{shown}");
+    let row = |name: &str| {
+        shown
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_else(|| panic!("{shown}"))
+            .to_owned()
+    };
+    assert!(
+        shown.contains("used") && shown.contains("limit") && shown.matches("bytes").count() == 1,
+        "{shown}"
+    );
+    assert!(
+        row("requests_per_minute").contains("none") && row("messages_per_day").ends_with("500"),
+        "{shown}"
+    );
     // The log as of a moment.
     let deeds = |moment: &str| {
         let said = now(&house, &["audit", "--since", "2h", "--json", "--now", moment]);
         said.json()["deeds"].as_array().unwrap().len()
     };
-    assert!(now(&house, &["audit", "--since", "2h", "--json"]).json()["deeds"].as_array().unwrap().len() > 3);
+    assert!(
+        now(&house, &["audit", "--since", "2h", "--json"]).json()["deeds"]
+            .as_array()
+            .unwrap()
+            .len()
+            > 3
+    );
     assert_eq!((deeds("2026-01-01T00:00:00Z"), deeds("2199-01-01T00:00:00Z")), (0, 0));
 }
 
@@ -251,20 +336,38 @@ fn odd_names_and_numbers_at_the_api_are_answered_and_do_not_break_it() {
     assert_eq!(server.ask(None, "GET", "/api/spaces/a%00b", "").status, 400);
     let set = |body: &str| server.ask(None, "POST", "/api/spaces/ben/quota", body);
     assert_eq!(set(r#"{"bytes":1000000}"#).json()["quota"]["bytes"], 1_000_000);
-    assert_eq!(set(r#"{"bytes":"2_000_000","messages_per_day":"none"}"#).json()["quota"]["bytes"], 2_000_000);
-    for wrong in [r#"{"bytes":1.5}"#, r#"{"bytes":-1}"#, r#"{"bytes":true}"#, r#"{"bytes":99999999999999999999}"#] {
+    assert_eq!(
+        set(r#"{"bytes":"2_000_000","messages_per_day":"none"}"#).json()["quota"]["bytes"],
+        2_000_000
+    );
+    for wrong in [
+        r#"{"bytes":1.5}"#,
+        r#"{"bytes":-1}"#,
+        r#"{"bytes":true}"#,
+        r#"{"bytes":99999999999999999999}"#,
+    ] {
         assert_eq!(set(wrong).status, 400, "{wrong}");
     }
     // Whoever sets nought is not locked out.
     assert_eq!(set(r#"{"requests_per_minute":0}"#).json()["quota"]["requests_per_minute"], "none");
     assert_eq!(server.ask(Some("ben"), "GET", "/api/status", "").status, 200);
-    assert_eq!(server.ask(None, "POST", "/api/tokens", r#"{"scopes":["read"],"expires":"0"}"#).status, 400);
+    assert_eq!(
+        server.ask(None, "POST", "/api/tokens", r#"{"scopes":["read"],"expires":"0"}"#).status,
+        400
+    );
     // What a refusal calls a scope is what makes a token that has it.
     let reader = house.json(&["token", "add", "--scope", "read"]);
     let bearer = format!("Bearer {}", reader["secret"].as_str().unwrap());
     let refused = server.send("POST", "/v1/chat/completions", &[("Authorization", &bearer)], "{}");
     assert_eq!(refused.status, 403, "{refused:?}");
-    let named = refused.text.split("needs the scope ").nth(1).unwrap_or_else(|| panic!("{refused:?}")).split('"').next().unwrap();
+    let named = refused
+        .text
+        .split("needs the scope ")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{refused:?}"))
+        .split('"')
+        .next()
+        .unwrap();
     house.ok(&["token", "add", "--scope", named]);
 }
 
@@ -284,8 +387,13 @@ fn a_server_is_not_ready_where_nothing_can_be_written() {
     // Connections take a setting when they begin.
     house.cluster.restart();
     let read_only = readyz(&server);
-    assert_eq!(read_only, (503, "not ready: the database is set to read only, so it takes no writes\n".into()));
-    house.cluster.sql("BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT");
+    assert_eq!(
+        read_only,
+        (503, "not ready: the database is set to read only, so it takes no writes\n".into())
+    );
+    house.cluster.sql(
+        "BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT",
+    );
     house.cluster.restart();
     assert_eq!(readyz(&server).0, 200);
     drop(server);
@@ -300,15 +408,34 @@ fn a_server_is_not_ready_where_nothing_can_be_written() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(child.stdout.take().unwrap()),
+        &mut line,
+    )
+    .unwrap();
     let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    let mut server = Server { child, address: told["addr"].as_str().unwrap().parse().unwrap(), link: String::new() };
-    assert_eq!(readyz(&server), (503, "not ready: the database is a standby, which takes no writes\n".into()));
+    let mut server = Server {
+        child,
+        address: told["addr"].as_str().unwrap().parse().unwrap(),
+        link: String::new(),
+    };
+    assert_eq!(
+        readyz(&server),
+        (503, "not ready: the database is a standby, which takes no writes\n".into())
+    );
     server.child.kill().unwrap();
     let mut words = String::new();
     std::io::Read::read_to_string(&mut server.child.stderr.take().unwrap(), &mut words).unwrap();
-    assert!(words.contains("takes no writes: it is a standby") && words.contains("target_session_attrs=read-write"), "{words}");
-    check(&at(&house, &standby.url(), &["remember", "The harbour is quiet"]), 75, "takes no writes");
+    assert!(
+        words.contains("takes no writes: it is a standby")
+            && words.contains("target_session_attrs=read-write"),
+        "{words}"
+    );
+    check(
+        &at(&house, &standby.url(), &["remember", "The harbour is quiet"]),
+        75,
+        "takes no writes",
+    );
 }
 
 #[test]
@@ -319,7 +446,11 @@ fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
     std::os::unix::fs::symlink("/etc/hostname", vault.root.join("memory/elsewhere.md")).unwrap();
     let root = vault.root.to_str().unwrap();
     let moved = house.run(&["import", "--whole", root, "--space", "anna", "--json"]);
-    assert_eq!((moved.code, &moved.json()["left_links"]), (Some(0), &json!(["memory/elsewhere.md"])), "{moved:?}");
+    assert_eq!(
+        (moved.code, &moved.json()["left_links"]),
+        (Some(0), &json!(["memory/elsewhere.md"])),
+        "{moved:?}"
+    );
     assert!(moved.err.contains("memory/elsewhere.md"), "{moved:?}");
     let of_anna = ["--space", "anna"];
     let run = |arguments: &[&str]| house.run(&[arguments, &of_anna].concat());
@@ -351,7 +482,11 @@ fn a_client_is_not_bound_to_a_database() {
     let noted = house.run(&["install", "claude-code", "--dry-run"]);
     assert!(noted.code == Some(0) && (noted.out + &noted.err).contains("ICECORE_STORE_FILE"));
     // One name for memory, and one that is there.
-    for wrong in [&["--vault", "x", "--space", "team"][..], &["--vault", "x", "--store", &url], &["--space", ""]] {
+    for wrong in [
+        &["--vault", "x", "--space", "team"][..],
+        &["--vault", "x", "--store", &url],
+        &["--space", ""],
+    ] {
         check(&house.run(&[&["status"], wrong].concat()), 2, "");
     }
 }

@@ -1,4 +1,5 @@
-//! The program as a caller sees it: a vault in a temporary folder, a fixed clock, and nothing of this machine.
+//! The program as a caller sees it: a vault in a temporary folder, a fixed clock, and nothing of
+//! this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -37,13 +38,18 @@ pub fn program() -> &'static str {
 /// A command with none of this machine's settings.
 pub fn bare(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
     command
 }
 
 pub fn said(output: Output) -> Said {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let said = Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+    let said =
+        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
     assert!(!said.err.contains("panicked"), "{said:?}");
     said
 }
@@ -82,7 +88,13 @@ impl Vault {
     /// Runs the program with something on standard input.
     pub fn feed(&self, arguments: &[&str], input: &[u8]) -> Said {
         use std::io::Write;
-        let mut child = self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // A program that refuses early does not read all of it.
         let _ = child.stdin.take().unwrap().write_all(input);
         said(child.wait_with_output().unwrap())
@@ -108,7 +120,12 @@ impl Vault {
     /// The contents of all events, whatever became of them.
     pub fn contents(&self) -> Vec<String> {
         let events = self.json(&["events", "--all"]);
-        events["events"].as_array().unwrap().iter().map(|event| event["content"].as_str().unwrap().to_owned()).collect()
+        events["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["content"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     pub fn path(&self, path: &str) -> PathBuf {

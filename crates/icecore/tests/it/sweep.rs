@@ -1,6 +1,6 @@
-//! The durability contract, literally: the process is killed, or a system call fails, at every call that touches
-//! the vault, for every writing command. Afterwards nothing acknowledged is missing or doubled, `verify` is clean,
-//! and the command can be given again.
+//! The durability contract, literally: the process is killed, or a system call fails, at every call
+//! that touches the vault, for every writing command. Afterwards nothing acknowledged is missing or
+//! doubled, `verify` is clean, and the command can be given again.
 //!
 //! `./test` runs a sample of the points; `just sweep` runs all of them (`ICECORE_SWEEP=full`).
 
@@ -32,11 +32,13 @@ struct Scenario {
     input: &'static str,
     /// Whether other threads and processes do the work.
     helped: bool,
-    /// A text that the command adds to the ledger: at most once, and exactly once if it was acknowledged.
+    /// A text that the command adds to the ledger: at most once, and exactly once if it was
+    /// acknowledged.
     adds: Option<&'static str>,
     /// The files it may change; all others must stay as they were.
     touches: &'static [&'static str],
-    /// Whether the ledger is put in order anew, rather than added to; what it says stays nevertheless.
+    /// Whether the ledger is put in order anew, rather than added to; what it says stays
+    /// nevertheless.
     reorders: bool,
     /// Words that are to go: what has them may go with them.
     loses: Option<&'static str>,
@@ -61,7 +63,8 @@ fn set_aside(root: &Path, bytes: &str) -> bool {
 }
 
 fn commits(root: &Path) -> usize {
-    let output = bare("git").current_dir(root).args(["rev-list", "--count", "HEAD"]).output().unwrap();
+    let output =
+        bare("git").current_dir(root).args(["rev-list", "--count", "HEAD"]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0)
 }
 
@@ -83,7 +86,10 @@ fn some_events(vault: &Vault) {
 fn with_extracts(vault: &Vault) {
     some_events(vault);
     let log = vault.read("memory/2026-02-13.md");
-    vault.write("memory/2026-02-13.md", format!("{log}\n## Priority Extracts\n- [P1] taken from the log\n"));
+    vault.write(
+        "memory/2026-02-13.md",
+        format!("{log}\n## Priority Extracts\n- [P1] taken from the log\n"),
+    );
 }
 
 fn damaged(vault: &Vault) {
@@ -111,9 +117,10 @@ fn with_snapshot(vault: &Vault) {
 
 fn with_messages(vault: &Vault) {
     some_events(vault);
-    for (id, at, said) in
-        [("m1", "2026-02-03T10:00:00+01:00", "Decision: the boat is painted"), ("m2", "2026-02-13T08:00:00+01:00", "first of the day")]
-    {
+    for (id, at, said) in [
+        ("m1", "2026-02-03T10:00:00+01:00", "Decision: the boat is painted"),
+        ("m2", "2026-02-13T08:00:00+01:00", "first of the day"),
+    ] {
         vault.ok(&["message", "add", said, "--conversation", "harbour", "--id", id, "--ts", at]);
     }
 }
@@ -124,21 +131,39 @@ const CONSOLIDATED: &[&str] = &["memory/*", "primers/*", "knowledge/*", "recall/
 /// Half a year ago: a fact that was replaced, a promise that was kept, and a rule that stays.
 fn with_chains(vault: &Vault) {
     let line = |n: u8, rest: &str| {
-        format!("{{\"ts\":\"2025-08-01T09:0{n}:00+02:00\",\"id\":\"EVT-20250801-00{n}\",{rest},\"source\":\"live\"}}\n")
+        format!(
+            "{{\"ts\":\"2025-08-01T09:0{n}:00+02:00\",\"id\":\"EVT-20250801-00{n}\",{rest},\"source\":\"live\"}}\n"
+        )
     };
     let lines = [
         line(1, r#""type":"fact","priority":"P2","content":"The budget is 500 EUR""#),
-        line(2, r#""type":"fact","priority":"P1","content":"The budget is 600 EUR","supersedes":["EVT-20250801-001"]"#),
-        line(3, r#""type":"commitment","priority":"P1","content":"Send the offer","status":"open""#),
-        line(4, r#""type":"commitment","priority":"P1","content":"sent","act":"close","related":["EVT-20250801-003"],"status":"closed""#),
+        line(
+            2,
+            r#""type":"fact","priority":"P1","content":"The budget is 600 EUR","supersedes":["EVT-20250801-001"]"#,
+        ),
+        line(
+            3,
+            r#""type":"commitment","priority":"P1","content":"Send the offer","status":"open""#,
+        ),
+        line(
+            4,
+            r#""type":"commitment","priority":"P1","content":"sent","act":"close","related":["EVT-20250801-003"],"status":"closed""#,
+        ),
         line(5, r#""type":"constraint","priority":"P0","content":"Never deploy on Fridays""#),
     ];
     vault.write(LEDGER, lines.concat());
 }
 
 /// What pressing writes.
-const PRESSED: &[&str] =
-    &["memory/messages/*", "memory/summaries.jsonl", "memory/summaries/*", "memory/runs.jsonl", "memory/review.jsonl", "primers/*", LOOPS];
+const PRESSED: &[&str] = &[
+    "memory/messages/*",
+    "memory/summaries.jsonl",
+    "memory/summaries/*",
+    "memory/runs.jsonl",
+    "memory/review.jsonl",
+    "primers/*",
+    LOOPS,
+];
 
 fn scenario(name: &str) -> Scenario {
     let plain = Scenario {
@@ -165,8 +190,15 @@ fn scenario(name: &str) -> Scenario {
             done: |root| root.join(LEDGER).exists() && root.join("icecore.toml").exists(),
             ..plain
         },
-        "remember_first" => Scenario { furnish: |_| {}, command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain },
-        "remember" => Scenario { command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain },
+        "remember_first" => Scenario {
+            furnish: |_| {},
+            command: &["remember", "a new fact"],
+            adds: Some("a new fact"),
+            ..plain
+        },
+        "remember" => {
+            Scenario { command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain }
+        }
         "remember_torn" => Scenario {
             furnish: torn,
             command: &["remember", "a new fact"],
@@ -180,24 +212,51 @@ fn scenario(name: &str) -> Scenario {
             again: &[0, 4],
             ..plain
         },
-        "close" => Scenario { command: &["close", "20260213-2", "--note", "all done"], adds: Some("all done"), again: &[0, 4], ..plain },
-        "confirm" => Scenario { command: &["confirm", "20260213-1", "--note", "still so"], adds: Some("still so"), ..plain },
-        "retract" => Scenario { command: &["retract", "20260213-3", "--note", "not so"], adds: Some("not so"), again: &[0, 4], ..plain },
+        "close" => Scenario {
+            command: &["close", "20260213-2", "--note", "all done"],
+            adds: Some("all done"),
+            again: &[0, 4],
+            ..plain
+        },
+        "confirm" => Scenario {
+            command: &["confirm", "20260213-1", "--note", "still so"],
+            adds: Some("still so"),
+            ..plain
+        },
+        "retract" => Scenario {
+            command: &["retract", "20260213-3", "--note", "not so"],
+            adds: Some("not so"),
+            again: &[0, 4],
+            ..plain
+        },
         "log" => Scenario {
             command: &["log", "second line"],
             touches: &["memory/2026-02-13.md"],
-            done: |root| text(root, "memory/2026-02-13.md") == "# 2026-02-13 Friday, 2026-W07\n\n- 09:30 first line\n- 09:30 second line\n",
+            done: |root| {
+                text(root, "memory/2026-02-13.md")
+                    == "# 2026-02-13 Friday, 2026-W07\n\n- 09:30 first line\n- 09:30 second line\n"
+            },
             ..plain
         },
-        "extracts" => Scenario { furnish: with_extracts, command: &["events"], adds: Some("taken from the log"), ..plain },
+        "extracts" => Scenario {
+            furnish: with_extracts,
+            command: &["events"],
+            adds: Some("taken from the log"),
+            ..plain
+        },
         "log_first" => Scenario {
             furnish: |_| {},
             command: &["log", "second line"],
             touches: &["memory/2026-02-13.md"],
-            done: |root| text(root, "memory/2026-02-13.md") == "# 2026-02-13 Friday, 2026-W07\n\n- 09:30 second line\n",
+            done: |root| {
+                text(root, "memory/2026-02-13.md")
+                    == "# 2026-02-13 Friday, 2026-W07\n\n- 09:30 second line\n"
+            },
             ..plain
         },
-        "commitments" => Scenario { command: &["commitments"], touches: &[LOOPS], done: one_open_loop, ..plain },
+        "commitments" => {
+            Scenario { command: &["commitments"], touches: &[LOOPS], done: one_open_loop, ..plain }
+        }
         "verify" => Scenario {
             furnish: with_extracts,
             command: &["verify"],
@@ -211,12 +270,21 @@ fn scenario(name: &str) -> Scenario {
             touches: &["*integrity", LEDGER],
             done: |root| {
                 set_aside(root, "not an event")
-                    && ["500 EUR", "Send the offer", "Never deploy"].iter().all(|said| text(root, LEDGER).matches(said).count() == 1)
+                    && ["500 EUR", "Send the offer", "Never deploy"]
+                        .iter()
+                        .all(|said| text(root, LEDGER).matches(said).count() == 1)
             },
             ..plain
         },
-        "reindex" => Scenario { command: &["reindex"], touches: &[LOOPS], done: one_open_loop, ..plain },
-        "snapshot" => Scenario { command: &["snapshot"], touches: &[LOOPS], done: |root| commits(root) >= 2, ..plain },
+        "reindex" => {
+            Scenario { command: &["reindex"], touches: &[LOOPS], done: one_open_loop, ..plain }
+        }
+        "snapshot" => Scenario {
+            command: &["snapshot"],
+            touches: &[LOOPS],
+            done: |root| commits(root) >= 2,
+            ..plain
+        },
         "undo" => Scenario {
             furnish: with_snapshot,
             command: &["undo"],
@@ -230,21 +298,37 @@ fn scenario(name: &str) -> Scenario {
         },
         "message" => Scenario {
             furnish: with_messages,
-            command: &["message", "add", "the boat is green", "--conversation", "harbour", "--id", "m9"],
+            command: &[
+                "message",
+                "add",
+                "the boat is green",
+                "--conversation",
+                "harbour",
+                "--id",
+                "m9",
+            ],
             touches: &["memory/messages/2026-02-13.jsonl"],
             done: |root| {
                 let kept = text(root, "memory/messages/2026-02-13.jsonl");
-                kept.matches("the boat is green").count() == 1 && kept.matches("first of the day").count() == 1
+                kept.matches("the boat is green").count() == 1
+                    && kept.matches("first of the day").count() == 1
             },
             ..plain
         },
         "state" => Scenario {
             command: &["save-state", "icecore.toml", "--title", "t"],
-            touches: &["memory/state/assistant-state.md", "memory/snapshots/2026-02-13.jsonl", "memory/summaries/24hr.md"],
+            touches: &[
+                "memory/state/assistant-state.md",
+                "memory/snapshots/2026-02-13.jsonl",
+                "memory/summaries/24hr.md",
+            ],
             done: |root| {
                 text(root, "memory/state/assistant-state.md").contains("zone")
                     && text(root, "memory/snapshots/2026-02-13.jsonl").lines().count() == 1
-                    && text(root, "memory/summaries/24hr.md").matches("### 2026-02-13 09:30").count() == 1
+                    && text(root, "memory/summaries/24hr.md")
+                        .matches("### 2026-02-13 09:30")
+                        .count()
+                        == 1
             },
             ..plain
         },
@@ -263,10 +347,10 @@ fn scenario(name: &str) -> Scenario {
             touches: CONSOLIDATED,
             done: |root| {
                 let kept = text(root, "memory/summaries.jsonl");
-                ["2026-02-03_session_01", "2026-02-03", "2026-W06"]
-                    .iter()
-                    .all(|node| kept.matches(&format!("\"id\":\"{node}#1\"")).count() == 1 && !kept.contains(&format!("{node}#2")))
-                    && root.join("primers/weekly/2026-W06.md").exists()
+                ["2026-02-03_session_01", "2026-02-03", "2026-W06"].iter().all(|node| {
+                    kept.matches(&format!("\"id\":\"{node}#1\"")).count() == 1
+                        && !kept.contains(&format!("{node}#2"))
+                }) && root.join("primers/weekly/2026-W06.md").exists()
                     && root.join("primers/upload/UPLOAD_PACKAGE.md").exists()
             },
             ..plain
@@ -274,19 +358,33 @@ fn scenario(name: &str) -> Scenario {
         "import" => Scenario {
             furnish: |vault| {
                 some_events(vault);
-                let line = |day: u8| format!("{{\"ts\":\"2026-02-0{day}T10:00:00+01:00\",\"id\":\"m{day}\",\"text\":\"told on {day}\"}}\n");
+                let line = |day: u8| {
+                    format!(
+                        "{{\"ts\":\"2026-02-0{day}T10:00:00+01:00\",\"id\":\"m{day}\",\"text\":\"told on {day}\"}}\n"
+                    )
+                };
                 vault.write("history.jsonl", (1..=6).map(line).collect::<String>());
             },
             command: &["import", "history.jsonl"],
             touches: &["memory/messages/*", "memory/imports.jsonl"],
-            done: |root| (1..=6).all(|day| text(root, &format!("memory/messages/2026-02-0{day}.jsonl")).matches("told on").count() == 1),
+            done: |root| {
+                (1..=6).all(|day| {
+                    text(root, &format!("memory/messages/2026-02-0{day}.jsonl"))
+                        .matches("told on")
+                        .count()
+                        == 1
+                })
+            },
             ..plain
         },
         "consolidate" => Scenario {
             furnish: |vault| {
                 with_messages(vault);
                 let log = vault.read("memory/2026-02-13.md");
-                vault.write("memory/2026-02-13.md", format!("{log}\n## Priority Extracts\n- [P1] taken from the log\n"));
+                vault.write(
+                    "memory/2026-02-13.md",
+                    format!("{log}\n## Priority Extracts\n- [P1] taken from the log\n"),
+                );
             },
             command: &["consolidate"],
             adds: Some("taken from the log"),
@@ -294,20 +392,31 @@ fn scenario(name: &str) -> Scenario {
             done: |root| {
                 let ledger = text(root, LEDGER);
                 ledger.matches("the boat is painted").count() == 2
-                    && text(root, "knowledge/entities/apollo.md").contains("- The budget is 500 EUR")
-                    && text(root, "recall/pack.md").contains("- Never deploy on Fridays (EVT-20260213-003)")
-                    && text(root, "knowledge/consolidation-reports/2026-02-13.md").contains("## Run 2026-02-13T09:30:00+01:00")
+                    && text(root, "knowledge/entities/apollo.md")
+                        .contains("- The budget is 500 EUR")
+                    && text(root, "recall/pack.md")
+                        .contains("- Never deploy on Fridays (EVT-20260213-003)")
+                    && text(root, "knowledge/consolidation-reports/2026-02-13.md")
+                        .contains("## Run 2026-02-13T09:30:00+01:00")
             },
             ..plain
         },
         "compact" => Scenario {
             furnish: with_chains,
             command: &["compact"],
-            touches: &[LEDGER, "memory/ledger-archive-2026.jsonl", "memory/archive/*", "memory/integrity.json", "memory/checkpoint.json"],
+            touches: &[
+                LEDGER,
+                "memory/ledger-archive-2026.jsonl",
+                "memory/archive/*",
+                "memory/integrity.json",
+                "memory/checkpoint.json",
+            ],
             done: |root| {
-                let (ledger, archive) = (text(root, LEDGER), text(root, "memory/ledger-archive-2026.jsonl"));
+                let (ledger, archive) =
+                    (text(root, LEDGER), text(root, "memory/ledger-archive-2026.jsonl"));
                 !ledger.contains("The budget is 500 EUR")
-                    // A run that died after it had put the line away puts it away once more; it counts once.
+                    // A run that died after it had put the line away puts it away once more; it
+                    // counts once.
                     && archive.contains("The budget is 500 EUR")
                     && ledger.contains("Never deploy")
                     && ledger.matches("Done: Send the offer").count() == 1
@@ -341,7 +450,10 @@ fn scenario(name: &str) -> Scenario {
             input: r#"{"session_id":"s1","cwd":"{HOME}","last_assistant_message":"the boat is green"}"#,
             helped: true,
             touches: &["memory/messages/2026-02-13.jsonl"],
-            done: |root| text(root, "memory/messages/2026-02-13.jsonl").matches("the boat is green").count() == 1,
+            done: |root| {
+                text(root, "memory/messages/2026-02-13.jsonl").matches("the boat is green").count()
+                    == 1
+            },
             ..plain
         },
         "hook_subagent_stop" => Scenario {
@@ -361,10 +473,17 @@ fn scenario(name: &str) -> Scenario {
             command: &["hook", "pre-compact"],
             input: TOLD,
             helped: true,
-            touches: &["memory/messages/2026-02-13.jsonl", "memory/state/*", "memory/snapshots/*", "memory/summaries/24hr.md"],
+            touches: &[
+                "memory/messages/2026-02-13.jsonl",
+                "memory/state/*",
+                "memory/snapshots/*",
+                "memory/summaries/24hr.md",
+            ],
             done: |root| {
                 let kept = text(root, "memory/messages/2026-02-13.jsonl");
-                ["paint the boat", "it is painted"].iter().all(|said| kept.matches(said).count() == 1)
+                ["paint the boat", "it is painted"]
+                    .iter()
+                    .all(|said| kept.matches(said).count() == 1)
                     && text(root, "memory/state/assistant-state.md").contains("paint the boat")
             },
             ..plain
@@ -375,11 +494,19 @@ fn scenario(name: &str) -> Scenario {
             input: TOLD,
             helped: true,
             touches: CONSOLIDATED,
-            // The promise is that the session will be read: by the process that was started, or by the one of the next session.
+            // The promise is that the session will be read: by the process that was started, or by
+            // the one of the next session.
             done: |root| {
-                let ended = fs::read_dir(root.join(".icecore/notes/hooks/ended")).map_or(0, Iterator::count) > 0;
-                let noted = fs::read_dir(root.join(".icecore/notes/hooks/sessions")).into_iter().flatten().flatten();
-                let unread = noted.map(|note| fs::read_to_string(note.path()).unwrap()).any(|note| note.contains("\"finished\":false"));
+                let ended = fs::read_dir(root.join(".icecore/notes/hooks/ended"))
+                    .map_or(0, Iterator::count)
+                    > 0;
+                let noted = fs::read_dir(root.join(".icecore/notes/hooks/sessions"))
+                    .into_iter()
+                    .flatten()
+                    .flatten();
+                let unread = noted
+                    .map(|note| fs::read_to_string(note.path()).unwrap())
+                    .any(|note| note.contains("\"finished\":false"));
                 ended || unread || all_of_the_session(root)
             },
             ..plain
@@ -397,7 +524,9 @@ fn scenario(name: &str) -> Scenario {
             touches: &[],
             done: |root| {
                 let home = home_of(root);
-                [".claude/settings.json", ".claude.json"].iter().all(|file| text(&home, file).contains("icecore"))
+                [".claude/settings.json", ".claude.json"]
+                    .iter()
+                    .all(|file| text(&home, file).contains("icecore"))
                     && text(&home, ".claude/settings.json").contains("// mine")
             },
             ..plain
@@ -407,7 +536,10 @@ fn scenario(name: &str) -> Scenario {
             before: &["install", "claude-code", "--yes"],
             command: &["uninstall", "claude-code", "--yes"],
             touches: &[],
-            done: |root| text(&home_of(root), ".claude/settings.json") == SETTINGS && !home_of(root).join(".claude.json").exists(),
+            done: |root| {
+                text(&home_of(root), ".claude/settings.json") == SETTINGS
+                    && !home_of(root).join(".claude.json").exists()
+            },
             ..plain
         },
         "memory_tool" => Scenario {
@@ -419,7 +551,10 @@ fn scenario(name: &str) -> Scenario {
             command: &["memory-tool"],
             input: r#"{"command":"create","path":"/memories/green.md","file_text":"the boat is green"}"#,
             touches: &["memory/tool/*", "memory/tool-versions/*"],
-            done: |root| fs::read_to_string(root.join("memory/tool/green.md")).is_ok_and(|text| text.trim_end() == "the boat is green"),
+            done: |root| {
+                fs::read_to_string(root.join("memory/tool/green.md"))
+                    .is_ok_and(|text| text.trim_end() == "the boat is green")
+            },
             ..plain
         },
         "forget" => Scenario {
@@ -433,7 +568,11 @@ fn scenario(name: &str) -> Scenario {
             touches: &["*"],
             loses: Some("the boat is painted"),
             done: |root| {
-                let found = bare("grep").args(["-rli", "--exclude-dir=.git", "the boat is painted"]).arg(root).output().unwrap();
+                let found = bare("grep")
+                    .args(["-rli", "--exclude-dir=.git", "the boat is painted"])
+                    .arg(root)
+                    .output()
+                    .unwrap();
                 found.stdout.is_empty()
             },
             ..plain
@@ -461,7 +600,10 @@ fn scenario(name: &str) -> Scenario {
         "pause" => Scenario {
             command: &["pause", "--for", "1h"],
             touches: &["memory/pauses.jsonl"],
-            done: |root| text(root, "memory/pauses.jsonl").contains("\"until\":\"2026-02-13T10:30:00+01:00\""),
+            done: |root| {
+                text(root, "memory/pauses.jsonl")
+                    .contains("\"until\":\"2026-02-13T10:30:00+01:00\"")
+            },
             ..plain
         },
         "merge" => Scenario {
@@ -471,11 +613,14 @@ fn scenario(name: &str) -> Scenario {
             reorders: true,
             done: |root| {
                 let ledger = text(root, LEDGER);
-                ["said here", "said there", "said on both", "500 EUR"].iter().all(|said| ledger.matches(said).count() == 1)
+                ["said here", "said there", "said on both", "500 EUR"]
+                    .iter()
+                    .all(|said| ledger.matches(said).count() == 1)
             },
             ..plain
         },
-        // git's own processes included, with ids that both machines gave and something that one of them has forgotten.
+        // git's own processes included, with ids that both machines gave and something that one of
+        // them has forgotten.
         "merge_clash" => Scenario {
             furnish: |vault| two_machines(vault, true),
             command: &["merge"],
@@ -486,8 +631,12 @@ fn scenario(name: &str) -> Scenario {
             done: |root| {
                 let ledger = text(root, LEDGER);
                 let log = text(root, "memory/2026-02-13.md");
-                ["said here", "said there", "said on both", "500 EUR"].iter().all(|said| ledger.matches(said).count() == 1)
-                    && ["bought a map", "bought a lamp"].iter().all(|said| log.matches(said).count() == 1)
+                ["said here", "said there", "said on both", "500 EUR"]
+                    .iter()
+                    .all(|said| ledger.matches(said).count() == 1)
+                    && ["bought a map", "bought a lamp"]
+                        .iter()
+                        .all(|said| log.matches(said).count() == 1)
                     && !log.contains("first line")
             },
             same: true,
@@ -506,9 +655,13 @@ fn scenario(name: &str) -> Scenario {
             touches: &["*"],
             loses: Some("the boat is painted"),
             done: |root| {
-                let past = bare("git").current_dir(root).args(["log", "--all", "-p"]).output().unwrap();
-                let found = bare("grep").args(["-rliq", "the boat is painted"]).arg(root).status().unwrap();
-                !String::from_utf8_lossy(&past.stdout).contains("boat is painted") && !found.success() && commits(root) >= 3
+                let past =
+                    bare("git").current_dir(root).args(["log", "--all", "-p"]).output().unwrap();
+                let found =
+                    bare("grep").args(["-rliq", "the boat is painted"]).arg(root).status().unwrap();
+                !String::from_utf8_lossy(&past.stdout).contains("boat is painted")
+                    && !found.success()
+                    && commits(root) >= 3
             },
             same: true,
             ..plain
@@ -516,9 +669,15 @@ fn scenario(name: &str) -> Scenario {
         "prune" => Scenario {
             furnish: with_chains,
             command: &["prune"],
-            touches: &[LEDGER, "memory/archive/*", "memory/integrity.json", "memory/checkpoint.json"],
+            touches: &[
+                LEDGER,
+                "memory/archive/*",
+                "memory/integrity.json",
+                "memory/checkpoint.json",
+            ],
             done: |root| {
-                let (ledger, archive) = (text(root, LEDGER), text(root, "memory/archive/2026-Q1.jsonl"));
+                let (ledger, archive) =
+                    (text(root, LEDGER), text(root, "memory/archive/2026-Q1.jsonl"));
                 !ledger.contains("The budget is 500 EUR")
                     && archive.matches("The budget is 500 EUR").count() == 1
                     && archive.matches("\"archived\"").count() == 1
@@ -531,14 +690,15 @@ fn scenario(name: &str) -> Scenario {
 }
 
 /// What a client says of a session whose transcript is in that home.
-const TOLD: &str =
-    r#"{"session_id":"s1","cwd":"{HOME}","transcript_path":"{HOME}/projects/-app/s1.jsonl","trigger":"auto","reason":"other"}"#;
+const TOLD: &str = r#"{"session_id":"s1","cwd":"{HOME}","transcript_path":"{HOME}/projects/-app/s1.jsonl","trigger":"auto","reason":"other"}"#;
 
 /// A session of Claude Code with a helper.
 fn transcripts(home: &Path) {
     let folder = Path::new("/nowhere/app");
     let said = |text: &str| serde_json::json!([{ "type": "text", "text": text }]);
-    let side = |line: String| line.replace("\"isSidechain\":false", "\"isSidechain\":true,\"agentId\":\"x9\"");
+    let side = |line: String| {
+        line.replace("\"isSidechain\":false", "\"isSidechain\":true,\"agentId\":\"x9\"")
+    };
     let project = home.join("projects/-app");
     fs::create_dir_all(project.join("s1/subagents")).unwrap();
     let talk = line("s1", folder, "08:00:00", "u1", "user", "paint the boat".into())
@@ -552,7 +712,9 @@ fn transcripts(home: &Path) {
 /// Whether everything that was said in it was kept, each thing once.
 fn all_of_the_session(root: &Path) -> bool {
     let kept = text(root, "memory/messages/2026-02-13.jsonl");
-    ["paint the boat", "it is painted", "count the doors", "four doors"].iter().all(|said| kept.matches(said).count() == 1)
+    ["paint the boat", "it is painted", "count the doors", "four doors"]
+        .iter()
+        .all(|said| kept.matches(said).count() == 1)
 }
 
 /// Somebody's own settings.
@@ -571,8 +733,16 @@ fn from_two_machines(vault: &Vault) {
 /// Likewise; with `forgets`, the other machine has forgotten something, and both have logged.
 fn two_machines(vault: &Vault, forgets: bool) {
     let git = |folder: &Path, arguments: &[&str]| {
-        let own = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"];
-        let said = said(bare("git").current_dir(folder).args(own).args(arguments).output().unwrap());
+        let own = [
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.com",
+            "-c",
+            "init.defaultBranch=main",
+        ];
+        let said =
+            said(bare("git").current_dir(folder).args(own).args(arguments).output().unwrap());
         assert_eq!(said.code, Some(0), "git {arguments:?}: {said:?}");
     };
     some_events(vault);
@@ -584,7 +754,10 @@ fn two_machines(vault: &Vault, forgets: bool) {
     git(&vault.root, &["push", "-q", "-u", "origin", "main"]);
     git(folder.path(), &["clone", "-q", "between.git", "two"]);
     let two = Vault::opened(folder.path().join("two"));
-    assert_eq!(said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code, Some(0));
+    assert_eq!(
+        said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code,
+        Some(0)
+    );
     // The same ids for different things, the same thing on both, and lines of the same day.
     two.remember(&["said there", "--entity", "pier"]);
     two.remember(&["said on both"]);
@@ -619,7 +792,12 @@ fn start(command: &mut Command, root: &Path, arguments: &[&str]) {
 /// Runs a command that is told something.
 fn told(mut command: Command, root: &Path, input: &str) -> Said {
     let input = input.replace("{HOME}", home_of(root).to_str().unwrap());
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("./test installs strace");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("./test installs strace");
     // Whoever is killed early does not read it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     said(child.wait_with_output().unwrap())
@@ -628,7 +806,12 @@ fn told(mut command: Command, root: &Path, input: &str) -> Said {
 /// A run of the program under strace.
 fn strace(root: &Path, scenario: &Scenario, options: &[String], log: &Path) -> Said {
     let mut command = bare("strace");
-    command.args(["-qq", "-y", "-o"]).arg(log).arg("-e").arg(format!("trace={CALLS}")).args(options);
+    command
+        .args(["-qq", "-y", "-o"])
+        .arg(log)
+        .arg("-e")
+        .arg(format!("trace={CALLS}"))
+        .args(options);
     if scenario.helped {
         command.arg("-f");
     }
@@ -637,15 +820,16 @@ fn strace(root: &Path, scenario: &Scenario, options: &[String], log: &Path) -> S
     told(command, root, scenario.input)
 }
 
-/// One system call of a run: its name, and the how-manieth of that name it is. That is how strace counts.
+/// One system call of a run: its name, and the how-manieth of that name it is. That is how strace
+/// counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Point {
     call: String,
     ordinal: usize,
 }
 
-/// The traced calls that touch the vault or the home beside it, in order. Where there are several threads and processes, each
-/// counts for itself, and a fault is whoever's that gets there first.
+/// The traced calls that touch the vault or the home beside it, in order. Where there are several
+/// threads and processes, each counts for itself, and a fault is whoever's that gets there first.
 fn points(log: &Path, folder: &Path) -> Vec<Point> {
     let text = fs::read(log).unwrap();
     let text = String::from_utf8_lossy(&text);
@@ -670,16 +854,23 @@ fn points(log: &Path, folder: &Path) -> Vec<Point> {
     found
 }
 
-/// What is wrong with the files of a home: each is what it was, or what it is after the command, and never anything between.
+/// What is wrong with the files of a home: each is what it was, or what it is after the command,
+/// and never anything between.
 fn torn_at_home(before: &Path, after: &Path, now: &Path) -> Vec<String> {
-    let (before, after, now): (HashMap<_, _>, HashMap<_, _>, HashMap<_, _>) =
-        (files(before).into_iter().collect(), files(after).into_iter().collect(), files(now).into_iter().collect());
+    let (before, after, now): (HashMap<_, _>, HashMap<_, _>, HashMap<_, _>) = (
+        files(before).into_iter().collect(),
+        files(after).into_iter().collect(),
+        files(now).into_iter().collect(),
+    );
     let mut wrong = Vec::new();
     for (path, bytes) in &now {
         // What was not put in place yet stands beside it under a name of its own.
         let known = before.contains_key(path) || after.contains_key(path);
         if known && before.get(path) != Some(bytes) && after.get(path) != Some(bytes) {
-            wrong.push(format!("{path} is neither what it was nor what it is to be: {}", String::from_utf8_lossy(bytes)));
+            wrong.push(format!(
+                "{path} is neither what it was nor what it is to be: {}",
+                String::from_utf8_lossy(bytes)
+            ));
         }
     }
     for path in before.keys().filter(|path| after.contains_key(*path) && !now.contains_key(*path)) {
@@ -713,7 +904,10 @@ fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
             if path.is_dir() {
                 folders.push(path);
             } else {
-                found.push((path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap()));
+                found.push((
+                    path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(),
+                    fs::read(&path).unwrap(),
+                ));
             }
         }
     }
@@ -729,8 +923,15 @@ fn may_touch(scenario: &Scenario, path: &str) -> bool {
     })
 }
 
-/// Looks at a vault after something happened to it, and gives every violation of the contract a line.
-fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fault: bool) -> Vec<String> {
+/// Looks at a vault after something happened to it, and gives every violation of the contract a
+/// line.
+fn violations(
+    scenario: &Scenario,
+    golden: &Path,
+    root: &Path,
+    first: &Said,
+    fault: bool,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let call = |arguments: &[&str]| {
         let mut command = bare(program());
@@ -741,12 +942,15 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
     if is_hook && first.code == Some(2) {
         wrong.push(format!("a client would take that for an order: {first:?}"));
     }
-    // A hook never fails, but it notes what it could not do, or says it in its answer. Where the answer itself could not be written, nobody
-    // was told that it is done.
+    // A hook never fails, but it notes what it could not do, or says it in its answer. Where the
+    // answer itself could not be written, nobody was told that it is done.
     let told = first.out.contains("systemMessage") || fault && !first.out.contains('{');
     let noted = is_hook && (told || root.join(".icecore/notes/hooks/troubles.jsonl").exists());
     // A reader that could not take something in says so; that is no acknowledgement of it.
-    let acknowledged = first.code == Some(0) && !noted && !first.err.contains("warning:") && !first.out.contains("\"complaints\":[\"");
+    let acknowledged = first.code == Some(0)
+        && !noted
+        && !first.err.contains("warning:")
+        && !first.out.contains("\"complaints\":[\"");
     // Where git is followed too, the fault may hit the very line that tells of it.
     if fault && first.code.is_some_and(|code| code != 0) && !first.err.contains("\"error") {
         // The dynamic loader fails before the program begins; it has words of its own.
@@ -760,7 +964,9 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         }
     } else {
         // What was there is there, byte for byte.
-        for (path, bytes) in files(golden).into_iter().filter(|(path, _)| !may_touch(scenario, path)) {
+        for (path, bytes) in
+            files(golden).into_iter().filter(|(path, _)| !may_touch(scenario, path))
+        {
             if fs::read(root.join(&path)).ok().as_ref() != Some(&bytes) {
                 wrong.push(format!("{path} changed"));
             }
@@ -772,17 +978,27 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
             // What could not be written waits in a note for the next hook, of whichever session.
             let mut command = bare(program());
             start(&mut command, root, &["hook", "session-start"]);
-            self::told(command, root, r#"{"session_id":"another","cwd":"{HOME}","source":"startup"}"#);
+            self::told(
+                command,
+                root,
+                r#"{"session_id":"another","cwd":"{HOME}","source":"startup"}"#,
+            );
         }
         if acknowledged && !(scenario.done)(root) {
             wrong.push("acknowledged, and not done".into());
         }
         // A log only grows.
         let log = "memory/2026-02-13.md";
-        let grew = fs::read(root.join(log)).unwrap_or_default().starts_with(&fs::read(golden.join(log)).unwrap_or_default());
-        let stays = |line: &&str| !scenario.loses.is_some_and(|words| line.to_lowercase().contains(words));
+        let grew = fs::read(root.join(log))
+            .unwrap_or_default()
+            .starts_with(&fs::read(golden.join(log)).unwrap_or_default());
+        let stays =
+            |line: &&str| !scenario.loses.is_some_and(|words| line.to_lowercase().contains(words));
         let now = self::text(root, log);
-        let kept = self::text(golden, log).lines().filter(stays).all(|line| now.lines().any(|known| known == line));
+        let kept = self::text(golden, log)
+            .lines()
+            .filter(stays)
+            .all(|line| now.lines().any(|known| known == line));
         if !(grew || scenario.reorders && kept) {
             wrong.push("the log lost what it had".into());
         }
@@ -791,25 +1007,35 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
             wrong.push("doctor lost an event".into());
         }
         // What leaves the ledger is in the archive, as it was.
-        let kept = String::from_utf8_lossy(&text).into_owned() + &self::text(root, "memory/ledger-archive-2026.jsonl");
+        let kept = String::from_utf8_lossy(&text).into_owned()
+            + &self::text(root, "memory/ledger-archive-2026.jsonl");
         let lines = String::from_utf8_lossy(&before[..whole]).into_owned();
-        let goes = |line: &str| scenario.loses.is_some_and(|words| line.to_lowercase().contains(words));
-        let content =
-            |line: &str| serde_json::from_str::<serde_json::Value>(line).map_or(String::new(), |line| line["content"].to_string());
+        let goes =
+            |line: &str| scenario.loses.is_some_and(|words| line.to_lowercase().contains(words));
+        let content = |line: &str| {
+            serde_json::from_str::<serde_json::Value>(line)
+                .map_or(String::new(), |line| line["content"].to_string())
+        };
         let lost = match scenario.command[0] {
             "doctor" => false,
             "compact" | "prune" => {
                 let kept = kept.clone() + &self::text(root, "memory/archive/2026-Q1.jsonl");
                 !lines.lines().all(|line| kept.contains(line))
             }
-            _ if scenario.reorders => !lines.lines().all(|line| goes(line) || kept.matches(&content(line)).count() == 1),
-            _ if scenario.loses.is_some() => !lines.lines().all(|line| goes(line) || kept.contains(line)),
+            _ if scenario.reorders => {
+                !lines.lines().all(|line| goes(line) || kept.matches(&content(line)).count() == 1)
+            }
+            _ if scenario.loses.is_some() => {
+                !lines.lines().all(|line| goes(line) || kept.contains(line))
+            }
             _ => !text.starts_with(&before[..whole]),
         };
         if lost {
             wrong.push("the ledger lost what it had".into());
         }
-        let added = |text: &[u8]| scenario.adds.map(|adds| String::from_utf8_lossy(text).matches(adds).count());
+        let added = |text: &[u8]| {
+            scenario.adds.map(|adds| String::from_utf8_lossy(text).matches(adds).count())
+        };
         match added(&text) {
             Some(0) if acknowledged => wrong.push("acknowledged, and not there".into()),
             Some(many) if many > 1 => wrong.push(format!("there {many} times")),
@@ -825,7 +1051,8 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         }
         if scenario.command[0] != "doctor" {
             let verified = call(&["verify"]);
-            // What was begun and not ended, and says so; mending finishes it. In a copy: the command itself is to finish it too.
+            // What was begun and not ended, and says so; mending finishes it. In a copy: the
+            // command itself is to finish it too.
             if matches!(scenario.command[0], "merge" | "forget") && verified.code != Some(0) {
                 let other = root.parent().unwrap().join("other");
                 let _ = fs::remove_dir_all(&other);
@@ -836,11 +1063,15 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
                 let mut command = bare(program());
                 start(&mut command, &mended, &["doctor", "--fix"]);
                 let said = self::told(command, &mended, "");
-                if said.code != Some(0) || !(scenario.done)(&mended) && scenario.command[0] == "merge" {
+                if said.code != Some(0)
+                    || !(scenario.done)(&mended) && scenario.command[0] == "merge"
+                {
                     wrong.push(format!("doctor: {said:?}"));
                 }
             }
-            let known = matches!(scenario.command[0], "forget" | "merge") && !acknowledged && verified.out.contains(scenario.command[0]);
+            let known = matches!(scenario.command[0], "forget" | "merge")
+                && !acknowledged
+                && verified.out.contains(scenario.command[0]);
             if verified.code != Some(0) && !known {
                 wrong.push(format!("verify: {verified:?}"));
             }
@@ -852,13 +1083,20 @@ fn violations(scenario: &Scenario, golden: &Path, root: &Path, first: &Said, fau
         let vault = Vault::opened(root.to_owned());
         let _ = (0..5).any(|_| settles(&vault, 200) || call(scenario.command).code != Some(0));
         if !all_of_the_session(root) {
-            wrong.push(format!("given again, and not read: {}", text(root, "memory/messages/2026-02-13.jsonl")));
+            wrong.push(format!(
+                "given again, and not read: {}",
+                text(root, "memory/messages/2026-02-13.jsonl")
+            ));
         }
     }
     // An undo that was acknowledged is taken back by the second one; a log line is there twice.
-    let unheard = first.code.is_none_or(|code| code == 0) || first.err.contains("the output could not be written");
+    let unheard = first.code.is_none_or(|code| code == 0)
+        || first.err.contains("the output could not be written");
     let repeats = acknowledged || unheard && scenario.command[0] == "log";
-    if again.code == Some(0) && !(repeats && matches!(scenario.command[0], "undo" | "log" | "save-state")) && !(scenario.done)(root) {
+    if again.code == Some(0)
+        && !(repeats && matches!(scenario.command[0], "undo" | "log" | "save-state"))
+        && !(scenario.done)(root)
+    {
         wrong.push("given again, and not done".into());
     }
     if !again.code.is_some_and(|code| scenario.again.contains(&code)) {
@@ -890,9 +1128,15 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
     let (mut count, mut wrong) = (0, Vec::new());
     // What says when something was checked tells of every run.
     let settled = |root: &Path| -> Vec<(String, Vec<u8>)> {
-        files(root).into_iter().filter(|(path, _)| !INTEGRITY.contains(&path.as_str()) && !path.ends_with("checkpoint.json")).collect()
+        files(root)
+            .into_iter()
+            .filter(|(path, _)| {
+                !INTEGRITY.contains(&path.as_str()) && !path.ends_with("checkpoint.json")
+            })
+            .collect()
     };
-    let (home, before, after) = (home_of(&root), folder.path().join("before"), folder.path().join("after"));
+    let (home, before, after) =
+        (home_of(&root), folder.path().join("before"), folder.path().join("after"));
     let reset = || {
         let _ = fs::remove_dir_all(&root);
         let _ = fs::remove_dir_all(&home);
@@ -900,9 +1144,18 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
         (scenario.home)(&home);
         if golden.exists() {
             copy(&golden, &root);
-            // The copy has other inodes; with the index up to date, the command takes its usual way.
+            // The copy has other inodes; with the index up to date, the command takes its usual
+            // way.
             let mut look = bare(program());
-            look.args(["--vault", root.to_str().unwrap(), "--now", NOW, "show", "20260213-1", "-q"]);
+            look.args([
+                "--vault",
+                root.to_str().unwrap(),
+                "--now",
+                NOW,
+                "show",
+                "20260213-1",
+                "-q",
+            ]);
             let _ = look.output();
         }
         if !scenario.before.is_empty() {
@@ -916,7 +1169,11 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
     let undisturbed = strace(&root, &scenario, &[], &log);
     assert_eq!(undisturbed.code, Some(0), "{name}: {undisturbed:?}");
     let all = points(&log, folder.path());
-    assert_eq!(violations(&scenario, &golden, &root, &undisturbed, false), [] as [String; 0], "{name}, undisturbed");
+    assert_eq!(
+        violations(&scenario, &golden, &root, &undisturbed, false),
+        [] as [String; 0],
+        "{name}, undisturbed"
+    );
     let expected = settled(&root);
     copy(&home, &after);
     assert!(all.len() > 3, "{name} touches the vault {} times", all.len());
@@ -927,24 +1184,39 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
             let first = strace(&root, &scenario, &["-e".into(), inject], &log);
             count += 1;
             let mut found = torn_at_home(&before, &after, &home);
-            found.extend(violations(&scenario, &golden, &root, &first, !fault.starts_with("signal")));
+            found.extend(violations(
+                &scenario,
+                &golden,
+                &root,
+                &first,
+                !fault.starts_with("signal"),
+            ));
             // Given again it leaves nothing else than an undisturbed run does.
             found.extend(torn_at_home(&after, &after, &home));
             if scenario.same {
                 let now = settled(&root);
-                let other = |(path, bytes): &&(String, Vec<u8>)| !now.iter().any(|(known, text)| known == path && text == bytes);
+                let other = |(path, bytes): &&(String, Vec<u8>)| {
+                    !now.iter().any(|(known, text)| known == path && text == bytes)
+                };
                 found.extend(expected.iter().filter(other).map(|(path, bytes)| {
-                    let (now, then) = (text(&root, path), String::from_utf8_lossy(bytes).into_owned());
+                    let (now, then) =
+                        (text(&root, path), String::from_utf8_lossy(bytes).into_owned());
                     format!("{path} is not what an undisturbed run leaves:\n{now}\nbut\n{then}")
                 }));
             }
-            wrong.extend(found.into_iter().map(|found| format!("{name}, {fault} at {call} {ordinal}: {found}")));
+            wrong.extend(
+                found
+                    .into_iter()
+                    .map(|found| format!("{name}, {fault} at {call} {ordinal}: {found}")),
+            );
         }
     }
     if full() {
         let line = format!("{name}: {count} points, {} violations\n", wrong.len());
         let report = std::env::var_os("ICECORE_SWEEP_REPORT");
-        if let Some(mut file) = report.and_then(|path| fs::OpenOptions::new().create(true).append(true).open(path).ok()) {
+        if let Some(mut file) =
+            report.and_then(|path| fs::OpenOptions::new().create(true).append(true).open(path).ok())
+        {
             file.write_all(line.as_bytes()).unwrap();
         }
     }
@@ -953,7 +1225,8 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
 
 const KILL: &[&str] = &["signal=SIGKILL"];
 const FAULTS: &[&str] = &["error=EIO", "error=ENOSPC"];
-const MORE_FAULTS: &[&str] = &["error=EIO", "error=ENOSPC", "error=EDQUOT", "error=EROFS", "error=EMFILE", "error=EINTR"];
+const MORE_FAULTS: &[&str] =
+    &["error=EIO", "error=ENOSPC", "error=EDQUOT", "error=EROFS", "error=EMFILE", "error=EINTR"];
 
 fn faults() -> &'static [&'static str] {
     if full() { MORE_FAULTS } else { FAULTS }
@@ -975,7 +1248,8 @@ macro_rules! scenarios {
     };
 }
 
-// Of those after the semicolon a sample has fewer points: they write by the same door, and each takes longer.
+// Of those after the semicolon a sample has fewer points: they write by the same door, and each
+// takes longer.
 scenarios! {
     init remember_first remember remember_torn supersede close confirm retract log log_first extracts commitments verify doctor reindex snapshot undo
     message state session_add import rollup mark consolidate compact migrate;
@@ -986,8 +1260,17 @@ scenarios! {
 // L16: git itself dies, at each of the calls that a snapshot or an undo makes
 #[test]
 fn a_git_that_dies_leaves_a_vault_that_can_go_on() {
-    let real = String::from_utf8(bare("sh").args(["-c", "command -v git"]).output().unwrap().stdout).unwrap();
-    let cases = [("snapshot", false), ("snapshot", true), ("undo", false), ("undo", true), ("merge", false), ("merge", true)];
+    let real =
+        String::from_utf8(bare("sh").args(["-c", "command -v git"]).output().unwrap().stdout)
+            .unwrap();
+    let cases = [
+        ("snapshot", false),
+        ("snapshot", true),
+        ("undo", false),
+        ("undo", true),
+        ("merge", false),
+        ("merge", true),
+    ];
     for (command, after_work) in cases {
         let golden = Vault::new();
         if command == "merge" {
@@ -1009,7 +1292,14 @@ fn a_git_that_dies_leaves_a_vault_that_can_go_on() {
                 real.trim()
             );
             fs::write(folder.path().join("git"), script).unwrap();
-            assert!(Command::new("chmod").arg("+x").arg(folder.path().join("git")).status().unwrap().success());
+            assert!(
+                Command::new("chmod")
+                    .arg("+x")
+                    .arg(folder.path().join("git"))
+                    .status()
+                    .unwrap()
+                    .success()
+            );
             let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
             let first = said(vault.command(&[command]).env("PATH", path).output().unwrap());
             let calls: usize = fs::read_to_string(&count).unwrap().trim().parse().unwrap();
@@ -1023,8 +1313,17 @@ fn a_git_that_dies_leaves_a_vault_that_can_go_on() {
             let again = vault.run(&[command]);
             assert_eq!(again.code, Some(0), "{command} {call}: {again:?}");
             if command == "merge" {
-                assert!((scenario("merge").done)(&vault.root), "{call}: {first:?} {again:?}\n{}", vault.read(LEDGER));
-                assert_eq!(vault.run(&["verify"]).code, Some(0), "{call}: {:?}", vault.run(&["verify"]));
+                assert!(
+                    (scenario("merge").done)(&vault.root),
+                    "{call}: {first:?} {again:?}\n{}",
+                    vault.read(LEDGER)
+                );
+                assert_eq!(
+                    vault.run(&["verify"]).code,
+                    Some(0),
+                    "{call}: {:?}",
+                    vault.run(&["verify"])
+                );
             }
             if calls < call {
                 assert_eq!(first.code, Some(0), "{command} {call}: {first:?}");
@@ -1047,7 +1346,12 @@ fn a_short_write_never_leaves_half_a_line() {
             for taken in [0, 1, 7] {
                 let _ = fs::remove_dir_all(&root);
                 copy(&vault.root, &root);
-                let first = strace(&root, &scenario, &["-e".into(), format!("inject=write:retval={taken}:when={point}")], &log);
+                let first = strace(
+                    &root,
+                    &scenario,
+                    &["-e".into(), format!("inject=write:retval={taken}:when={point}")],
+                    &log,
+                );
                 let found = violations(&scenario, &vault.root, &root, &first, false);
                 assert_eq!(found, [] as [String; 0], "{name}, {taken} bytes of write {point}");
             }
@@ -1071,19 +1375,31 @@ fn a_file_is_flushed_before_it_is_renamed_and_its_folder_after() {
     let text = fs::read_to_string(&log).unwrap();
     let calls: Vec<&str> = text.lines().collect();
     let at = |from: usize, wanted: &dyn Fn(&str) -> bool| {
-        calls[from..].iter().position(|line| wanted(line)).map(|at| from + at).unwrap_or_else(|| panic!("{text}"))
+        calls[from..]
+            .iter()
+            .position(|line| wanted(line))
+            .map(|at| from + at)
+            .unwrap_or_else(|| panic!("{text}"))
     };
     let rename = at(0, &|line| line.starts_with("rename") && line.contains("open-loops.json"));
     let temporary = calls[rename].split('"').nth(1).unwrap();
     let flush = at(0, &|line| line.starts_with("fsync(") && line.contains(temporary));
-    let folder_flush = at(rename, &|line| line.starts_with("fsync(") && line.contains("/memory/index>"));
+    let folder_flush =
+        at(rename, &|line| line.starts_with("fsync(") && line.contains("/memory/index>"));
     assert!(flush < rename && rename < folder_flush);
     // A file that an append makes: its folder is flushed before anything is written into it.
-    assert_eq!(traced(&vault.root, &["log", "x", "--now", "2026-03-01T09:00:00Z"], &log).code, Some(0));
+    assert_eq!(
+        traced(&vault.root, &["log", "x", "--now", "2026-03-01T09:00:00Z"], &log).code,
+        Some(0)
+    );
     let text = fs::read_to_string(&log).unwrap();
     let calls: Vec<&str> = text.lines().collect();
-    let first = |wanted: &dyn Fn(&str) -> bool| calls.iter().position(|line| wanted(line)).unwrap_or_else(|| panic!("{text}"));
-    let made = first(&|line| line.starts_with("openat") && line.contains("O_CREAT") && line.contains("2026-03-01.md"));
+    let first = |wanted: &dyn Fn(&str) -> bool| {
+        calls.iter().position(|line| wanted(line)).unwrap_or_else(|| panic!("{text}"))
+    };
+    let made = first(&|line| {
+        line.starts_with("openat") && line.contains("O_CREAT") && line.contains("2026-03-01.md")
+    });
     let folder_flush = first(&|line| line.starts_with("fsync(") && line.contains("/memory>"));
     let written = first(&|line| line.starts_with("write(") && line.contains("2026-03-01.md"));
     let flushed = first(&|line| line.starts_with("fdatasync(") && line.contains("2026-03-01.md"));
@@ -1099,8 +1415,15 @@ fn a_remembered_line_is_one_write_and_one_flush_before_the_answer() {
     let log = folder.path().join("log");
     assert_eq!(traced(&vault.root, &["remember", "x"], &log).code, Some(0));
     let text = fs::read_to_string(&log).unwrap();
-    let calls: Vec<&str> = text.lines().filter(|line| line.contains("ledger.jsonl") || line.starts_with("write(1")).collect();
-    let names: Vec<&str> = calls.iter().filter(|line| !line.starts_with("openat")).map(|line| line.split('(').next().unwrap()).collect();
+    let calls: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("ledger.jsonl") || line.starts_with("write(1"))
+        .collect();
+    let names: Vec<&str> = calls
+        .iter()
+        .filter(|line| !line.starts_with("openat"))
+        .map(|line| line.split('(').next().unwrap())
+        .collect();
     assert_eq!(names, ["write", "fdatasync", "write"], "{calls:?}");
 }
 
@@ -1140,7 +1463,11 @@ echo "now: $($I events --json -q | tr '{' '\n' | grep -c '"content"')"
     command.arg(if root { "-m" } else { "-rm" }).arg("sh").arg(&script).arg(&mount).arg(program());
     let said = said(command.output().unwrap());
     let number = |label: &str| -> usize {
-        let line = said.out.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("no `{label}`: {said:?}"));
+        let line = said
+            .out
+            .lines()
+            .find(|line| line.starts_with(label))
+            .unwrap_or_else(|| panic!("no `{label}`: {said:?}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
     assert!(number("acknowledged") > 50, "{said:?}");

@@ -1,4 +1,5 @@
-//! Many people in one database, as their programs see it: the real server, real tokens, and nothing of anybody else's.
+//! Many people in one database, as their programs see it: the real server, real tokens, and nothing
+//! of anybody else's.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +15,8 @@ use crate::api::{Answer, TOKEN, model, operation, unlike};
 use crate::program::{bare, program, said};
 
 /// A word that only this person's memory has in it.
-const PEOPLE: [(&str, &str); 3] = [("ann", "quokkazebra"), ("ben", "narwhaltulip"), ("cid", "wombatsaffron")];
+const PEOPLE: [(&str, &str); 3] =
+    [("ann", "quokkazebra"), ("ben", "narwhaltulip"), ("cid", "wombatsaffron")];
 /// So long a token that was revoked may still be good, and a little more.
 const BELIEVED: Duration = Duration::from_secs(6);
 const SCOPES: [&str; 4] = ["read", "write", "proxy", "admin"];
@@ -41,11 +43,19 @@ impl House {
         let settings = folder.path().join(".config/icecore");
         std::fs::create_dir_all(&settings).unwrap();
         let chat = model("The harbour is quiet. I will remember that.");
-        let text = format!("[chat]\nprovider = \"openai\"\nbase_url = \"http://{chat}/v1\"\nmodel = \"stub\"\n");
+        let text = format!(
+            "[chat]\nprovider = \"openai\"\nbase_url = \"http://{chat}/v1\"\nmodel = \"stub\"\n"
+        );
         std::fs::write(settings.join("config.toml"), text).unwrap();
         let run = |arguments: &[&str]| {
-            let done =
-                said(bare(program()).env("HOME", folder.path()).env("ICECORE_STORE", cluster.url()).args(arguments).output().unwrap());
+            let done = said(
+                bare(program())
+                    .env("HOME", folder.path())
+                    .env("ICECORE_STORE", cluster.url())
+                    .args(arguments)
+                    .output()
+                    .unwrap(),
+            );
             assert_eq!(done.code, Some(0), "{done:?}");
         };
         run(&["init", "--tz", "UTC", "-q"]);
@@ -60,7 +70,8 @@ impl House {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let address = told["addr"].as_str().unwrap().parse().unwrap();
         Self { cluster, folder, child, address }
     }
@@ -73,7 +84,11 @@ impl House {
     /// What a command prints, as JSON.
     fn command(&self, arguments: &[&str]) -> Value {
         let mut command = bare(program());
-        command.env("HOME", self.folder.path()).env("ICECORE_STORE", self.cluster.url()).arg("--json").args(arguments);
+        command
+            .env("HOME", self.folder.path())
+            .env("ICECORE_STORE", self.cluster.url())
+            .arg("--json")
+            .args(arguments);
         let done = said(command.output().unwrap());
         assert_eq!(done.code, Some(0), "{arguments:?}: {done:?}");
         done.json()
@@ -84,14 +99,20 @@ impl House {
         let mut arguments = vec!["token", "add", "--scope", scopes];
         arguments.extend(user.iter().flat_map(|user| ["--user", user]));
         let made = self.command(&[&arguments, more].concat());
-        (made["token"]["id"].as_str().unwrap().to_owned(), made["secret"].as_str().unwrap().to_owned())
+        (
+            made["token"]["id"].as_str().unwrap().to_owned(),
+            made["secret"].as_str().unwrap().to_owned(),
+        )
     }
 
     fn begin(&self, method: &str, target: &str, head: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut request =
-            format!("{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n", self.address, body.len());
+        let mut request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n",
+            self.address,
+            body.len()
+        );
         head.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
         stream.write_all(format!("{request}\r\n{body}").as_bytes()).unwrap();
         stream
@@ -109,13 +130,21 @@ impl House {
             stream.read_to_end(&mut bytes).unwrap();
         }
         let text = String::from_utf8(bytes).unwrap();
-        let (head, text) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {target}: {text}"));
+        let (head, text) =
+            text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {target}: {text}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Answer { status, head: head.to_lowercase(), text: text.to_owned() }
     }
 
     /// Asks with this token, about this user if one is named.
-    fn ask(&self, token: &str, user: Option<&str>, method: &str, target: &str, body: &str) -> Answer {
+    fn ask(
+        &self,
+        token: &str,
+        user: Option<&str>,
+        method: &str,
+        target: &str,
+        body: &str,
+    ) -> Answer {
         let bearer = format!("Bearer {token}");
         let mut head = vec![("Authorization", bearer.as_str())];
         head.extend(user.map(|user| ("X-Icecore-User", user)));
@@ -134,11 +163,20 @@ impl House {
         let answer = self.ask(token, None, method, target, body);
         assert_eq!(answer.status, 200, "{method} {target}: {answer:?}");
         let told = answer.json();
-        if ["/api/tokens", "/api/spaces", "/api/quota", "/api/audit"].iter().any(|begins| target.starts_with(begins)) {
+        if ["/api/tokens", "/api/spaces", "/api/quota", "/api/audit"]
+            .iter()
+            .any(|begins| target.starts_with(begins))
+        {
             let document = self.send("GET", "/api/openapi.json", &[], "").json();
             let (_, operation) = operation(&document, method, target);
             let mut found = Vec::new();
-            unlike(&document, &operation["responses"]["200"]["content"]["application/json"]["schema"], &told, "answer", &mut found);
+            unlike(
+                &document,
+                &operation["responses"]["200"]["content"]["application/json"]["schema"],
+                &told,
+                "answer",
+                &mut found,
+            );
             assert!(found.is_empty(), "{method} {target}: {found:?}");
         }
         told
@@ -146,9 +184,11 @@ impl House {
 
     fn chat(&self, token: &str, user: Option<&str>, conversation: &str, text: &str) -> Answer {
         let bearer = format!("Bearer {token}");
-        let mut head = vec![("Authorization", bearer.as_str()), ("X-Icecore-Conversation", conversation)];
+        let mut head =
+            vec![("Authorization", bearer.as_str()), ("X-Icecore-Conversation", conversation)];
         head.extend(user.map(|user| ("X-Icecore-User", user)));
-        let body = json!({ "model": "stub", "messages": [{ "role": "user", "content": text }] }).to_string();
+        let body = json!({ "model": "stub", "messages": [{ "role": "user", "content": text }] })
+            .to_string();
         self.send("POST", "/v1/chat/completions", &head, &body)
     }
 
@@ -162,7 +202,8 @@ impl House {
             "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let body =
+            json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         let mut head = vec![
             ("Authorization", bearer.as_str()),
             ("Content-Type", "application/json"),
@@ -187,8 +228,16 @@ impl House {
                     body => body.to_string(),
                 };
                 let target = example["target"].as_str().unwrap().to_owned();
-                let of_user = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == "X-Icecore-User"));
-                found.push(Tried { method: method.to_uppercase(), path: path.clone(), target, body, of_user });
+                let of_user = operation["parameters"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|one| one["name"] == "X-Icecore-User"));
+                found.push(Tried {
+                    method: method.to_uppercase(),
+                    path: path.clone(),
+                    target,
+                    body,
+                    of_user,
+                });
             }
         }
         assert!(found.len() > 100, "{} routes", found.len());
@@ -211,7 +260,10 @@ impl Tried {
     /// The target with this in the place of what varies, if that is of this kind.
     fn with(&self, name: &str, value: &str) -> Option<String> {
         let hole = format!("{{{name}}}");
-        let (path, query) = self.target.split_once('?').map_or((self.target.as_str(), None), |(path, query)| (path, Some(query)));
+        let (path, query) = self
+            .target
+            .split_once('?')
+            .map_or((self.target.as_str(), None), |(path, query)| (path, Some(query)));
         let mut parts: Vec<&str> = path.split('/').collect();
         let at = self.path.split('/').position(|part| part == hole)?;
         parts[at] = value;
@@ -242,15 +294,25 @@ fn people(house: &House) -> Vec<Person> {
         let [read, write, proxy, admin] = SCOPES.map(|scope| house.token(Some(name), scope, &[]).1);
         let tell = |target: &str, body: Value| house.ok(&write, "POST", target, &body.to_string());
         let letter = &name[..1];
-        // The first has the fewest events, so that the numbers of the others' last ones are nobody's there.
+        // The first has the fewest events, so that the numbers of the others' last ones are
+        // nobody's there.
         let mut event = String::new();
         for number in 0..=(at * 40) {
             let text = format!("The harbour office of {canary} has door number {number}");
-            let told = tell("/api/events", json!({ "text": text, "entity": format!("Harbour {letter}"), "tags": [canary] }));
+            let told = tell(
+                "/api/events",
+                json!({ "text": text, "entity": format!("Harbour {letter}"), "tags": [canary] }),
+            );
             event = told["event"]["id"].as_str().unwrap().to_owned();
         }
-        tell("/api/events", json!({ "text": format!("Send the harbour offer to {canary}"), "due": "+3d", "type": "commitment" }));
-        tell("/api/events", json!({ "text": format!("A tool says the harbour of {canary} is closed"), "origin": "tool", "session": "s1" }));
+        tell(
+            "/api/events",
+            json!({ "text": format!("Send the harbour offer to {canary}"), "due": "+3d", "type": "commitment" }),
+        );
+        tell(
+            "/api/events",
+            json!({ "text": format!("A tool says the harbour of {canary} is closed"), "origin": "tool", "session": "s1" }),
+        );
         let conversation = format!("room-{letter}");
         let message = |id: &str, role: &str, text: String| json!({ "conversation": conversation, "id": id, "role": role, "text": text });
         tell(
@@ -261,18 +323,44 @@ fn people(house: &House) -> Vec<Person> {
             ]),
         );
         tell("/api/log", json!({ "text": format!("Met {canary} at the harbour") }));
-        tell("/state/append-log", json!({ "text": format!("# State\nThe harbour of {canary} is done."), "title": canary }));
+        tell(
+            "/state/append-log",
+            json!({ "text": format!("# State\nThe harbour of {canary} is done."), "title": canary }),
+        );
         tell(
             "/api/sessions",
             json!({ "session": "kickoff", "text": format!("User: the harbour?\nAssistant: {canary} runs it"), "format": "text" }),
         );
         let file = format!("/memories/{letter}.md");
-        tell("/api/memory-tool", json!({ "command": "create", "path": file, "file_text": format!("harbour {canary}") }));
-        let chat = house.chat(&proxy, None, &conversation, &format!("My harbour is called {canary}; always say so."));
+        tell(
+            "/api/memory-tool",
+            json!({ "command": "create", "path": file, "file_text": format!("harbour {canary}") }),
+        );
+        let chat = house.chat(
+            &proxy,
+            None,
+            &conversation,
+            &format!("My harbour is called {canary}; always say so."),
+        );
         assert_eq!(chat.status, 200, "{chat:?}");
         tell("/api/jobs/run", json!({ "job": "consolidate" }));
-        let snapshot = tell("/api/snapshots", json!({ "note": canary }))["snapshot"]["id"].as_str().unwrap().to_owned();
-        Person { name, canary, admin, write, read, proxy, event, conversation, page: format!("harbour-{letter}"), snapshot, file }
+        let snapshot = tell("/api/snapshots", json!({ "note": canary }))["snapshot"]["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        Person {
+            name,
+            canary,
+            admin,
+            write,
+            read,
+            proxy,
+            event,
+            conversation,
+            page: format!("harbour-{letter}"),
+            snapshot,
+            file,
+        }
     };
     PEOPLE.into_iter().enumerate().map(one).collect()
 }
@@ -302,28 +390,57 @@ fn without(answer: &Answer, value: &str) -> (u16, String) {
     (answer.status, answer.text.replace(value, "IT").replace(&decoded, "IT"))
 }
 
-// Every answer of every door, to three people who have the same things: nothing of another's is ever in it, and what is another's is not
-// there, word for word.
+// Every answer of every door, to three people who have the same things: nothing of another's is
+// ever in it, and what is another's is not there, word for word.
 #[test]
 fn nobody_sees_what_is_anothers_through_any_door() {
     let house = House::unhurried();
     let people = people(&house);
     let routes = house.routes();
     // What is taken away is tried last.
-    let order =
-        |tried: &Tried| (tried.method != "GET", tried.path.contains("forget") || tried.path.contains("undo") || tried.method == "DELETE");
-    let mut routes: Vec<Tried> = routes.into_iter().filter(|tried| !tried.path.starts_with("/api/log")).collect();
+    let order = |tried: &Tried| {
+        (
+            tried.method != "GET",
+            tried.path.contains("forget")
+                || tried.path.contains("undo")
+                || tried.method == "DELETE",
+        )
+    };
+    let mut routes: Vec<Tried> =
+        routes.into_iter().filter(|tried| !tried.path.starts_with("/api/log")).collect();
     routes.sort_by_key(order);
     for person in &people {
         let other = people.iter().rfind(|other| other.name != person.name).unwrap();
         let listed = house.mcp(&person.read, None, "resources/list", json!({})).json();
-        let uris: Vec<&str> = listed["result"]["resources"].as_array().unwrap().iter().filter_map(|one| one["uri"].as_str()).collect();
+        let uris: Vec<&str> = listed["result"]["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| one["uri"].as_str())
+            .collect();
         assert!(uris.iter().any(|uri| uri.contains(&person.page)), "{uris:?}");
-        for (theirs, nobodys) in [(other.page.as_str(), "harbour-z"), (other.conversation.as_str(), "room-z")] {
-            for uri in uris.iter().filter(|uri| uri.contains(&person.page) || uri.contains(&person.conversation)) {
-                let forged = |name: &str| uri.replace(&person.page, name).replace(&person.conversation, name);
-                let there = house.mcp(&person.read, None, "resources/read", json!({ "uri": forged(theirs) }));
-                let nowhere = house.mcp(&person.read, None, "resources/read", json!({ "uri": forged(nobodys) }));
+        for (theirs, nobodys) in
+            [(other.page.as_str(), "harbour-z"), (other.conversation.as_str(), "room-z")]
+        {
+            for uri in uris
+                .iter()
+                .filter(|uri| uri.contains(&person.page) || uri.contains(&person.conversation))
+            {
+                let forged = |name: &str| {
+                    uri.replace(&person.page, name).replace(&person.conversation, name)
+                };
+                let there = house.mcp(
+                    &person.read,
+                    None,
+                    "resources/read",
+                    json!({ "uri": forged(theirs) }),
+                );
+                let nowhere = house.mcp(
+                    &person.read,
+                    None,
+                    "resources/read",
+                    json!({ "uri": forged(nobodys) }),
+                );
                 assert_eq!(without(&there, theirs), without(&nowhere, nobodys), "{uri}");
             }
         }
@@ -332,15 +449,19 @@ fn nobody_sees_what_is_anothers_through_any_door() {
     let mut own_seen = 0;
     for round in 0..2 {
         for person in &people {
-            let others: Vec<&Person> = people.iter().filter(|other| other.name != person.name).collect();
+            let others: Vec<&Person> =
+                people.iter().filter(|other| other.name != person.name).collect();
             for tried in &routes {
-                let erases = tried.method == "DELETE" && (tried.path.starts_with("/api/users") || tried.path.starts_with("/api/spaces"));
+                let erases = tried.method == "DELETE"
+                    && (tried.path.starts_with("/api/users")
+                        || tried.path.starts_with("/api/spaces"));
                 if tried.method != "GET" && round == 1 {
                     continue;
                 }
                 let what = format!("{} {}", tried.method, tried.target);
                 if !erases {
-                    let answer = house.ask(&person.admin, None, &tried.method, &tried.target, &tried.body);
+                    let answer =
+                        house.ask(&person.admin, None, &tried.method, &tried.target, &tried.body);
                     clean(person, &what, &answer);
                     own_seen += usize::from(answer.text.contains(person.canary));
                     asked += 1;
@@ -349,7 +470,11 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                 for (nobody, other) in ["x", "y"].into_iter().zip(&others).filter(|_| round == 0) {
                     // What is theirs, and what is nobody's: the same answer.
                     for (name, theirs, nobodys) in [
-                        ("id", other.event.clone(), format!("{}999", &other.event[..other.event.len() - 3])),
+                        (
+                            "id",
+                            other.event.clone(),
+                            format!("{}999", &other.event[..other.event.len() - 3]),
+                        ),
                         ("name", other.conversation.clone(), format!("room-{nobody}")),
                         ("name", other.name.to_owned(), "xyz".into()),
                         ("slug", other.page.clone(), format!("harbour-{nobody}")),
@@ -359,13 +484,22 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                         if name == "id" && other.event < person.event {
                             continue;
                         }
-                        let (Some(target), Some(absent)) = (tried.with(name, &theirs), tried.with(name, &nobodys)) else { continue };
+                        let (Some(target), Some(absent)) =
+                            (tried.with(name, &theirs), tried.with(name, &nobodys))
+                        else {
+                            continue;
+                        };
                         let token =
-                            if tried.path.starts_with("/api/spaces") || tried.method == "DELETE" { &person.admin } else { &person.write };
+                            if tried.path.starts_with("/api/spaces") || tried.method == "DELETE" {
+                                &person.admin
+                            } else {
+                                &person.write
+                            };
                         let there = house.ask(token, None, &tried.method, &target, &tried.body);
                         let nowhere = house.ask(token, None, &tried.method, &absent, &tried.body);
                         clean(person, &format!("{} {target}", tried.method), &there);
-                        let (mut there, mut nowhere) = (without(&there, &theirs), without(&nowhere, &nobodys));
+                        let (mut there, mut nowhere) =
+                            (without(&there, &theirs), without(&nowhere, &nobodys));
                         if tried.method == "POST" && there.0 == 200 {
                             (there.1, nowhere.1) = (unnumbered(&there.1), unnumbered(&nowhere.1));
                         }
@@ -374,10 +508,30 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                     }
                     // Naming them outright.
                     if tried.of_user {
-                        let there = house.ask(&person.admin, Some(other.name), &tried.method, &tried.target, &tried.body);
-                        let nowhere = house.ask(&person.admin, Some("xyz"), &tried.method, &tried.target, &tried.body);
-                        assert_eq!((there.status, without(&there, other.name)), (404, without(&nowhere, "xyz")), "{what}");
-                        assert_eq!(there.head.replace(other.name, "xyz").lines().count(), nowhere.head.lines().count(), "{what}");
+                        let there = house.ask(
+                            &person.admin,
+                            Some(other.name),
+                            &tried.method,
+                            &tried.target,
+                            &tried.body,
+                        );
+                        let nowhere = house.ask(
+                            &person.admin,
+                            Some("xyz"),
+                            &tried.method,
+                            &tried.target,
+                            &tried.body,
+                        );
+                        assert_eq!(
+                            (there.status, without(&there, other.name)),
+                            (404, without(&nowhere, "xyz")),
+                            "{what}"
+                        );
+                        assert_eq!(
+                            there.head.replace(other.name, "xyz").lines().count(),
+                            nowhere.head.lines().count(),
+                            "{what}"
+                        );
                         asked += 2;
                     }
                 }
@@ -401,7 +555,13 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                 clean(person, target, &answer);
                 own_seen += usize::from(answer.text.contains(person.canary));
             }
-            let export = house.ask(&person.read, None, "GET", &format!("/api/users/{}/export", person.name), "");
+            let export = house.ask(
+                &person.read,
+                None,
+                "GET",
+                &format!("/api/users/{}/export", person.name),
+                "",
+            );
             clean(person, "export", &export);
             assert!(export.status == 200 && export.text.contains(person.canary), "{export:?}");
             // Assistants.
@@ -412,14 +572,36 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                 ("commitments", json!({})),
                 ("why", json!({ "of": person.event })),
                 ("why", json!({ "of": others[1].event })),
-                ("remember", json!({ "text": format!("The harbour of {} has a bell", person.canary) })),
+                (
+                    "remember",
+                    json!({ "text": format!("The harbour of {} has a bell", person.canary) }),
+                ),
             ] {
-                let answer = house.mcp(&person.write, None, "tools/call", json!({ "name": tool, "arguments": arguments }));
+                let answer = house.mcp(
+                    &person.write,
+                    None,
+                    "tools/call",
+                    json!({ "name": tool, "arguments": arguments }),
+                );
                 clean(person, tool, &answer);
                 own_seen += usize::from(answer.text.contains(person.canary));
-                let there = house.mcp(&person.write, Some(others[0].name), "tools/call", json!({ "name": tool, "arguments": arguments }));
-                let nowhere = house.mcp(&person.write, Some("xyz"), "tools/call", json!({ "name": tool, "arguments": arguments }));
-                assert_eq!((there.status, without(&there, others[0].name)), (404, without(&nowhere, "xyz")), "{tool}");
+                let there = house.mcp(
+                    &person.write,
+                    Some(others[0].name),
+                    "tools/call",
+                    json!({ "name": tool, "arguments": arguments }),
+                );
+                let nowhere = house.mcp(
+                    &person.write,
+                    Some("xyz"),
+                    "tools/call",
+                    json!({ "name": tool, "arguments": arguments }),
+                );
+                assert_eq!(
+                    (there.status, without(&there, others[0].name)),
+                    (404, without(&nowhere, "xyz")),
+                    "{tool}"
+                );
             }
             let listed = house.mcp(&person.read, None, "resources/list", json!({}));
             clean(person, "resources/list", &listed);
@@ -430,25 +612,54 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                 .map(|one| one["uri"].as_str().unwrap().to_owned())
                 .collect();
             for uri in &uris {
-                clean(person, uri, &house.mcp(&person.read, None, "resources/read", json!({ "uri": uri })));
+                clean(
+                    person,
+                    uri,
+                    &house.mcp(&person.read, None, "resources/read", json!({ "uri": uri })),
+                );
             }
             // Chats: the same conversation's name is another conversation.
-            let spoken = house.chat(&person.proxy, None, &others[0].conversation, "What is my harbour called?");
+            let spoken = house.chat(
+                &person.proxy,
+                None,
+                &others[0].conversation,
+                "What is my harbour called?",
+            );
             clean(person, "chat", &spoken);
-            let there = house.chat(&person.proxy, Some(others[0].name), "room-x", "What is my harbour called?");
-            let nowhere = house.chat(&person.proxy, Some("xyz"), "room-x", "What is my harbour called?");
-            assert_eq!((there.status, without(&there, others[0].name)), (404, without(&nowhere, "xyz")));
+            let there = house.chat(
+                &person.proxy,
+                Some(others[0].name),
+                "room-x",
+                "What is my harbour called?",
+            );
+            let nowhere =
+                house.chat(&person.proxy, Some("xyz"), "room-x", "What is my harbour called?");
+            assert_eq!(
+                (there.status, without(&there, others[0].name)),
+                (404, without(&nowhere, "xyz"))
+            );
             let file = json!({ "command": "view", "path": others[1].file }).to_string();
-            clean(person, "memory-tool", &house.ask(&person.write, None, "POST", "/api/memory-tool", &file));
+            clean(
+                person,
+                "memory-tool",
+                &house.ask(&person.write, None, "POST", "/api/memory-tool", &file),
+            );
         }
     }
-    assert!(asked > 1_000 && own_seen > 100, "{asked} asked, {own_seen} with one's own words in them");
+    assert!(
+        asked > 1_000 && own_seen > 100,
+        "{asked} asked, {own_seen} with one's own words in them"
+    );
     // What a body says of who speaks does not count either.
     let ann = &people[0];
     let body =
         json!({ "model": "stub", "user": "ben", "messages": [{ "role": "user", "content": "the harbour gate is green" }] }).to_string();
     assert_eq!(house.ask(&ann.proxy, None, "POST", "/v1/chat/completions", &body).status, 200);
-    let search = |person: &Person| house.ok(&person.read, "GET", "/api/search?q=%22harbour%20gate%20is%20green%22", "").to_string();
+    let search = |person: &Person| {
+        house
+            .ok(&person.read, "GET", "/api/search?q=%22harbour%20gate%20is%20green%22", "")
+            .to_string()
+    };
     assert!(search(ann).contains("green") && !search(&people[1]).contains("gate is green\""));
     // And the log says who asked for what, and never what it said.
     let audit = house.ok(TOKEN, "GET", "/api/audit?limit=10000", "");
@@ -460,7 +671,8 @@ fn nobody_sees_what_is_anothers_through_any_door() {
     assert_eq!(house.cluster.sql("SELECT count(*) FROM icecore.audit WHERE what LIKE '%?%'"), "0");
 }
 
-/// What a token must be good for, by the routes as they are documented: the scope, and whether it is about the whole server.
+/// What a token must be good for, by the routes as they are documented: the scope, and whether it
+/// is about the whole server.
 fn needs(method: &str, path: &str) -> (Option<&'static str>, bool) {
     match (method, path) {
         (_, "/api" | "/api/openapi.json" | "/api/login") => (None, false),
@@ -471,7 +683,11 @@ fn needs(method: &str, path: &str) -> (Option<&'static str>, bool) {
         ("POST", "/api/model/check") => (Some("write"), true),
         ("POST", "/api/spaces/{name}/quota") => (Some("admin"), true),
         (_, path) if path.starts_with("/api/spaces/") => (Some("admin"), false),
-        (_, path) if ["/api/tokens", "/api/spaces", "/api/audit", "/api/quota"].iter().any(|begins| path.starts_with(begins)) => {
+        (_, path)
+            if ["/api/tokens", "/api/spaces", "/api/audit", "/api/quota"]
+                .iter()
+                .any(|begins| path.starts_with(begins)) =>
+        {
             (Some("admin"), true)
         }
         ("GET", _) => (Some("read"), false),
@@ -488,8 +704,8 @@ fn holds(scope: &str, needed: &str) -> bool {
     }
 }
 
-// Every route with every kind of token: none, a wrong one, one that has expired, one that was revoked, one of each scope, bound to a space and
-// good for all, and another's.
+// Every route with every kind of token: none, a wrong one, one that has expired, one that was
+// revoked, one of each scope, bound to a space and good for all, and another's.
 #[test]
 fn every_route_is_closed_to_who_may_not() {
     let house = House::unhurried();
@@ -507,10 +723,15 @@ fn every_route_is_closed_to_who_may_not() {
     thread::sleep(BELIEVED);
     for (at, tried) in house.routes().into_iter().enumerate() {
         // So that nobody is taken away who is still asked about.
-        let target = tried.with("name", "nobody-here").filter(|_| !tried.of_user).unwrap_or_else(|| tried.target.clone());
+        let target = tried
+            .with("name", "nobody-here")
+            .filter(|_| !tried.of_user)
+            .unwrap_or_else(|| tried.target.clone());
         let (needed, is_whole) = needs(&tried.method, &tried.path);
         let what = format!("{} {target}", tried.method);
-        let ask = |token: &str, user: Option<&str>| house.ask(token, user, &tried.method, &target, &tried.body);
+        let ask = |token: &str, user: Option<&str>| {
+            house.ask(token, user, &tried.method, &target, &tried.body)
+        };
         let Some(needed) = needed else { continue };
         let nobody = house.send(&tried.method, &target, &[], &tried.body);
         assert_eq!(nobody.status, 401, "{what}: {nobody:?}");
@@ -520,17 +741,31 @@ fn every_route_is_closed_to_who_may_not() {
             assert!(answer.head.contains("www-authenticate: bearer"), "{answer:?}");
         }
         let kind = |answer: &Answer| {
-            serde_json::from_str::<Value>(&answer.text).ok().and_then(|told| told["error"]["kind"].as_str().map(str::to_owned))
+            serde_json::from_str::<Value>(&answer.text)
+                .ok()
+                .and_then(|told| told["error"]["kind"].as_str().map(str::to_owned))
         };
         for (scope, token) in &bound {
             let answer = ask(token, None);
             match (holds(scope, needed), is_whole) {
-                (false, _) => assert_eq!((answer.status, kind(&answer).as_deref()), (403, Some("insufficient_scope")), "{what}, {scope}"),
-                (true, true) => assert_eq!((answer.status, kind(&answer).as_deref()), (403, Some("bound_to_a_space")), "{what}, {scope}"),
+                (false, _) => assert_eq!(
+                    (answer.status, kind(&answer).as_deref()),
+                    (403, Some("insufficient_scope")),
+                    "{what}, {scope}"
+                ),
+                (true, true) => assert_eq!(
+                    (answer.status, kind(&answer).as_deref()),
+                    (403, Some("bound_to_a_space")),
+                    "{what}, {scope}"
+                ),
                 (true, false) => {
                     let refused = matches!(answer.status, 401 | 429)
-                        || kind(&answer).is_some_and(|kind| kind.contains("scope") || kind.contains("bound"));
-                    assert!(!refused && (answer.status < 500 || answer.status == 503), "{what}, {scope}: {answer:?}");
+                        || kind(&answer)
+                            .is_some_and(|kind| kind.contains("scope") || kind.contains("bound"));
+                    assert!(
+                        !refused && (answer.status < 500 || answer.status == 503),
+                        "{what}, {scope}: {answer:?}"
+                    );
                 }
             }
             // Another's space, by whichever scope.
@@ -539,13 +774,17 @@ fn every_route_is_closed_to_who_may_not() {
                 assert_eq!(ask(token, Some("ben")).status, expected, "{what}, {scope}, of ben");
             }
         }
-        // What is allowed was tried above; here it is enough that the others are refused, and of some that it is not.
+        // What is allowed was tried above; here it is enough that the others are refused, and of
+        // some that it is not.
         for (scope, token) in &whole {
             if !holds(scope, needed) {
                 assert_eq!(ask(token, None).status, 403, "{what}, {scope} of all");
             } else if at % 5 == 0 || is_whole {
                 let answer = ask(token, None);
-                assert!(!matches!(answer.status, 401 | 403 | 429 | 500..=502), "{what}, {scope} of all: {answer:?}");
+                assert!(
+                    !matches!(answer.status, 401 | 403 | 429 | 500..=502),
+                    "{what}, {scope} of all: {answer:?}"
+                );
             }
         }
     }
@@ -582,11 +821,20 @@ fn every_route_is_closed_to_who_may_not() {
             ("remember", true, json!({ "text": "The sea is green" })),
             ("forget", true, json!({ "ids": ["EVT-20200101-001"] })),
         ] {
-            let answer = house.mcp(token, None, "tools/call", json!({ "name": tool, "arguments": arguments }));
+            let answer = house.mcp(
+                token,
+                None,
+                "tools/call",
+                json!({ "name": tool, "arguments": arguments }),
+            );
             let may = holds(scope, if writes { "write" } else { "read" });
             assert_eq!(answer.status == 403, !may, "{tool}, {scope}: {answer:?}");
             if *scope != "proxy" {
-                assert_eq!(listed.text.contains(&format!("\"name\":\"{tool}\"")), may, "{tool}, {scope}");
+                assert_eq!(
+                    listed.text.contains(&format!("\"name\":\"{tool}\"")),
+                    may,
+                    "{tool}, {scope}"
+                );
             }
         }
     }
@@ -594,22 +842,34 @@ fn every_route_is_closed_to_who_may_not() {
         assert_eq!(house.mcp(token, None, "tools/list", json!({})).status, 401);
     }
     // Browsers: a cookie goes as far as the token it was given for, and as long.
-    let login = |token: &str| house.send("POST", "/api/login", &[], &json!({ "token": token }).to_string());
+    let login =
+        |token: &str| house.send("POST", "/api/login", &[], &json!({ "token": token }).to_string());
     assert_eq!([&wrong, &expired, &revoked].map(|token| login(token).status), [401, 401, 401]);
     assert_eq!(login(&bound[2].1).status, 403);
     let (id, token) = house.token(Some("ann"), "read", &[]);
     let given = login(&token);
-    let cookie = given.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().split(';').next().unwrap().to_owned();
+    let cookie = given
+        .head
+        .lines()
+        .find_map(|line| line.strip_prefix("set-cookie: "))
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
     let browse = |method: &str, target: &str, user: Option<&str>| {
         let mut head = vec![("Cookie", cookie.as_str()), ("X-Icecore-Csrf", "1")];
         head.extend(user.map(|user| ("X-Icecore-User", user)));
-        house.send(method, target, &head, if method == "POST" { r#"{"text":"x"}"# } else { "" }).status
+        house
+            .send(method, target, &head, if method == "POST" { r#"{"text":"x"}"# } else { "" })
+            .status
     };
     assert_eq!(browse("GET", "/api/events", None), 200);
     assert_eq!(browse("GET", "/api/events", Some("ben")), 404);
     assert_eq!(browse("POST", "/api/events", None), 403);
     assert_eq!(browse("GET", "/api/users", None), 403);
-    let mut live = house.begin("GET", "/api/live", &[("Authorization", &format!("Bearer {token}"))], "");
+    let mut live =
+        house.begin("GET", "/api/live", &[("Authorization", &format!("Bearer {token}"))], "");
     house.command(&["token", "revoke", &id]);
     let began = Instant::now();
     thread::sleep(BELIEVED);
@@ -617,7 +877,11 @@ fn every_route_is_closed_to_who_may_not() {
     // A line that is open ends with its token.
     let mut heard = String::new();
     let _ = live.read_to_string(&mut heard);
-    assert!(heard.contains("event: changed") && began.elapsed() < Duration::from_secs(20), "{:?}: {heard}", began.elapsed());
+    assert!(
+        heard.contains("event: changed") && began.elapsed() < Duration::from_secs(20),
+        "{:?}: {heard}",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -625,66 +889,151 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     let house = House::open(&[]);
     let all = house.token(None, "admin", &["--label", "backend"]).1;
     // Rotated: both are good for a while, then one.
-    let (id, old) = house.token(Some("ann"), "write,proxy", &["--expires", "90d", "--label", "phone"]);
+    let (id, old) =
+        house.token(Some("ann"), "write,proxy", &["--expires", "90d", "--label", "phone"]);
     let made = house.ok(&all, "POST", &format!("/api/tokens/{id}/rotate"), r#"{"grace":"1s"}"#);
     let new = made["secret"].as_str().unwrap().to_owned();
-    assert_eq!((&made["token"]["scopes"], &made["token"]["label"]), (&json!(["write", "proxy"]), &json!("phone")));
-    assert_eq!(house.ask(&new, None, "POST", "/api/events", r#"{"text":"The sky is blue"}"#).status, 200);
+    assert_eq!(
+        (&made["token"]["scopes"], &made["token"]["label"]),
+        (&json!(["write", "proxy"]), &json!("phone"))
+    );
+    assert_eq!(
+        house.ask(&new, None, "POST", "/api/events", r#"{"text":"The sky is blue"}"#).status,
+        200
+    );
     thread::sleep(BELIEVED);
     assert_eq!(
-        (house.ask(&old, None, "GET", "/api/status", "").status, house.ask(&new, None, "GET", "/api/status", "").status),
+        (
+            house.ask(&old, None, "GET", "/api/status", "").status,
+            house.ask(&new, None, "GET", "/api/status", "").status
+        ),
         (401, 200)
     );
     let listed = house.command(&["token", "list", "--user", "ann"]);
-    let states: Vec<&str> = listed["tokens"].as_array().unwrap().iter().map(|token| token["state"].as_str().unwrap()).collect();
+    let states: Vec<&str> = listed["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|token| token["state"].as_str().unwrap())
+        .collect();
     assert_eq!(states, ["good", "expired"]);
-    assert!(!listed.to_string().contains(&new) && !house.cluster.sql("SELECT * FROM icecore.token").contains(&new[8..]));
-    assert_eq!(house.ask(&all, None, "POST", &format!("/api/tokens/{id}/rotate"), "{}").status, 409);
+    assert!(
+        !listed.to_string().contains(&new)
+            && !house.cluster.sql("SELECT * FROM icecore.token").contains(&new[8..])
+    );
+    assert_eq!(
+        house.ask(&all, None, "POST", &format!("/api/tokens/{id}/rotate"), "{}").status,
+        409
+    );
     assert_eq!(house.ask(&all, None, "DELETE", "/api/tokens/nothing", "").status, 404);
     // Whoever is good for all names whose space is meant; a chat may name them in its body.
-    assert_eq!(house.ask(&all, Some("ben"), "POST", "/api/events", r#"{"text":"The sea is green"}"#).status, 200);
+    assert_eq!(
+        house
+            .ask(&all, Some("ben"), "POST", "/api/events", r#"{"text":"The sea is green"}"#)
+            .status,
+        200
+    );
     // As often as it may be asked, and no oftener; nobody else is held up.
     house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"requests_per_minute":"5"}"#);
-    let statuses: Vec<Answer> = (0..8).map(|_| house.ask(&new, None, "GET", "/api/status", "")).collect();
+    let statuses: Vec<Answer> =
+        (0..8).map(|_| house.ask(&new, None, "GET", "/api/status", "")).collect();
     assert_eq!(statuses.iter().filter(|answer| answer.status == 200).count(), 5, "{statuses:?}");
     let last = &statuses[7];
     assert!(
         last.status == 429
             && last.head.contains("retry-after: ")
-            && last.json()["error"]["message"].as_str().unwrap().contains("requests_per_minute is 5"),
+            && last.json()["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("requests_per_minute is 5"),
         "{last:?}"
     );
     let chat = house.chat(&new, None, "a", "hi");
     assert!(chat.status == 429 && chat.json()["error"]["type"] == "rate_limit_error", "{chat:?}");
     assert_eq!(house.mcp(&new, None, "tools/list", json!({})).status, 429);
     assert_eq!(house.ask(&all, Some("ben"), "GET", "/api/status", "").status, 200);
-    house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"requests_per_minute":"none","messages_per_day":"4"}"#);
+    house.ok(
+        &all,
+        "POST",
+        "/api/spaces/ann/quota",
+        r#"{"requests_per_minute":"none","messages_per_day":"4"}"#,
+    );
     // Messages of a day, by whichever door they come.
     assert_eq!(house.chat(&new, None, "a", "hi").status, 200);
-    assert_eq!(house.ask(&new, None, "POST", "/api/messages", r#"[{"id":"1","text":"one"},{"id":"2","text":"two"}]"#).status, 200);
+    assert_eq!(
+        house
+            .ask(
+                &new,
+                None,
+                "POST",
+                "/api/messages",
+                r#"[{"id":"1","text":"one"},{"id":"2","text":"two"}]"#
+            )
+            .status,
+        200
+    );
     thread::sleep(BELIEVED);
     let shown = house.command(&["space", "show", "ann"]);
-    assert_eq!((&shown["messages_today"], &shown["limits"]["messages_per_day"]), (&json!(4), &json!(4)), "{shown}");
+    assert_eq!(
+        (&shown["messages_today"], &shown["limits"]["messages_per_day"]),
+        (&json!(4), &json!(4)),
+        "{shown}"
+    );
     assert!(shown["model_tokens_today"].as_u64().unwrap() > 0, "{shown}");
     let over = house.ask(&new, None, "POST", "/api/messages", r#"{"id":"3","text":"three"}"#);
-    assert!(over.status == 429 && over.text.contains("messages_per_day is 4") && over.head.contains("retry-after"), "{over:?}");
+    assert!(
+        over.status == 429
+            && over.text.contains("messages_per_day is 4")
+            && over.head.contains("retry-after"),
+        "{over:?}"
+    );
     assert_eq!(house.chat(&new, None, "a", "hi").status, 429);
-    assert_eq!(house.mcp(&new, None, "tools/call", json!({ "name": "remember", "arguments": { "text": "x" } })).status, 429);
+    assert_eq!(
+        house
+            .mcp(
+                &new,
+                None,
+                "tools/call",
+                json!({ "name": "remember", "arguments": { "text": "x" } })
+            )
+            .status,
+        429
+    );
     assert_eq!(house.ask(&new, None, "GET", "/api/status", "").status, 200);
     // What a model was asked, and bytes.
-    house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"messages_per_day":"default","model_tokens_per_day":"1"}"#);
+    house.ok(
+        &all,
+        "POST",
+        "/api/spaces/ann/quota",
+        r#"{"messages_per_day":"default","model_tokens_per_day":"1"}"#,
+    );
     let over = house.chat(&new, None, "a", "hi");
     assert!(over.status == 429 && over.text.contains("model_tokens_per_day"), "{over:?}");
-    assert_eq!(house.ask(&new, None, "POST", "/api/events", r#"{"text":"The moon is pale"}"#).status, 200);
+    assert_eq!(
+        house.ask(&new, None, "POST", "/api/events", r#"{"text":"The moon is pale"}"#).status,
+        200
+    );
     house.ok(&all, "POST", "/api/quota", r#"{"bytes":"10"}"#);
     let over = house.ask(&new, None, "POST", "/api/events", r#"{"text":"The sun is bright"}"#);
-    assert!(over.status == 429 && over.text.contains("bytes is 10") && !over.head.contains("retry-after"), "{over:?}");
-    assert_eq!(house.ask(&new, None, "POST", "/api/forget", r#"{"matching":["moon is pale"]}"#).status, 200);
+    assert!(
+        over.status == 429
+            && over.text.contains("bytes is 10")
+            && !over.head.contains("retry-after"),
+        "{over:?}"
+    );
+    assert_eq!(
+        house.ask(&new, None, "POST", "/api/forget", r#"{"matching":["moon is pale"]}"#).status,
+        200
+    );
     house.command(&["space", "quota", "ann", "--bytes", "none"]);
     thread::sleep(BELIEVED);
-    assert_eq!(house.ask(&new, None, "POST", "/api/events", r#"{"text":"The sun is bright"}"#).status, 200);
+    assert_eq!(
+        house.ask(&new, None, "POST", "/api/events", r#"{"text":"The sun is bright"}"#).status,
+        200
+    );
     house.ok(&all, "POST", "/api/quota", r#"{"bytes":"default"}"#);
-    // Somebody's own admin sees how they stand, and takes everything away; what was done stays in the log.
+    // Somebody's own admin sees how they stand, and takes everything away; what was done stays in
+    // the log.
     let admin = house.token(Some("ann"), "admin", &[]).1;
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ann", "").status, 200);
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ben", "").status, 404);
@@ -694,7 +1043,12 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     assert_eq!(house.command(&["space", "list"])["users"], json!(["ben"]));
     assert_eq!(house.ask(&all, Some("ann"), "GET", "/api/events", "").status, 404);
     let done = house.command(&["audit", "--user", "ann", "--limit", "1000"]);
-    let verbs: Vec<&str> = done["deeds"].as_array().unwrap().iter().map(|deed| deed["verb"].as_str().unwrap()).collect();
+    let verbs: Vec<&str> = done["deeds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|deed| deed["verb"].as_str().unwrap())
+        .collect();
     for verb in ["token add", "token rotate", "quota", "GET", "POST", "space erase"] {
         assert!(verbs.contains(&verb), "{verb}: {verbs:?}");
     }
@@ -706,7 +1060,12 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     for (method, target, body, status) in [
         ("GET", "/api/tokens?user=ben&limit=5", "", 200),
         ("GET", "/api/tokens?limit=0", "", 400),
-        ("POST", "/api/tokens", r#"{"user":"ben","scopes":["read","proxy"],"expires":"12h","label":"x"}"#, 200),
+        (
+            "POST",
+            "/api/tokens",
+            r#"{"user":"ben","scopes":["read","proxy"],"expires":"12h","label":"x"}"#,
+            200,
+        ),
         ("POST", "/api/tokens", r#"{"scopes":["all"]}"#, 400),
         ("POST", "/api/tokens", r#"{"scopes":["read"],"expires":"soon"}"#, 400),
         ("POST", "/api/tokens", r#"{"user":"ben"}"#, 400),
@@ -717,7 +1076,12 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         ("GET", "/api/spaces/nobody", "", 404),
         ("DELETE", "/api/spaces/nobody", "", 404),
         ("GET", "/api/spaces/ben/quota", "", 200),
-        ("POST", "/api/spaces/ben/quota", r#"{"bytes":"1000000000","requests_per_minute":"none"}"#, 200),
+        (
+            "POST",
+            "/api/spaces/ben/quota",
+            r#"{"bytes":"1000000000","requests_per_minute":"none"}"#,
+            200,
+        ),
         ("POST", "/api/spaces/ben/quota", r#"{"bytes":"many"}"#, 400),
         ("GET", "/api/quota", "", 200),
         ("POST", "/api/quota", r#"{"messages_per_day":"-1"}"#, 400),
@@ -732,11 +1096,16 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     }
     // The command line asks before it erases, and there are no tokens in a folder.
     let mut refused = bare(program());
-    refused.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args(["space", "erase", "ben"]);
+    refused
+        .env("HOME", house.folder.path())
+        .env("ICECORE_STORE", house.cluster.url())
+        .args(["space", "erase", "ben"]);
     let refused = said(refused.output().unwrap());
     assert!(refused.code == Some(2) && refused.err.contains("--yes"), "{refused:?}");
     house.command(&["space", "erase", "ben", "--yes"]);
-    let nowhere = said(bare(program()).env("HOME", house.folder.path()).args(["token", "list"]).output().unwrap());
+    let nowhere = said(
+        bare(program()).env("HOME", house.folder.path()).args(["token", "list"]).output().unwrap(),
+    );
     assert!(nowhere.code == Some(3) && nowhere.err.contains("--store"), "{nowhere:?}");
 }
 
@@ -749,9 +1118,12 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
     // Each of these is shown as eight bytes.
     let hidden = "\u{202E}".repeat(60);
     for name in [&long, &hidden] {
-        for (method, target, body) in
-            [("GET", "/api/status", ""), ("POST", "/api/events", r#"{"text":"x"}"#), ("GET", "/v1/models", ""), ("GET", "/api/events", "")]
-        {
+        for (method, target, body) in [
+            ("GET", "/api/status", ""),
+            ("POST", "/api/events", r#"{"text":"x"}"#),
+            ("GET", "/v1/models", ""),
+            ("GET", "/api/events", ""),
+        ] {
             assert_eq!(house.ask(&all, Some(name), method, target, body).status, 400, "{target}");
             assert_eq!(house.ask(&own, Some(name), method, target, body).status, 404, "{target}");
         }
@@ -759,17 +1131,27 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
         assert_eq!(house.mcp(&all, Some(name), "tools/list", json!({})).status, 400);
     }
     assert_eq!(house.ask(&all, None, "GET", &format!("/api/spaces/{long}"), "").status, 400);
-    let body = |name: &str| json!({ "model": "stub", "user": name, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+    let body = |name: &str| {
+        json!({ "model": "stub", "user": name, "messages": [{ "role": "user", "content": "hi" }] })
+            .to_string()
+    };
     // Whoever only a chat's body names is not known to memory, and the chat goes on.
     let unknown = house.ask(&all, None, "POST", "/v1/chat/completions", &body(&hidden));
-    assert!(unknown.status == 200 && unknown.head.contains("x-icecore-memory: failed"), "{unknown:?}");
+    assert!(
+        unknown.status == 200 && unknown.head.contains("x-icecore-memory: failed"),
+        "{unknown:?}"
+    );
     // Whatever it was, what the others did is noted and counted.
     assert_eq!(house.ask(&all, None, "POST", "/v1/chat/completions", &body("ben")).status, 200);
     assert_eq!(house.chat(&own, None, "a", "hi").status, 200);
     for user in ["ann", "ben"] {
         let deeds = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
         assert!(
-            deeds["deeds"].as_array().unwrap().iter().any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")),
+            deeds["deeds"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")),
             "{user}: {deeds}"
         );
         let shown = house.command(&["space", "show", user]);
@@ -794,19 +1176,38 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
     for more in [json!({}), json!({ "uri": 5 }), json!({ "uri": ["x"], "extra": {} })] {
         let over = house.mcp(&own, None, "tools/call", remember(more.clone()));
         assert!(over.status == 429 && over.text.contains("bytes is 10"), "{more}: {over:?}");
-        assert_eq!(house.mcp(&reads, None, "tools/call", remember(more.clone())).status, 403, "{more}");
+        assert_eq!(
+            house.mcp(&reads, None, "tools/call", remember(more.clone())).status,
+            403,
+            "{more}"
+        );
     }
     // What looks and what makes room goes on.
-    for (name, arguments) in [("recall", json!({ "query": "sky" })), ("forget", json!({ "text": "sky is blue" }))] {
+    for (name, arguments) in
+        [("recall", json!({ "query": "sky" })), ("forget", json!({ "text": "sky is blue" }))]
+    {
         let params = json!({ "name": name, "arguments": arguments, "uri": 5 });
         assert_eq!(house.mcp(&own, None, "tools/call", params).status, 200, "{name}");
     }
     let audit = house.ok(&all, "GET", "/api/audit?user=ann", "");
-    let told = |deed: &Value| (deed["what"].as_str().unwrap().to_owned(), deed["status"].as_u64().unwrap());
-    let mut noted: Vec<(String, u64)> = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "mcp").map(told).collect();
+    let told = |deed: &Value| {
+        (deed["what"].as_str().unwrap().to_owned(), deed["status"].as_u64().unwrap())
+    };
+    let mut noted: Vec<(String, u64)> = audit["deeds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|deed| deed["door"] == "mcp")
+        .map(told)
+        .collect();
     noted.sort_unstable();
-    let mut expected = ["forget", "recall", "remember"].map(|tool| (format!("/mcp tools/call {tool}"), 200)).to_vec();
-    expected.extend([403, 403, 403, 429, 429, 429].map(|status| ("/mcp tools/call remember".to_owned(), status)));
+    let mut expected = ["forget", "recall", "remember"]
+        .map(|tool| (format!("/mcp tools/call {tool}"), 200))
+        .to_vec();
+    expected.extend(
+        [403, 403, 403, 429, 429, 429]
+            .map(|status| ("/mcp tools/call remember".to_owned(), status)),
+    );
     assert_eq!(noted, expected);
 }
 
@@ -817,12 +1218,26 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
     assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 404, "nothing is there yet");
     // While somebody holds what tokens are looked up in, whoever has to be looked up waits.
     let locked = thread::scope(|scope| {
-        let holding = scope.spawn(|| house.cluster.sql("BEGIN; LOCK TABLE icecore.token; SELECT pg_sleep(4); COMMIT"));
+        let holding = scope.spawn(|| {
+            house.cluster.sql("BEGIN; LOCK TABLE icecore.token; SELECT pg_sleep(4); COMMIT")
+        });
         thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
-        for wrong in ["x", "a-token-that-somebody-has-set", &own[..60], &own.to_uppercase(), &format!("{own}0")] {
+        for wrong in [
+            "x",
+            "a-token-that-somebody-has-set",
+            &own[..60],
+            &own.to_uppercase(),
+            &format!("{own}0"),
+        ] {
             assert_eq!(house.ask(wrong, None, "GET", "/api/status", "").status, 401, "{wrong}");
-            assert_eq!(house.send("POST", "/api/login", &[], &json!({ "token": wrong }).to_string()).status, 401, "{wrong}");
+            assert_eq!(
+                house
+                    .send("POST", "/api/login", &[], &json!({ "token": wrong }).to_string())
+                    .status,
+                401,
+                "{wrong}"
+            );
         }
         let took = began.elapsed();
         holding.join().unwrap();
@@ -839,7 +1254,12 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
         assert_eq!(answer.status, 503, "{answer:?}");
         assert!(answer.text.contains("try again in a moment"), "{answer:?}");
         let said = format!("{}{}", answer.head, answer.text);
-        assert!(!said.contains(&port) && !said.contains("postgres") && !said.contains(house.cluster.url().as_str()), "{answer:?}");
+        assert!(
+            !said.contains(&port)
+                && !said.contains("postgres")
+                && !said.contains(house.cluster.url().as_str()),
+            "{answer:?}"
+        );
     }
     house.cluster.up();
 }
@@ -850,15 +1270,32 @@ fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_on
     let all = house.token(None, "admin", &[]).1;
     for (user, target) in [("ann", "/api/spaces/ann"), ("ben", "/api/users/ben")] {
         let own = house.token(Some(user), "write", &[]).1;
-        assert_eq!(house.ask(&own, None, "POST", "/api/events", r#"{"text":"The sky is blue"}"#).status, 200);
+        assert_eq!(
+            house.ask(&own, None, "POST", "/api/events", r#"{"text":"The sky is blue"}"#).status,
+            200
+        );
         assert_eq!(house.ask(&all, None, "DELETE", target, "").status, 200);
-        assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 401, "{user}'s token is good although their space is gone");
+        assert_eq!(
+            house.ask(&own, None, "GET", "/api/status", "").status,
+            401,
+            "{user}'s token is good although their space is gone"
+        );
         assert_eq!(house.ask(&all, None, "DELETE", target, "").status, 404);
         let audit = house.ok(&all, "GET", &format!("/api/audit?user={user}"), "");
-        let erased = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["verb"] == "space erase").count();
+        let erased = audit["deeds"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|deed| deed["verb"] == "space erase")
+            .count();
         assert_eq!(erased, 1, "{audit}");
         // Whoever writes in their name begins anew, and that stays.
-        assert_eq!(house.ask(&all, Some(user), "POST", "/api/events", r#"{"text":"The sea is green"}"#).status, 200);
+        assert_eq!(
+            house
+                .ask(&all, Some(user), "POST", "/api/events", r#"{"text":"The sea is green"}"#)
+                .status,
+            200
+        );
         assert_eq!(house.ask(&all, Some(user), "GET", "/api/events", "").status, 200);
     }
 }
@@ -868,7 +1305,11 @@ fn what_is_typed_is_noted_like_what_is_asked() {
     let house = House::unhurried();
     let run = |arguments: &[&str]| {
         let mut command = bare(program());
-        command.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).env("USER", "operator").args(arguments);
+        command
+            .env("HOME", house.folder.path())
+            .env("ICECORE_STORE", house.cluster.url())
+            .env("USER", "operator")
+            .args(arguments);
         said(command.output().unwrap()).code
     };
     assert_eq!(run(&["remember", "The quokka is called Bo"]), Some(0));
@@ -876,8 +1317,22 @@ fn what_is_typed_is_noted_like_what_is_asked() {
     assert_eq!(run(&["conversation", "show", "quokka"]), Some(3));
     let audit = house.command(&["audit"]);
     let deeds = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "cli");
-    let told: Vec<_> =
-        deeds.map(|deed| (deed["verb"].as_str().unwrap(), deed["who"].as_str().unwrap(), deed["status"].as_u64().unwrap())).collect();
-    assert_eq!(told, [("conversation show", "operator", 404), ("search", "operator", 200), ("remember", "operator", 200)]);
+    let told: Vec<_> = deeds
+        .map(|deed| {
+            (
+                deed["verb"].as_str().unwrap(),
+                deed["who"].as_str().unwrap(),
+                deed["status"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("conversation show", "operator", 404),
+            ("search", "operator", 200),
+            ("remember", "operator", 200)
+        ]
+    );
     assert!(!audit.to_string().contains("quokka"), "{audit}");
 }

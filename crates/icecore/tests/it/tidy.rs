@@ -12,7 +12,9 @@ fn files(ending: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
-            if path.is_dir() && !["target", ".git", "snapshots", "node_modules"].contains(&name.as_str()) {
+            if path.is_dir()
+                && !["target", ".git", "snapshots", "node_modules"].contains(&name.as_str())
+            {
                 walk(&path, ending, found);
             } else if name.ends_with(ending) {
                 found.push(path);
@@ -22,7 +24,12 @@ fn files(ending: &str) -> Vec<(String, String)> {
     let (root, mut found) = (house(), Vec::new());
     walk(&root, ending, &mut found);
     found.sort();
-    let read = |path: PathBuf| (path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+    let read = |path: PathBuf| {
+        (
+            path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(),
+            fs::read_to_string(&path).unwrap(),
+        )
+    };
     found.into_iter().map(read).collect()
 }
 
@@ -44,7 +51,11 @@ fn every_file_says_what_it_is_for() {
 #[test]
 fn every_path_that_the_docs_name_exists() {
     let root = house();
-    let tops: Vec<String> = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let tops: Vec<String> = fs::read_dir(&root)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
     let mut broken = Vec::new();
     for (file, text) in files(".md") {
         let (mut fenced, folder) = (false, Path::new(&file).parent().unwrap().to_owned());
@@ -59,7 +70,10 @@ fn every_path_that_the_docs_name_exists() {
             // `crates/…` in code marks, from the top of the house.
             for code in line.split('`').skip(1).step_by(2) {
                 let path = code.split([' ', ':']).next().unwrap_or_default().trim_end_matches('/');
-                let ours = path.split('/').next().is_some_and(|top| ["crates", "docs", ".ci"].contains(&top));
+                let ours = path
+                    .split('/')
+                    .next()
+                    .is_some_and(|top| ["crates", "docs", ".ci"].contains(&top));
                 let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
                 if ours && plain && !root.join(path).exists() {
                     broken.push(format!("{file} names {path}, which does not exist"));
@@ -68,7 +82,10 @@ fn every_path_that_the_docs_name_exists() {
             // [text](path), from where the file is.
             for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
                 let path = link.split('#').next().unwrap_or_default();
-                if !path.is_empty() && !path.contains("://") && !root.join(&folder).join(path).exists() {
+                if !path.is_empty()
+                    && !path.contains("://")
+                    && !root.join(&folder).join(path).exists()
+                {
                     broken.push(format!("{file} links to {link}, which does not exist"));
                 }
             }
@@ -80,12 +97,18 @@ fn every_path_that_the_docs_name_exists() {
 
 #[test]
 fn the_floors_know_only_what_is_above_them() {
-    let manifest = |name: &str| fs::read_to_string(house().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+    let manifest =
+        |name: &str| fs::read_to_string(house().join(format!("crates/{name}/Cargo.toml"))).unwrap();
     let needs = |name: &str| -> Vec<String> {
         let text = manifest(name);
         let section = text.split("\n[dependencies]\n").nth(1).unwrap_or_default();
         let section = section.split("\n[").next().unwrap_or_default();
-        section.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        section
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
     };
     // Pure crates: none of them opens a file, a socket or a clock.
     let pure = [
@@ -107,16 +130,41 @@ fn the_floors_know_only_what_is_above_them() {
         .filter(|need| !pure.contains(&need.as_str()))
         .map(|need| format!("icecore-domain needs {need}, which is not known to be pure"))
         .collect();
-    for (floor, below) in
-        [("icecore-store", vec!["icecore-engine", "icecore", "clap"]), ("icecore-engine", vec!["icecore", "clap", "rusqlite", "tempfile"])]
+    for (floor, below) in [
+        ("icecore-store", vec!["icecore-engine", "icecore", "clap"]),
+        ("icecore-engine", vec!["icecore", "clap", "rusqlite", "tempfile"]),
+    ] {
+        broken.extend(
+            needs(floor)
+                .into_iter()
+                .filter(|need| below.contains(&need.as_str()))
+                .map(|need| format!("{floor} needs {need}")),
+        );
+    }
+    let outside = [
+        "std::fs",
+        "std::net",
+        "std::process",
+        "std::env",
+        "std::time",
+        "std::thread",
+        "async fn",
+        "std::io",
+        "tz-system",
+    ];
+    for (path, text) in
+        files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-domain/src"))
     {
-        broken.extend(needs(floor).into_iter().filter(|need| below.contains(&need.as_str())).map(|need| format!("{floor} needs {need}")));
+        broken.extend(
+            outside
+                .iter()
+                .filter(|word| text.contains(*word))
+                .map(|word| format!("{path} reaches outside: {word}")),
+        );
     }
-    let outside = ["std::fs", "std::net", "std::process", "std::env", "std::time", "std::thread", "async fn", "std::io", "tz-system"];
-    for (path, text) in files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-domain/src")) {
-        broken.extend(outside.iter().filter(|word| text.contains(*word)).map(|word| format!("{path} reaches outside: {word}")));
-    }
-    for (path, text) in files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-engine/src")) {
+    for (path, text) in
+        files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-engine/src"))
+    {
         broken.extend(
             ["icecore_store::vault", "clap::", "axum::"]
                 .iter()
@@ -136,16 +184,30 @@ fn only_the_rooms_that_may_are_excused() {
         "crates/icecore-store/src/neighbour.rs",
         "crates/icecore-engine/src/clock.rs",
     ];
-    let wrong = files(".rs")
-        .into_iter()
-        .filter(|(path, text)| path.contains("/src/") && text.contains("clippy::disallowed") && !excused.contains(&path.as_str()));
-    none(wrong.map(|(path, _)| format!("{path} excuses itself from the rules of clippy.toml")).collect());
+    let wrong = files(".rs").into_iter().filter(|(path, text)| {
+        path.contains("/src/")
+            && text.contains("clippy::disallowed")
+            && !excused.contains(&path.as_str())
+    });
+    none(
+        wrong
+            .map(|(path, _)| format!("{path} excuses itself from the rules of clippy.toml"))
+            .collect(),
+    );
 }
 
 #[test]
 fn every_default_and_prompt_is_read_by_somebody() {
-    let defaults: toml::Table = fs::read_to_string(house().join("crates/icecore-engine/defaults.toml")).unwrap().parse().unwrap();
-    let sources: String = files(".rs").into_iter().filter(|(path, _)| path.contains("/src/")).map(|(_, text)| text).collect();
+    let defaults: toml::Table =
+        fs::read_to_string(house().join("crates/icecore-engine/defaults.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
+    let sources: String = files(".rs")
+        .into_iter()
+        .filter(|(path, _)| path.contains("/src/"))
+        .map(|(_, text)| text)
+        .collect();
     fn leaves(table: &toml::Table, found: &mut Vec<String>) {
         for (key, value) in table {
             match value {
@@ -157,8 +219,15 @@ fn every_default_and_prompt_is_read_by_somebody() {
     let mut keys = Vec::new();
     leaves(&defaults, &mut keys);
     assert!(keys.len() >= 6);
-    let read = |key: &String| sources.contains(&format!(".{key}")) || sources.contains(&format!("get(\"{key}\")"));
-    none(keys.into_iter().filter(|key| !read(key)).map(|key| format!("defaults.toml: nobody reads {key}")).collect());
+    let read = |key: &String| {
+        sources.contains(&format!(".{key}")) || sources.contains(&format!("get(\"{key}\")"))
+    };
+    none(
+        keys.into_iter()
+            .filter(|key| !read(key))
+            .map(|key| format!("defaults.toml: nobody reads {key}"))
+            .collect(),
+    );
     let prompts = files(".yaml").into_iter().filter(|(path, _)| path.contains("/prompts/"));
     none(
         prompts
@@ -170,14 +239,22 @@ fn every_default_and_prompt_is_read_by_somebody() {
 
 #[test]
 fn no_test_is_switched_off_and_nothing_is_left_undone() {
-    let marks = ["#[igno".to_owned() + "re", "to".to_owned() + "do!(", "unimple".to_owned() + "mented!("];
+    let marks =
+        ["#[igno".to_owned() + "re", "to".to_owned() + "do!(", "unimple".to_owned() + "mented!("];
     let mut broken = Vec::new();
     for (path, text) in files(".rs") {
-        broken.extend(marks.iter().filter(|mark| text.contains(mark.as_str())).map(|mark| format!("{path} has {mark}")));
+        broken.extend(
+            marks
+                .iter()
+                .filter(|mark| text.contains(mark.as_str()))
+                .map(|mark| format!("{path} has {mark}")),
+        );
         // A calendar year beside a week number is wrong on the days that matter.
-        let wrong_week = text
-            .lines()
-            .any(|line| line.contains("%Y") && ["%V", "%U", "%W"].iter().any(|week| line.contains(week)) && !path.ends_with("tidy.rs"));
+        let wrong_week = text.lines().any(|line| {
+            line.contains("%Y")
+                && ["%V", "%U", "%W"].iter().any(|week| line.contains(week))
+                && !path.ends_with("tidy.rs")
+        });
         if wrong_week {
             broken.push(format!("{path} puts %Y beside a week number"));
         }
@@ -191,10 +268,16 @@ fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
     let readme = read("README.md");
     assert!(readme.contains("cargo run --release -- demo") && readme.contains("./test"));
     assert!(read(".ci/run").contains("./test"));
-    assert!(read("CHANGELOG.md").contains(env!("CARGO_PKG_VERSION")) || read("CHANGELOG.md").contains("Unreleased"));
+    assert!(
+        read("CHANGELOG.md").contains(env!("CARGO_PKG_VERSION"))
+            || read("CHANGELOG.md").contains("Unreleased")
+    );
     // Every command of the help is in the README or a guide.
     let docs: String = files(".md").into_iter().map(|(_, text)| text).collect();
-    let help = crate::program::said(crate::program::bare(crate::program::program()).arg("--help").output().unwrap()).out;
+    let help = crate::program::said(
+        crate::program::bare(crate::program::program()).arg("--help").output().unwrap(),
+    )
+    .out;
     let commands = help
         .lines()
         .skip_while(|line| *line != "Commands:")
@@ -210,9 +293,15 @@ fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
 /// The scripts that install what tests need.
 fn install_scripts() -> Vec<(String, String)> {
     let root = house();
-    let folders = fs::read_dir(root.join("tests")).unwrap().flatten().map(|entry| entry.path().join("install"));
-    let scripts =
-        folders.filter(|path| path.is_file()).chain([root.join("test"), root.join("dashboard/check"), root.join("plugin/mcpb/pack")]);
+    let folders = fs::read_dir(root.join("tests"))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path().join("install"));
+    let scripts = folders.filter(|path| path.is_file()).chain([
+        root.join("test"),
+        root.join("dashboard/check"),
+        root.join("plugin/mcpb/pack"),
+    ]);
     scripts.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -223,12 +312,17 @@ fn a_held_package_lock_is_waited_for() {
         install_scripts()
             .into_iter()
             .filter(|(_, text)| text.contains("apt-get"))
-            .map(|(path, _)| format!("{path} calls apt-get; get_packages of tests/packages.sh waits for its locks"))
+            .map(|(path, _)| {
+                format!(
+                    "{path} calls apt-get; get_packages of tests/packages.sh waits for its locks"
+                )
+            })
             .collect(),
     );
     let folder = tempfile::TempDir::new().unwrap();
     let calls = folder.path().join("calls");
-    // Fails as the real one does while somebody holds a lock: twice, then for another reason if `broken` is there.
+    // Fails as the real one does while somebody holds a lock: twice, then for another reason if
+    // `broken` is there.
     let script = format!(
         "#!/bin/sh\necho \"$*\" >> {calls}\n[ \"$(wc -l < {calls})\" -gt 2 ] || {{ echo 'E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1' >&2; exit 100; }}\n\
          [ ! -e {folder}/broken ] || {{ echo 'E: Unable to locate package' >&2; exit 100; }}\n",
@@ -238,22 +332,40 @@ fn a_held_package_lock_is_waited_for() {
     for name in ["apt-get", "sudo"] {
         let text = if name == "sudo" { "#!/bin/sh\nexec \"$@\"\n" } else { script.as_str() };
         fs::write(folder.path().join(name), text).unwrap();
-        fs::set_permissions(folder.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(
+            folder.path().join(name),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
     }
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let run = || {
         let _ = fs::remove_file(&calls);
         let words = ["-euc", ". tests/packages.sh; get_packages --no-install-recommends one two"];
-        crate::program::said(crate::program::bare("bash").args(words).env("PATH", &path).current_dir(house()).output().unwrap())
+        crate::program::said(
+            crate::program::bare("bash")
+                .args(words)
+                .env("PATH", &path)
+                .current_dir(house())
+                .output()
+                .unwrap(),
+        )
     };
     let waited = run();
     assert_eq!(waited.code, Some(0), "{waited:?}");
     assert_eq!(waited.err.matches("waiting for another package manager").count(), 1, "{waited:?}");
     let called = fs::read_to_string(&calls).unwrap();
     assert_eq!(called.lines().filter(|line| line.ends_with(" update")).count(), 3, "{called}");
-    assert!(called.contains("-o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends one two"), "{called}");
+    assert!(
+        called
+            .contains("-o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends one two"),
+        "{called}"
+    );
     // What is no lock is an error at once.
     fs::write(folder.path().join("broken"), "").unwrap();
     let failed = run();
-    assert!(failed.code == Some(1) && failed.err.contains("Unable to locate package"), "{failed:?}");
+    assert!(
+        failed.code == Some(1) && failed.err.contains("Unable to locate package"),
+        "{failed:?}"
+    );
 }

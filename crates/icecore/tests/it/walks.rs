@@ -1,5 +1,5 @@
-//! One walk for each client: its settings name us, it calls us as they say, the next session knows what the first one decided, and
-//! afterwards nothing of us is left.
+//! One walk for each client: its settings name us, it calls us as they say, the next session knows
+//! what the first one decided, and afterwards nothing of us is left.
 
 use std::fs;
 use std::io::Write as _;
@@ -40,7 +40,10 @@ const CLIENTS: [Client; 5] = [
     },
     Client {
         name: "codex",
-        files: &[(".codex/hooks.json", "{ \"description\": \"mine\" }\n"), (".codex/config.toml", "model = \"x\" # mine\n")],
+        files: &[
+            (".codex/hooks.json", "{ \"description\": \"mine\" }\n"),
+            (".codex/config.toml", "model = \"x\" # mine\n"),
+        ],
         hooks: Some(".codex/hooks.json"),
         server: ".codex/config.toml",
     },
@@ -52,7 +55,10 @@ const CLIENTS: [Client; 5] = [
     },
     Client {
         name: "cursor",
-        files: &[(".cursor/mcp.json", "{\r\n\t\"mcpServers\": {\r\n\t\t\"other\": { \"command\": \"other\" }, // kept\r\n\t}\r\n}\r\n")],
+        files: &[(
+            ".cursor/mcp.json",
+            "{\r\n\t\"mcpServers\": {\r\n\t\t\"other\": { \"command\": \"other\" }, // kept\r\n\t}\r\n}\r\n",
+        )],
         hooks: None,
         server: ".cursor/mcp.json",
     },
@@ -64,10 +70,14 @@ const CLIENTS: [Client; 5] = [
     },
 ];
 
-/// JSON as people write it, without comments and trailing commas: what the clients' own readers make of it.
+/// JSON as people write it, without comments and trailing commas: what the clients' own readers
+/// make of it.
 fn lenient(text: &str) -> Value {
-    let bare: String =
-        text.lines().map(|line| line.split(" // ").next().unwrap().split("  //").next().unwrap()).collect::<Vec<_>>().join("\n");
+    let bare: String = text
+        .lines()
+        .map(|line| line.split(" // ").next().unwrap().split("  //").next().unwrap())
+        .collect::<Vec<_>>()
+        .join("\n");
     let mut out = String::new();
     for (at, c) in bare.char_indices() {
         let next = bare[at + c.len_utf8()..].trim_start().chars().next();
@@ -96,7 +106,13 @@ impl Client {
     fn hook(&self, person: &Person, event: &str, input: &Value) -> Value {
         let mut commands = self.hooks_of(person, event);
         assert_eq!(commands.len(), 1, "{} {event}", self.name);
-        let mut child = commands.remove(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = commands
+            .remove(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(input.to_string().as_bytes()).unwrap();
         object(&said(child.wait_with_output().unwrap()))
     }
@@ -107,14 +123,22 @@ impl Client {
         let mut fields = json!({
             "session_id": session, "transcript_path": transcript, "cwd": person.at("project/src"), "hook_event_name": event,
         });
-        let own = if self.name == "codex" { json!({ "model": "gpt-x", "turn_id": "t1" }) } else { json!({ "permission_mode": "default" }) };
+        let own = if self.name == "codex" {
+            json!({ "model": "gpt-x", "turn_id": "t1" })
+        } else {
+            json!({ "permission_mode": "default" })
+        };
         fields.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         fields
     }
 
     fn transcripts(&self) -> &'static str {
-        if self.name == "codex" { ".codex/sessions/2026/11/02" } else { ".claude/projects/project-src" }
+        if self.name == "codex" {
+            ".codex/sessions/2026/11/02"
+        } else {
+            ".claude/projects/project-src"
+        }
     }
 
     /// The transcript that this client keeps of the first session.
@@ -125,13 +149,24 @@ impl Client {
                 json!({ "timestamp": "2026-02-13T08:30:00.000Z", "type": "response_item", "payload": { "type": "message", "role": role, "content": content } })
             };
             let meta = json!({ "timestamp": "2026-02-13T08:30:00.000Z", "type": "session_meta", "payload": { "id": "s1", "cwd": person.at("project/src") } });
-            return [meta, item("user", "input_text", DECIDED), item("assistant", "output_text", "Noted.")]
-                .map(|line| format!("{line}\n"))
-                .concat();
+            return [
+                meta,
+                item("user", "input_text", DECIDED),
+                item("assistant", "output_text", "Noted."),
+            ]
+            .map(|line| format!("{line}\n"))
+            .concat();
         }
         let folder = person.at("project/src");
         line("s1", &folder, "08:30:00", "u1", "user", json!(DECIDED))
-            + &line("s1", &folder, "08:30:04", "u2", "assistant", json!([{ "type": "text", "text": "Noted." }]))
+            + &line(
+                "s1",
+                &folder,
+                "08:30:04",
+                "u2",
+                "assistant",
+                json!([{ "type": "text", "text": "Noted." }]),
+            )
     }
 
     /// The server as the installed settings name it.
@@ -170,19 +205,29 @@ fn walk(name: &str) {
     let mut shown = String::new();
     for (file, text) in client.files {
         let visible = |text: &str| text.replace('\t', "<TAB>").replace("\r\n", "<CR>\n");
-        shown +=
-            &format!("=== {file} before\n{}\n=== {file} after\n{}\n", visible(text).trim_end(), visible(&person.read(file)).trim_end());
+        shown += &format!(
+            "=== {file} before\n{}\n=== {file} after\n{}\n",
+            visible(text).trim_end(),
+            visible(&person.read(file)).trim_end()
+        );
     }
-    let shown = shown.replace(program(), "[ICECORE]").replace(person.home().to_str().unwrap(), "[HOME]");
+    let shown =
+        shown.replace(program(), "[ICECORE]").replace(person.home().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!(format!("walk_{}", name.replace('-', "_")), shown);
 
     if client.hooks.is_some() {
-        let say = |session: &str, event: &str, more: Value| client.hook(&person, event, &client.event(&person, session, event, more));
+        let say = |session: &str, event: &str, more: Value| {
+            client.hook(&person, event, &client.event(&person, session, event, more))
+        };
         say("s1", "SessionStart", json!({ "source": "startup" }));
         say("s1", "UserPromptSubmit", json!({ "prompt": DECIDED }));
         say("s1", "Stop", json!({ "stop_hook_active": false, "last_assistant_message": "Noted." }));
         say("s1", "PreCompact", json!({ "trigger": "auto", "custom_instructions": "" }));
-        say("s1", "PostCompact", json!({ "trigger": "auto", "compact_summary": "The relay service was talked about." }));
+        say(
+            "s1",
+            "PostCompact",
+            json!({ "trigger": "auto", "compact_summary": "The relay service was talked about." }),
+        );
         say("s1", "SessionEnd", json!({ "reason": "other" }));
         settled(&Vault::opened(person.vault()));
         let next = say("s2", "SessionStart", json!({ "source": "startup" }));
@@ -190,7 +235,13 @@ fn walk(name: &str) {
         let said: Vec<String> = fs::read_dir(person.vault().join("memory/messages"))
             .unwrap()
             .flatten()
-            .flat_map(|file| fs::read_to_string(file.path()).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+            .flat_map(|file| {
+                fs::read_to_string(file.path())
+                    .unwrap()
+                    .lines()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
             .filter(|line| line.contains(KNOWN))
             .collect();
         assert_eq!(said.len(), 1, "{name}: by the hook and in the transcript, kept once: {said:?}");
@@ -198,12 +249,21 @@ fn walk(name: &str) {
     // The server: a decision in one session, and the next one has it.
     let mut first = Piped::greeted(client.server(&person));
     let tools = first.gets("tools/list", json!({}));
-    assert!(tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "remember"), "{name}: {tools}");
-    first.told("remember", json!({ "text": "We decided that the beacon is painted green", "type": "decision" }));
+    assert!(
+        tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "remember"),
+        "{name}: {tools}"
+    );
+    first.told(
+        "remember",
+        json!({ "text": "We decided that the beacon is painted green", "type": "decision" }),
+    );
     first.ends();
     let mut second = Piped::greeted(client.server(&person));
     let pack = second.told("pack", json!({}));
-    assert!(pack["text"].as_str().unwrap().contains("the beacon is painted green"), "{name}: {pack}");
+    assert!(
+        pack["text"].as_str().unwrap().contains("the beacon is painted green"),
+        "{name}: {pack}"
+    );
     second.ends();
 
     person.ok(&["uninstall", name, "--yes"]);

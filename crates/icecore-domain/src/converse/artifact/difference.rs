@@ -1,4 +1,5 @@
-//! What changed between two texts, line by line or word by word, in time that does not grow with the square of them.
+//! What changed between two texts, line by line or word by word, in time that does not grow with
+//! the square of them.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,20 +10,30 @@ pub const MOST_DIFF_LINES: usize = 1_000;
 const BYTES_PER_LINE: usize = 400;
 /// Lines that stay the same around each change.
 const CONTEXT: usize = 3;
-/// How many steps the exact search may take in one diff; what is beyond counts as replaced as a whole.
+/// How many steps the exact search may take in one diff; what is beyond counts as replaced as a
+/// whole.
 const MOST_STEPS: usize = 16_000_000;
 
-/// A unified diff with three lines of context, empty if nothing changed. One that is too long says how many of its lines were left out.
+/// A unified diff with three lines of context, empty if nothing changed. One that is too long says
+/// how many of its lines were left out.
 pub fn diff(old: &str, new: &str, old_name: &str, new_name: &str) -> String {
     diff_within(old, new, old_name, new_name, CONTEXT, MOST_DIFF_LINES)
 }
 
 /// As [`diff`], with so many lines of context, and at most so many lines in all.
-pub fn diff_within(old: &str, new: &str, old_name: &str, new_name: &str, context: usize, most_lines: usize) -> String {
+pub fn diff_within(
+    old: &str,
+    new: &str,
+    old_name: &str,
+    new_name: &str,
+    context: usize,
+    most_lines: usize,
+) -> String {
     if old == new {
         return String::new();
     }
-    let (old_lines, new_lines): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
+    let (old_lines, new_lines): (Vec<&str>, Vec<&str>) =
+        (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
     let runs = runs(&matches(&old_lines, &new_lines), old_lines.len(), new_lines.len());
     let one_line = |name: &str| name.replace(['\n', '\r'], " ");
     let mut out = Bounded {
@@ -35,7 +46,9 @@ pub fn diff_within(old: &str, new: &str, old_name: &str, new_name: &str, context
     let mut hunks: Vec<Vec<Run>> = Vec::new();
     for run in runs {
         match hunks.last_mut() {
-            Some(hunk) if hunk.last().is_some_and(|last| run.old.0 - last.old.1 <= 2 * context) => hunk.push(run),
+            Some(hunk) if hunk.last().is_some_and(|last| run.old.0 - last.old.1 <= 2 * context) => {
+                hunk.push(run)
+            }
             _ => hunks.push(vec![run]),
         }
     }
@@ -45,7 +58,10 @@ pub fn diff_within(old: &str, new: &str, old_name: &str, new_name: &str, context
         let after = context.min(old_lines.len() - last.old.1);
         let (from_old, from_new) = (first.old.0 - before, first.new.0 - before);
         let (old_count, new_count) = (last.old.1 + after - from_old, last.new.1 + after - from_new);
-        out.line("", &format!("@@ -{} +{} @@\n", span(from_old, old_count), span(from_new, new_count)));
+        out.line(
+            "",
+            &format!("@@ -{} +{} @@\n", span(from_old, old_count), span(from_new, new_count)),
+        );
         let mut at = from_old;
         for run in &hunk {
             old_lines[at..run.old.0].iter().for_each(|line| out.line(" ", line));
@@ -84,7 +100,8 @@ impl Bounded {
     }
 }
 
-/// Where a hunk lies, as the format writes it: from 1 on; an empty one lies behind the line before it.
+/// Where a hunk lies, as the format writes it: from 1 on; an empty one lies behind the line before
+/// it.
 fn span(from: usize, count: usize) -> String {
     match count {
         0 => format!("{from},0"),
@@ -116,8 +133,8 @@ pub fn runs(matches: &[(usize, usize)], old_len: usize, new_len: usize) -> Vec<R
 
 /// Which of the old items is which of the new ones, both ascending.
 ///
-/// What is at both ends, and what is there just once in both, is matched first; between those an exact search goes on as
-/// long as its steps last.
+/// What is at both ends, and what is there just once in both, is matched first; between those an
+/// exact search goes on as long as its steps last.
 pub fn matches<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
     let mut known: HashMap<&T, u32> = HashMap::new();
     let mut number = |item| {
@@ -129,12 +146,16 @@ pub fn matches<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
     let kinds = known.len();
     let mut found = Vec::new();
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let tail =
+        old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
     found.extend((0..head).map(|at| (at, at)));
     let (old_end, new_end) = (old.len() - tail, new.len() - tail);
     let mut steps = MOST_STEPS;
     let mut from = (head, head);
-    for anchor in anchors(&old[head..old_end], &new[head..new_end], kinds).into_iter().chain([(old_end - head, new_end - head)]) {
+    for anchor in anchors(&old[head..old_end], &new[head..new_end], kinds)
+        .into_iter()
+        .chain([(old_end - head, new_end - head)])
+    {
         let to = (anchor.0 + head, anchor.1 + head);
         between(&old, &new, from, to, &mut steps, &mut found);
         if to != (old_end, new_end) {
@@ -170,7 +191,8 @@ fn anchors(old: &[u32], new: &[u32], kinds: usize) -> Vec<(usize, usize)> {
 
 /// The longest part of the pairs, ascending in their first, that ascends in their second as well.
 pub fn longest_rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) = (Vec::new(), Vec::with_capacity(pairs.len()));
+    let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) =
+        (Vec::new(), Vec::with_capacity(pairs.len()));
     for (at, pair) in pairs.iter().enumerate() {
         let length = ends.partition_point(|&end| pairs[end].1 < pair.1);
         before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
@@ -187,17 +209,29 @@ pub fn longest_rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 }
 
 /// What matches between two anchors.
-fn between(old: &[u32], new: &[u32], from: (usize, usize), to: (usize, usize), steps: &mut usize, found: &mut Vec<(usize, usize)>) {
+fn between(
+    old: &[u32],
+    new: &[u32],
+    from: (usize, usize),
+    to: (usize, usize),
+    steps: &mut usize,
+    found: &mut Vec<(usize, usize)>,
+) {
     if from.0 >= to.0 || from.1 >= to.1 {
         return;
     }
     // What the other side does not have at all can match nothing; the search is spared it.
     let here: std::collections::HashSet<u32> = old[from.0..to.0].iter().copied().collect();
     let there: std::collections::HashSet<u32> = new[from.1..to.1].iter().copied().collect();
-    let pick = |items: &[u32], start: usize, end: usize, other: &std::collections::HashSet<u32>| -> (Vec<usize>, Vec<u32>) {
+    let pick = |items: &[u32],
+                start: usize,
+                end: usize,
+                other: &std::collections::HashSet<u32>|
+     -> (Vec<usize>, Vec<u32>) {
         (start..end).filter(|at| other.contains(&items[*at])).map(|at| (at, items[at])).unzip()
     };
-    let ((old_places, left), (new_places, right)) = (pick(old, from.0, to.0, &there), pick(new, from.1, to.1, &here));
+    let ((old_places, left), (new_places, right)) =
+        (pick(old, from.0, to.0, &there), pick(new, from.1, to.1, &here));
     let cost = (left.len() + right.len()).saturating_mul(left.len().min(right.len()));
     if cost == 0 || cost > *steps {
         return;
@@ -205,7 +239,9 @@ fn between(old: &[u32], new: &[u32], from: (usize, usize), to: (usize, usize), s
     *steps -= cost;
     for op in similar::capture_diff_slices(similar::Algorithm::Myers, &left, &right) {
         if let similar::DiffOp::Equal { old_index, new_index, len } = op {
-            found.extend((0..len).map(|at| (old_places[old_index + at], new_places[new_index + at])));
+            found.extend(
+                (0..len).map(|at| (old_places[old_index + at], new_places[new_index + at])),
+            );
         }
     }
 }

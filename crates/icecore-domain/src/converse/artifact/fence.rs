@@ -24,7 +24,8 @@ pub struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// What stands in it. A block in a list is indented with its fence; that indentation is the list's, if every line has it.
+    /// What stands in it. A block in a list is indented with its fence; that indentation is the
+    /// list's, if every line has it.
     pub fn content<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let inner = &text[self.inner.clone()];
         let own = |line: &str| line.starts_with(self.indent) || line.trim().is_empty();
@@ -33,7 +34,10 @@ impl Block<'_> {
         }
         inner
             .split_inclusive('\n')
-            .map(|line| line.strip_prefix(self.indent).unwrap_or_else(|| line.trim_start_matches([' ', '\t'])))
+            .map(|line| {
+                line.strip_prefix(self.indent)
+                    .unwrap_or_else(|| line.trim_start_matches([' ', '\t']))
+            })
             .collect()
     }
 }
@@ -64,8 +68,17 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
             tries -= usize::from(close.is_none());
         }
         let close = close.or_else(|| plain(&marks, at));
-        let (inner, end) = close.map_or((open.end..text.len(), text.len()), |close| (open.end..marks[close].start, marks[close].end));
-        blocks.push(Block { start: open.start, end, info: open.info, inner, indent: open.indent, closed: close.is_some() });
+        let (inner, end) = close.map_or((open.end..text.len(), text.len()), |close| {
+            (open.end..marks[close].start, marks[close].end)
+        });
+        blocks.push(Block {
+            start: open.start,
+            end,
+            info: open.info,
+            inner,
+            indent: open.indent,
+            closed: close.is_some(),
+        });
         let Some(close) = close else { break };
         at = close + 1;
     }
@@ -75,7 +88,8 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
 fn marks(text: &str) -> Vec<Mark<'_>> {
     let (mut marks, mut start) = (Vec::new(), 0);
     while start < text.len() {
-        let end = memchr::memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |at| start + at + 1);
+        let end = memchr::memchr(b'\n', &text.as_bytes()[start..])
+            .map_or(text.len(), |at| start + at + 1);
         let line = &text[start..end];
         let trimmed = line.trim_start_matches([' ', '\t']);
         if let Some(mark @ (b'`' | b'~')) = trimmed.bytes().next() {
@@ -98,10 +112,13 @@ fn plain(marks: &[Mark<'_>], open: usize) -> Option<usize> {
     (open + 1..marks.len()).find(|&at| closes(&marks[open], &marks[at]))
 }
 
-/// Models put blocks into a block of Markdown without making its marks longer; marks that name a language open one.
+/// Models put blocks into a block of Markdown without making its marks longer; marks that name a
+/// language open one.
 fn nested(marks: &[Mark<'_>], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
-    for (at, mark) in marks.iter().enumerate().skip(open + 1).filter(|(_, mark)| mark.mark == marks[open].mark) {
+    for (at, mark) in
+        marks.iter().enumerate().skip(open + 1).filter(|(_, mark)| mark.mark == marks[open].mark)
+    {
         if closes(&marks[open], mark) {
             if depth == 0 {
                 return Some(at);
@@ -116,18 +133,27 @@ fn nested(marks: &[Mark<'_>], open: usize) -> Option<usize> {
 
 fn holds_markdown(info: &str) -> bool {
     let word = info.split([' ', ',', ':', '{']).next().unwrap_or_default();
-    ["markdown", "md", "mdx"].iter().any(|language| word.eq_ignore_ascii_case(language)) || info.ends_with(".md")
+    ["markdown", "md", "mdx"].iter().any(|language| word.eq_ignore_ascii_case(language))
+        || info.ends_with(".md")
 }
 
 /// Whether code says of itself that it is not all there.
 pub fn leaves_out(text: &str) -> bool {
     text.lines().filter(|line| line.len() <= 160).any(|line| {
         let line = line.trim();
-        let Some(said) = ["//", "#", "--", "/*", "<!--", "{/*", ";", "%"].iter().find_map(|mark| line.strip_prefix(mark)) else {
+        let Some(said) = ["//", "#", "--", "/*", "<!--", "{/*", ";", "%"]
+            .iter()
+            .find_map(|mark| line.strip_prefix(mark))
+        else {
             return false;
         };
-        let said = said.trim_matches(|c: char| c.is_whitespace() || "*/->{}()[]".contains(c)).to_lowercase();
-        let dots = said.starts_with("...") || said.starts_with('…') || said.ends_with("...") || said.ends_with('…');
+        let said = said
+            .trim_matches(|c: char| c.is_whitespace() || "*/->{}()[]".contains(c))
+            .to_lowercase();
+        let dots = said.starts_with("...")
+            || said.starts_with('…')
+            || said.ends_with("...")
+            || said.ends_with('…');
         let left = [
             "existing",
             "unchanged",
@@ -141,9 +167,16 @@ pub fn leaves_out(text: &str) -> bool {
             "wie bisher",
             "bleibt",
         ];
-        dots && (said.chars().all(|c| c == '.' || c == '…') || left.iter().any(|word| said.contains(word)))
-            || ["rest unchanged", "rest of the code", "rest of code", "existing code", "rest bleibt"]
-                .iter()
-                .any(|words| said.starts_with(words))
+        dots && (said.chars().all(|c| c == '.' || c == '…')
+            || left.iter().any(|word| said.contains(word)))
+            || [
+                "rest unchanged",
+                "rest of the code",
+                "rest of code",
+                "existing code",
+                "rest bleibt",
+            ]
+            .iter()
+            .any(|words| said.starts_with(words))
     })
 }

@@ -93,7 +93,8 @@ impl Entry {
 
     /// Where the changes since the version before are kept, of a document that had one.
     pub fn diff_file(&self) -> Option<String> {
-        (self.kind == Kind::Document && self.version > 1).then(|| format!("documents/{}/v{}.diff", self.name, self.version))
+        (self.kind == Kind::Document && self.version > 1)
+            .then(|| format!("documents/{}/v{}.diff", self.name, self.version))
     }
 
     fn read(line: &[u8]) -> Result<Self, String> {
@@ -124,24 +125,31 @@ impl Entry {
             #[serde(flatten)]
             other: Map<String, Value>,
         }
-        let fields: Fields = serde_json::from_slice(line).map_err(|error| format!("is not a version of an artifact: {error}"))?;
+        let fields: Fields = serde_json::from_slice(line)
+            .map_err(|error| format!("is not a version of an artifact: {error}"))?;
         if !name::is_name(&fields.name) {
             return Err("has a name that no artifact can have".into());
         }
         // The file is read by that path: nothing but a file of this artifact may stand there.
-        let folders = [format!("artifacts/{}/", fields.name), format!("documents/{}/", fields.name)];
-        let inside = folders.iter().any(|folder| fields.file.strip_prefix(folder.as_str()).is_some_and(|file| !file.contains('/')));
+        let folders =
+            [format!("artifacts/{}/", fields.name), format!("documents/{}/", fields.name)];
+        let inside = folders.iter().any(|folder| {
+            fields.file.strip_prefix(folder.as_str()).is_some_and(|file| !file.contains('/'))
+        });
         if !inside || fields.file.parse::<DocPath>().is_err() {
             return Err("names a file that is not one of this artifact".into());
         }
         Ok(Self {
-            version: Some(fields.version).filter(|version| *version > 0).ok_or("has no version 0")?,
+            version: Some(fields.version)
+                .filter(|version| *version > 0)
+                .ok_or("has no version 0")?,
             turn: fields.turn,
             ts: Moment::read(&fields.ts).ok_or("has a time that cannot be read")?.moment,
             kind: fields.kind.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
             language: fields.language,
             by: fields.by.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
-            // A word that is not known yet, and a sketch of another making, take nothing from the version itself.
+            // A word that is not known yet, and a sketch of another making, take nothing from the
+            // version itself.
             extent: fields.extent.and_then(|word| word.parse().ok()).unwrap_or(Extent::Whole),
             bytes: fields.bytes,
             lines: fields.lines,
@@ -160,8 +168,12 @@ impl Entry {
 pub(super) fn file(name: &str, version: u32, kind: Kind, language: Option<&str>) -> String {
     let (folder, ending) = match kind {
         Kind::Code => ("artifacts", name::extension(language)),
-        Kind::Draft => ("artifacts", language.map_or("md", |language| name::extension(Some(language)))),
-        Kind::Document => ("documents", language.map_or("md", |language| name::extension(Some(language)))),
+        Kind::Draft => {
+            ("artifacts", language.map_or("md", |language| name::extension(Some(language))))
+        }
+        Kind::Document => {
+            ("documents", language.map_or("md", |language| name::extension(Some(language))))
+        }
     };
     format!("{folder}/{name}/v{version}.{ending}")
 }
@@ -173,7 +185,8 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads the lines; the last one of a version counts. Lines that are none are reported and do no harm.
+    /// Reads the lines; the last one of a version counts. Lines that are none are reported and do
+    /// no harm.
     pub fn read(text: &[u8]) -> (Self, Vec<BadLine>) {
         let (mut index, mut bad, mut offset) = (Self::default(), Vec::new(), 0);
         for (at, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
@@ -197,7 +210,9 @@ impl Index {
     /// Only the versions of these turns.
     #[must_use]
     pub fn of_turns(mut self, turns: &Turns) -> Self {
-        self.versions.values_mut().for_each(|versions| versions.retain(|_, entry| turns.contains(entry.turn)));
+        self.versions
+            .values_mut()
+            .for_each(|versions| versions.retain(|_, entry| turns.contains(entry.turn)));
         self.versions.retain(|_, versions| !versions.is_empty());
         self
     }
@@ -229,27 +244,33 @@ impl Index {
 
     /// The version that counted at the end of a turn.
     pub fn at_turn(&self, name: &str, turn: u64) -> Option<&Entry> {
-        self.versions(name).filter(|entry| entry.turn <= turn).max_by_key(|entry| (entry.turn, entry.version))
+        self.versions(name)
+            .filter(|entry| entry.turn <= turn)
+            .max_by_key(|entry| (entry.turn, entry.version))
     }
 
-    /// The artifact that somebody calls so: its name, or the only one that this is the beginning or the end of.
+    /// The artifact that somebody calls so: its name, or the only one that this is the beginning or
+    /// the end of.
     pub fn called(&self, asked: &str) -> Option<&str> {
         let asked = name::slug(asked);
         if let Some((name, _)) = self.versions.get_key_value(&asked) {
             return Some(name);
         }
-        let stem = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(stem, _)| stem.to_owned());
-        let tests: [&dyn Fn(&str) -> bool; 3] =
-            [&|name| stem(name) == asked, &|name| name.strip_suffix(asked.as_str()).is_some_and(|rest| rest.ends_with('-')), &|name| {
-                stem(name).strip_suffix(asked.as_str()).is_some_and(|rest| rest.ends_with('-'))
-            }];
+        let stem =
+            |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(stem, _)| stem.to_owned());
+        let tests: [&dyn Fn(&str) -> bool; 3] = [
+            &|name| stem(name) == asked,
+            &|name| name.strip_suffix(asked.as_str()).is_some_and(|rest| rest.ends_with('-')),
+            &|name| stem(name).strip_suffix(asked.as_str()).is_some_and(|rest| rest.ends_with('-')),
+        ];
         tests.iter().find_map(|test| {
             let mut found = self.names().filter(|name| test(name));
             found.next().filter(|_| found.next().is_none())
         })
     }
 
-    /// The version that is meant. Where more than one could be, none is: [`Index::candidates`] has them.
+    /// The version that is meant. Where more than one could be, none is: [`Index::candidates`] has
+    /// them.
     pub fn resolve(&self, reference: &Reference) -> Option<(String, u32)> {
         match self.candidates(reference).as_slice() {
             [entry] => Some((entry.name.clone(), entry.version)),
@@ -257,10 +278,15 @@ impl Index {
         }
     }
 
-    /// Every version that could be meant: of the artifact named, or else of those that were touched last.
+    /// Every version that could be meant: of the artifact named, or else of those that were touched
+    /// last.
     pub fn candidates(&self, reference: &Reference) -> Vec<&Entry> {
         if let Some(asked) = &reference.name {
-            return self.called(asked).and_then(|name| self.picked(name, reference.at)).into_iter().collect();
+            return self
+                .called(asked)
+                .and_then(|name| self.picked(name, reference.at))
+                .into_iter()
+                .collect();
         }
         let fits = |entry: &Entry| match reference.kind {
             None => true,
@@ -271,17 +297,30 @@ impl Index {
                 .names()
                 .filter_map(|name| {
                     let entry = self.picked(name, reference.at).filter(|entry| fits(entry))?;
-                    // At a turn, what was made last up to then is meant; else what was touched last.
-                    let touched = if matches!(reference.at, At::Turn(_)) { entry } else { self.latest(name)? };
+                    // At a turn, what was made last up to then is meant; else what was touched
+                    // last.
+                    let touched = if matches!(reference.at, At::Turn(_)) {
+                        entry
+                    } else {
+                        self.latest(name)?
+                    };
                     Some((touched.turn, entry))
                 })
                 .collect();
             let last = there.iter().map(|(turn, _)| *turn).max();
-            there.into_iter().filter(|(turn, _)| Some(*turn) == last).map(|(_, entry)| entry).collect::<Vec<_>>()
+            there
+                .into_iter()
+                .filter(|(turn, _)| Some(*turn) == last)
+                .map(|(_, entry)| entry)
+                .collect::<Vec<_>>()
         };
         let found = touched(&fits);
         // "The first draft" is said of code as well.
-        if found.is_empty() && reference.kind == Some(Kind::Draft) { touched(&|_| true) } else { found }
+        if found.is_empty() && reference.kind == Some(Kind::Draft) {
+            touched(&|_| true)
+        } else {
+            found
+        }
     }
 
     fn picked(&self, name: &str, at: At) -> Option<&Entry> {
@@ -292,7 +331,8 @@ impl Index {
             At::Last => self.latest(name),
             At::Previous => {
                 let latest = self.latest(name)?;
-                let before = |entry: &&Entry| (entry.turn, entry.version) < (latest.turn, latest.version);
+                let before =
+                    |entry: &&Entry| (entry.turn, entry.version) < (latest.turn, latest.version);
                 self.versions(name).filter(before).max_by_key(|entry| (entry.turn, entry.version))
             }
         }

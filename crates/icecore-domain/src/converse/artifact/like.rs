@@ -7,7 +7,8 @@ const MOST_KEPT: usize = 128;
 /// How many words in a row are one feature of prose.
 const WORDS_IN_A_ROW: usize = 3;
 
-/// The smallest hashes of what a text is made of: of its lines if it is code, of its words in threes if it is prose.
+/// The smallest hashes of what a text is made of: of its lines if it is code, of its words in
+/// threes if it is prose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
     size: u32,
@@ -17,10 +18,15 @@ pub struct Sketch {
 impl Sketch {
     /// Of code: each line that says something, without its indentation.
     pub fn of_code(text: &str) -> Self {
-        let telling = |line: &&str| line.chars().filter(|c| c.is_alphanumeric()).take(4).count() == 4;
+        let telling =
+            |line: &&str| line.chars().filter(|c| c.is_alphanumeric()).take(4).count() == 4;
         let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
         let hashes: Vec<u32> = lines().filter(telling).map(|line| fold(line.as_bytes())).collect();
-        if hashes.is_empty() { Self::of(lines().map(|line| fold(line.as_bytes())).collect()) } else { Self::of(hashes) }
+        if hashes.is_empty() {
+            Self::of(lines().map(|line| fold(line.as_bytes())).collect())
+        } else {
+            Self::of(hashes)
+        }
     }
 
     /// Of prose: its words in threes, whatever their case.
@@ -29,7 +35,9 @@ impl Sketch {
         if words.len() < WORDS_IN_A_ROW {
             return Self::of(words);
         }
-        let join = |row: &[u32]| row.iter().fold(17_u32, |sum, word| spread(u64::from(sum) << 32 | u64::from(*word)));
+        let join = |row: &[u32]| {
+            row.iter().fold(17_u32, |sum, word| spread(u64::from(sum) << 32 | u64::from(*word)))
+        };
         Self::of(words.windows(WORDS_IN_A_ROW).map(join).collect())
     }
 
@@ -51,9 +59,13 @@ impl Sketch {
         let (mut a, mut b, mut both, mut seen) = (0, 0, 0_u16, 0_u16);
         // Of the smallest of the union only so many are known as the shorter full sketch has.
         let exact = self.size as usize <= MOST_KEPT && other.size as usize <= MOST_KEPT;
-        while (exact || usize::from(seen) < MOST_KEPT) && (a < self.low.len() || b < other.low.len()) {
+        while (exact || usize::from(seen) < MOST_KEPT)
+            && (a < self.low.len() || b < other.low.len())
+        {
             match (self.low.get(a), other.low.get(b)) {
-                (Some(left), Some(right)) if left == right => (a, b, both) = (a + 1, b + 1, both + 1),
+                (Some(left), Some(right)) if left == right => {
+                    (a, b, both) = (a + 1, b + 1, both + 1)
+                }
                 (Some(left), Some(right)) if left > right => b += 1,
                 (None, Some(_)) => b += 1,
                 _ => a += 1,
@@ -93,13 +105,18 @@ impl Sketch {
         let low: Option<Vec<u32>> = hashes
             .as_bytes()
             .chunks_exact(8)
-            .map(|digits| std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok()))
+            .map(|digits| {
+                std::str::from_utf8(digits)
+                    .ok()
+                    .and_then(|digits| u32::from_str_radix(digits, 16).ok())
+            })
             .collect();
         Some(Self { size: size.parse().ok()?, low: low.filter(|low| low.is_sorted())? })
     }
 }
 
-/// Words as they are counted: runs of letters and digits; where a script has no blanks, its characters.
+/// Words as they are counted: runs of letters and digits; where a script has no blanks, its
+/// characters.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -109,7 +126,8 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
         let len = if is_blankless(first) {
             first.len_utf8()
         } else {
-            rest.find(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '’') || is_blankless(c)).unwrap_or(rest.len())
+            rest.find(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '’') || is_blankless(c))
+                .unwrap_or(rest.len())
         };
         let (word, after) = rest.split_at(len);
         rest = after;
@@ -132,12 +150,16 @@ pub fn count(text: &str) -> usize {
 }
 
 fn fold(bytes: &[u8]) -> u32 {
-    spread(bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+    spread(bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    }))
 }
 
 fn fold_folded(word: &str) -> u32 {
     if word.is_ascii() {
-        let step = |sum: u64, byte: &u8| (sum ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3);
+        let step = |sum: u64, byte: &u8| {
+            (sum ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
+        };
         spread(word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, step))
     } else {
         fold(word.to_lowercase().as_bytes())

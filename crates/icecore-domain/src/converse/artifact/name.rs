@@ -1,4 +1,5 @@
-//! What an artifact is called: names that every file system takes, languages, file names in prose, main definitions.
+//! What an artifact is called: names that every file system takes, languages, file names in prose,
+//! main definitions.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
@@ -41,7 +42,11 @@ const LANGUAGES: &[(&str, &str, &[&str])] = &[
     ("zig", "zig", &[]),
     ("nix", "nix", &[]),
     ("ocaml", "ml", &["ml"]),
-    ("shell", "sh", &["sh", "bash", "zsh", "fish", "console", "shell-session", "terminal", "shellscript"]),
+    (
+        "shell",
+        "sh",
+        &["sh", "bash", "zsh", "fish", "console", "shell-session", "terminal", "shellscript"],
+    ),
     ("powershell", "ps1", &["ps1", "pwsh"]),
     ("batch", "bat", &["bat", "cmd"]),
     ("sql", "sql", &["postgresql", "postgres", "mysql", "sqlite", "plpgsql"]),
@@ -70,33 +75,56 @@ const LANGUAGES: &[(&str, &str, &[&str])] = &[
 ];
 
 /// Files that go by a name without an ending, and the language they are in.
-const PLAIN_FILES: &[(&str, &str)] =
-    &[("dockerfile", "dockerfile"), ("makefile", "makefile"), ("justfile", "makefile"), ("rakefile", "ruby"), ("gemfile", "ruby")];
+const PLAIN_FILES: &[(&str, &str)] = &[
+    ("dockerfile", "dockerfile"),
+    ("makefile", "makefile"),
+    ("justfile", "makefile"),
+    ("rakefile", "ruby"),
+    ("gemfile", "ruby"),
+];
 
 /// Things that look like files and are not.
-const NO_FILES: &[&str] =
-    &["node.js", "vue.js", "next.js", "nuxt.js", "react.js", "express.js", "three.js", "d3.js", "nest.js", "chart.js", "p5.js", "asp.net"];
+const NO_FILES: &[&str] = &[
+    "node.js",
+    "vue.js",
+    "next.js",
+    "nuxt.js",
+    "react.js",
+    "express.js",
+    "three.js",
+    "d3.js",
+    "nest.js",
+    "chart.js",
+    "p5.js",
+    "asp.net",
+];
 
 /// Definitions that are called so everywhere, and so name nothing.
 const COMMON: &[&str] = &[
-    "main", "test", "tests", "foo", "bar", "baz", "init", "new", "run", "setup", "app", "index", "handler", "example", "demo", "default",
-    "self", "module", "exports", "props", "state", "args", "config", "root", "of", "the", "is", "and", "for", "if", "while", "switch",
-    "return",
+    "main", "test", "tests", "foo", "bar", "baz", "init", "new", "run", "setup", "app", "index",
+    "handler", "example", "demo", "default", "self", "module", "exports", "props", "state", "args",
+    "config", "root", "of", "the", "is", "and", "for", "if", "while", "switch", "return",
 ];
 
-/// What a language is called here: `py` is `python`. A word that is none, such as a path, gives nothing.
+/// What a language is called here: `py` is `python`. A word that is none, such as a path, gives
+/// nothing.
 pub fn language(word: &str) -> Option<String> {
     let word = word.trim().to_lowercase();
-    if let Some((name, ..)) = LANGUAGES.iter().find(|(name, _, others)| *name == word || others.contains(&word.as_str())) {
+    if let Some((name, ..)) =
+        LANGUAGES.iter().find(|(name, _, others)| *name == word || others.contains(&word.as_str()))
+    {
         return Some((*name).to_owned());
     }
-    let plain = (1..=20).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_".contains(&b));
+    let plain = (1..=20).contains(&word.len())
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_".contains(&b));
     (plain && word.starts_with(|c: char| c.is_ascii_lowercase())).then_some(word)
 }
 
 /// The ending of a file in that language; `txt` if we know none.
 pub fn extension(language: Option<&str>) -> &'static str {
-    language.and_then(|word| LANGUAGES.iter().find(|(name, ..)| *name == word)).map_or("txt", |(_, ending, _)| ending)
+    language
+        .and_then(|word| LANGUAGES.iter().find(|(name, ..)| *name == word))
+        .map_or("txt", |(_, ending, _)| ending)
 }
 
 /// The language that a file of this name is in.
@@ -106,18 +134,29 @@ pub fn language_of_file(name: &str) -> Option<String> {
         return Some((*language).to_owned());
     }
     let ending = base.rsplit_once('.')?.1;
-    LANGUAGES.iter().find(|(_, own, others)| *own == ending || others.contains(&ending)).map(|(name, ..)| (*name).to_owned())
+    LANGUAGES
+        .iter()
+        .find(|(_, own, others)| *own == ending || others.contains(&ending))
+        .map(|(name, ..)| (*name).to_owned())
 }
 
-/// The file that a word of prose names, without what stands around it: `**src/sort.py**:` is `src/sort.py`.
+/// The file that a word of prose names, without what stands around it: `**src/sort.py**:` is
+/// `src/sort.py`.
 pub fn file_name(word: &str) -> Option<&str> {
-    let word = word.trim_matches(|c: char| !(c.is_alphanumeric() || "._/\\-@".contains(c))).trim_matches('_').trim_end_matches('.');
+    let word = word
+        .trim_matches(|c: char| !(c.is_alphanumeric() || "._/\\-@".contains(c)))
+        .trim_matches('_')
+        .trim_end_matches('.');
     let base = word.rsplit(['/', '\\']).next().unwrap_or(word);
-    let plain = !word.is_empty() && word.len() <= 200 && word.chars().all(|c| c.is_alphanumeric() || "._/\\-@+".contains(c));
+    let plain = !word.is_empty()
+        && word.len() <= 200
+        && word.chars().all(|c| c.is_alphanumeric() || "._/\\-@+".contains(c));
     if !plain || word.contains("//") || NO_FILES.contains(&word.to_lowercase().as_str()) {
         return None;
     }
-    if PLAIN_FILES.iter().any(|(plain, _)| base.eq_ignore_ascii_case(plain) && base.starts_with(|c: char| c.is_ascii_uppercase())) {
+    if PLAIN_FILES.iter().any(|(plain, _)| {
+        base.eq_ignore_ascii_case(plain) && base.starts_with(|c: char| c.is_ascii_uppercase())
+    }) {
         return Some(word);
     }
     let (stem, ending) = base.rsplit_once('.')?;
@@ -125,11 +164,14 @@ pub fn file_name(word: &str) -> Option<&str> {
         let ending = ending.to_lowercase();
         *own == ending || (others.contains(&ending.as_str()) && ending.len() <= 5)
     });
-    let hidden = stem.is_empty() && ["gitignore", "env", "dockerignore", "editorconfig", "bashrc", "zshrc"].contains(&ending);
+    let hidden = stem.is_empty()
+        && ["gitignore", "env", "dockerignore", "editorconfig", "bashrc", "zshrc"]
+            .contains(&ending);
     ((known && stem.chars().any(char::is_alphanumeric)) || hidden).then_some(word)
 }
 
-/// A name for a folder: `a-z`, `0-9`, `.`, `_` and `-`, at most [`MAX_NAME_BYTES`], on no system reserved.
+/// A name for a folder: `a-z`, `0-9`, `.`, `_` and `-`, at most [`MAX_NAME_BYTES`], on no system
+/// reserved.
 ///
 /// Letters that cannot be written so are told apart by a piece of a hash.
 pub fn slug(title: &str) -> String {
@@ -137,7 +179,8 @@ pub fn slug(title: &str) -> String {
     let (mut name, mut lost) = (String::new(), title.chars().count() > MOST_TITLE_CHARS);
     // Of a very long one the beginning and the end, where its ending is.
     let end = title.char_indices().rev().nth(9).map_or(0, |(at, _)| at);
-    let read = title.chars().take(MOST_TITLE_CHARS).chain(if lost { &title[end..] } else { "" }.chars());
+    let read =
+        title.chars().take(MOST_TITLE_CHARS).chain(if lost { &title[end..] } else { "" }.chars());
     for c in read.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase) {
         match c {
             'a'..='z' | '0'..='9' | '_' => name.push(c),
@@ -165,7 +208,9 @@ pub fn slug(title: &str) -> String {
         return name;
     }
     let (stem, ending) = match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() && ending.len() <= 8 => (stem, format!(".{ending}")),
+        Some((stem, ending)) if !stem.is_empty() && ending.len() <= 8 => {
+            (stem, format!(".{ending}"))
+        }
         _ => (name.as_str(), String::new()),
     };
     let tail = format!("-{}{ending}", Hash::of(title.as_bytes()).short());
@@ -194,8 +239,13 @@ pub fn is_name(name: &str) -> bool {
 /// Devices on some systems, and the file that stands beside the folders of the artifacts.
 fn is_reserved(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default();
-    let device = |kind: &&str| stem.strip_prefix(kind).is_some_and(|number| number.len() == 1 && number.as_bytes()[0].is_ascii_digit());
-    ["con", "prn", "aux", "nul"].contains(&stem) || ["com", "lpt"].iter().any(device) || name == "index.jsonl"
+    let device = |kind: &&str| {
+        stem.strip_prefix(kind)
+            .is_some_and(|number| number.len() == 1 && number.as_bytes()[0].is_ascii_digit())
+    };
+    ["con", "prn", "aux", "nul"].contains(&stem)
+        || ["com", "lpt"].iter().any(device)
+        || name == "index.jsonl"
 }
 
 /// What a fence says behind its marks.
@@ -207,15 +257,22 @@ pub struct Info {
     pub title: Option<String>,
 }
 
-/// Reads what stands behind the marks of a fence: `python title="sort.py"`, `src/main.rs`, `js:app.js`, `{.rust}`.
+/// Reads what stands behind the marks of a fence: `python title="sort.py"`, `src/main.rs`,
+/// `js:app.js`, `{.rust}`.
 pub fn info(text: &str) -> Info {
     let mut info = Info::default();
     let text: &str = text.trim().get(..text.trim().floor_char_boundary(400)).unwrap_or_default();
     let lower = text.to_ascii_lowercase();
     for key in ["title", "filename", "file_name", "file", "name", "path"] {
         let Some(value) = lower.match_indices(key).find_map(|(at, _)| {
-            let fresh = at == 0 || !lower.as_bytes()[at - 1].is_ascii_alphanumeric() && lower.as_bytes()[at - 1] != b'_';
-            let rest = text[at + key.len()..].trim_start().strip_prefix(['=', ':']).filter(|_| fresh)?.trim_start();
+            let fresh = at == 0
+                || !lower.as_bytes()[at - 1].is_ascii_alphanumeric()
+                    && lower.as_bytes()[at - 1] != b'_';
+            let rest = text[at + key.len()..]
+                .trim_start()
+                .strip_prefix(['=', ':'])
+                .filter(|_| fresh)?
+                .trim_start();
             match rest.chars().next()? {
                 quote @ ('"' | '\'') => rest[1..].split(quote).next(),
                 _ => rest.split([' ', ',', '}', ';']).next(),
@@ -228,11 +285,17 @@ pub fn info(text: &str) -> Info {
             break;
         }
     }
-    let words = text.split([' ', '\t', ',', '{', '}', ';']).filter(|word| !word.is_empty() && !word.contains('='));
+    let words = text
+        .split([' ', '\t', ',', '{', '}', ';'])
+        .filter(|word| !word.is_empty() && !word.contains('='));
     for (at, word) in words.enumerate().take(6) {
         // `python:sort.py`, and `12:20:src/app.ts` as editors write it.
-        for part in word.trim_matches(['(', ')', '[', ']']).split(':').filter(|part| !part.is_empty()) {
-            if let Some(file) = file_name(part).filter(|file| file.contains('.') || PLAIN_FILES.iter().all(|(name, _)| !part.eq(*name))) {
+        for part in
+            word.trim_matches(['(', ')', '[', ']']).split(':').filter(|part| !part.is_empty())
+        {
+            if let Some(file) = file_name(part).filter(|file| {
+                file.contains('.') || PLAIN_FILES.iter().all(|(name, _)| !part.eq(*name))
+            }) {
                 info.title.get_or_insert_with(|| file.to_owned());
             } else if at == 0 && info.language.is_none() {
                 info.language = language(part.trim_start_matches('.'));
@@ -249,13 +312,16 @@ pub fn info(text: &str) -> Info {
 fn fits(file: &str, language: Option<&str>) -> bool {
     match (language_of_file(file), language) {
         (Some(of_file), Some(said)) => {
-            of_file == said || said == "diff" || matches!((of_file.as_str(), said), ("c", "cpp") | ("ini", "toml"))
+            of_file == said
+                || said == "diff"
+                || matches!((of_file.as_str(), said), ("c", "cpp") | ("ini", "toml"))
         }
         _ => true,
     }
 }
 
-/// The file that the line before a block says it is: `**src/sort.py**`, `In sort.py:`, `### sort.py`.
+/// The file that the line before a block says it is: `**src/sort.py**`, `In sort.py:`, `###
+/// sort.py`.
 pub fn named_before(line: &str, language: Option<&str>) -> Option<String> {
     let line = line.trim();
     if line.is_empty() || line.len() > 200 {
@@ -276,18 +342,23 @@ pub fn named_before(line: &str, language: Option<&str>) -> Option<String> {
     // A line that is nothing but the file, or says that what follows is in it.
     let said_plainly = prose.iter().all(|word| {
         [
-            "in", "file", "filename", "datei", "updated", "new", "create", "edit", "path", "here", "is", "here's", "heres", "the", "now",
-            "full",
+            "in", "file", "filename", "datei", "updated", "new", "create", "edit", "path", "here",
+            "is", "here's", "heres", "the", "now", "full",
         ]
         .contains(&word.as_str())
     });
-    let about_it =
-        ["run", "test", "output", "usage", "call", "import", "use", "using", "from", "execute", "with", "delete", "ausgabe", "against"];
-    let said_so = language.is_some() && line.ends_with(':') && !prose.iter().any(|word| about_it.contains(&word.as_str()));
+    let about_it = [
+        "run", "test", "output", "usage", "call", "import", "use", "using", "from", "execute",
+        "with", "delete", "ausgabe", "against",
+    ];
+    let said_so = language.is_some()
+        && line.ends_with(':')
+        && !prose.iter().any(|word| about_it.contains(&word.as_str()));
     (said_plainly || said_so).then(|| file.to_owned())
 }
 
-/// The file that a comment on a block's first line says it is: `# sort.py`, `// file: a.rs`, `<!-- index.html -->`.
+/// The file that a comment on a block's first line says it is: `# sort.py`, `// file: a.rs`, `<!--
+/// index.html -->`.
 pub fn named_within(text: &str, language: Option<&str>) -> Option<String> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut first = lines.next()?;
@@ -297,23 +368,33 @@ pub fn named_within(text: &str, language: Option<&str>) -> Option<String> {
     if first.len() > 200 || language == Some("markdown") {
         return None;
     }
-    let mark = ["<!--", "/**", "/*", "///", "//", "##", "#", "--", "%%", "%", ";;", ";", "\"\"\"", "'''", "REM "];
+    let mark = [
+        "<!--", "/**", "/*", "///", "//", "##", "#", "--", "%%", "%", ";;", ";", "\"\"\"", "'''",
+        "REM ",
+    ];
     let comment = mark.iter().find_map(|mark| first.strip_prefix(mark))?;
-    let comment = comment.trim_end_matches("-->").trim_end_matches("*/").trim_end_matches("\"\"\"").trim();
+    let comment =
+        comment.trim_end_matches("-->").trim_end_matches("*/").trim_end_matches("\"\"\"").trim();
     let lower = comment.to_ascii_lowercase();
-    let skip =
-        ["file:", "filename:", "file name:", "path:", "datei:"].iter().find(|key| lower.starts_with(**key)).map_or(0, |key| key.len());
+    let skip = ["file:", "filename:", "file name:", "path:", "datei:"]
+        .iter()
+        .find(|key| lower.starts_with(**key))
+        .map_or(0, |key| key.len());
     let mut words = comment.get(skip..)?.split_whitespace();
     let file = file_name(words.next()?)?;
-    let rest = words.next().is_none_or(|word| skip > 0 || ["-", "–", "—", "("].iter().any(|mark| word.starts_with(mark)));
+    let rest = words.next().is_none_or(|word| {
+        skip > 0 || ["-", "–", "—", "("].iter().any(|mark| word.starts_with(mark))
+    });
     (rest && fits(file, language)).then(|| file.to_owned())
 }
 
-/// What a block defines first: `fn quicksort`, `def parse`, `class Foo`, a table. Names that are given everywhere do not count.
+/// What a block defines first: `fn quicksort`, `def parse`, `class Foo`, a table. Names that are
+/// given everywhere do not count.
 pub fn main_definition(text: &str, language: Option<&str>) -> Option<String> {
-    if language
-        .is_some_and(|language| ["diff", "text", "markdown", "email", "json", "jsonl", "yaml", "csv", "html", "css"].contains(&language))
-    {
+    if language.is_some_and(|language| {
+        ["diff", "text", "markdown", "email", "json", "jsonl", "yaml", "csv", "html", "css"]
+            .contains(&language)
+    }) {
         return None;
     }
     text.lines()
@@ -324,7 +405,9 @@ pub fn main_definition(text: &str, language: Option<&str>) -> Option<String> {
 }
 
 fn defined(line: &str, language: Option<&str>) -> Option<String> {
-    if language == Some("sql") || line.len() >= 6 && line.is_char_boundary(6) && line[..6].eq_ignore_ascii_case("create") {
+    if language == Some("sql")
+        || line.len() >= 6 && line.is_char_boundary(6) && line[..6].eq_ignore_ascii_case("create")
+    {
         return table(line);
     }
     if !line.starts_with(|c: char| c.is_alphabetic() || c == '_') {
@@ -394,7 +477,11 @@ fn defined(line: &str, language: Option<&str>) -> Option<String> {
         let after = rest.trim_start()[word.len()..].trim_start();
         if KEYWORDS.contains(&word) {
             // `func (r *Reader) Read()`: the receiver stands before the name.
-            let after = if word == "func" && after.starts_with('(') { after.split_once(')')?.1.trim_start() } else { after };
+            let after = if word == "func" && after.starts_with('(') {
+                after.split_once(')')?.1.trim_start()
+            } else {
+                after
+            };
             return identifier(after);
         }
         if ["const", "let", "var"].contains(&word) {
@@ -402,7 +489,8 @@ fn defined(line: &str, language: Option<&str>) -> Option<String> {
                 rest = after;
                 continue;
             }
-            let made = after.contains("=>") || after.contains("function") || after.contains("class ");
+            let made =
+                after.contains("=>") || after.contains("function") || after.contains("class ");
             return if made { identifier(after) } else { None };
         }
         words += 1;
@@ -411,11 +499,15 @@ fn defined(line: &str, language: Option<&str>) -> Option<String> {
         }
         rest = after;
     }
-    let c_like = language.is_some_and(|language| ["c", "cpp", "java", "csharp", "shell", "dart"].contains(&language));
+    let c_like = language.is_some_and(|language| {
+        ["c", "cpp", "java", "csharp", "shell", "dart"].contains(&language)
+    });
     if c_like && (line.trim_end().ends_with('{') || line.trim_end().ends_with(')')) {
-        let head = line.split('(').next().filter(|head| head.len() < line.len() && !head.contains('='))?;
+        let head =
+            line.split('(').next().filter(|head| head.len() < line.len() && !head.contains('='))?;
         let name = head.split_whitespace().last()?.trim_start_matches(['*', '&']);
-        let typed = head.split_whitespace().count() >= 2 || language == Some("shell") && line.contains("()");
+        let typed = head.split_whitespace().count() >= 2
+            || language == Some("shell") && line.contains("()");
         return if typed { identifier(name.rsplit("::").next().unwrap_or(name)) } else { None };
     }
     None
@@ -426,20 +518,39 @@ fn table(line: &str) -> Option<String> {
     if words.next()? != "create" {
         return None;
     }
-    let skipped = ["or", "replace", "temp", "temporary", "unlogged", "unique", "materialized", "if", "not", "exists", "external"];
+    let skipped = [
+        "or",
+        "replace",
+        "temp",
+        "temporary",
+        "unlogged",
+        "unique",
+        "materialized",
+        "if",
+        "not",
+        "exists",
+        "external",
+    ];
     let mut what = false;
     for word in words.take(10) {
-        if ["table", "view", "function", "procedure", "trigger", "index", "type"].contains(&word.as_str()) {
+        if ["table", "view", "function", "procedure", "trigger", "index", "type"]
+            .contains(&word.as_str())
+        {
             what = true;
         } else if !skipped.contains(&word.as_str()) {
-            return if what { identifier(word.trim_matches(['"', '`', '[', ']', '('])) } else { None };
+            return if what {
+                identifier(word.trim_matches(['"', '`', '[', ']', '(']))
+            } else {
+                None
+            };
         }
     }
     None
 }
 
 fn identifier(text: &str) -> Option<String> {
-    let name: String = text.chars().take_while(|c| c.is_alphanumeric() || "_.".contains(*c)).take(60).collect();
+    let name: String =
+        text.chars().take_while(|c| c.is_alphanumeric() || "_.".contains(*c)).take(60).collect();
     let name = name.trim_matches('.');
     name.starts_with(|c: char| c.is_alphabetic() || c == '_').then(|| name.to_owned())
 }

@@ -173,7 +173,9 @@ pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
         }
         let fenced = blocks.peek().is_some_and(|block| block.start <= start);
         let line_text = line.trim_end_matches(['\n', '\r']);
-        let again = lines.last().is_some_and(|last: &Line<'_>| last.text.is_empty() && last.fenced == fenced);
+        let again = lines
+            .last()
+            .is_some_and(|last: &Line<'_>| last.text.is_empty() && last.fenced == fenced);
         if !(again && line_text.is_empty()) {
             lines.push(Line { start, text: line_text, fenced });
         }
@@ -185,7 +187,11 @@ pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
 /// The last line before `at` that says something, if there is no more than a blank one between.
 pub fn line_before(text: &str, at: usize) -> Option<&str> {
     let mut before = text[..at].strip_suffix('\n')?.rsplit('\n').take(2);
-    let line = before.next().map(str::trim).filter(|line| !line.is_empty()).or_else(|| before.next().map(str::trim))?;
+    let line = before
+        .next()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .or_else(|| before.next().map(str::trim))?;
     (!line.is_empty() && !line.starts_with("```") && !line.starts_with("~~~")).then_some(line)
 }
 
@@ -195,7 +201,8 @@ pub fn heading(line: &str) -> Option<(usize, &str)> {
     let level = line.bytes().take_while(|byte| *byte == b'#').count();
     let rest = &line[level..];
     let title = rest.trim().trim_end_matches('#').trim().trim_matches('*').trim();
-    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']) && !title.is_empty()).then_some((level, title))
+    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']) && !title.is_empty())
+        .then_some((level, title))
 }
 
 /// A line that is bold as a whole, and so stands for a heading.
@@ -206,7 +213,9 @@ pub fn bold(line: &str) -> Option<&str> {
 
 fn is_rule(line: &str) -> bool {
     let line = line.trim();
-    let Some(mark) = line.chars().next().filter(|mark| "-*_=—".contains(*mark)) else { return false };
+    let Some(mark) = line.chars().next().filter(|mark| "-*_=—".contains(*mark)) else {
+        return false;
+    };
     (3..=200).contains(&line.len())
         && line.chars().all(|c| c == mark || c == ' ')
         && line.chars().filter(|c| *c == mark).take(3).count() == 3
@@ -218,7 +227,13 @@ fn blank(line: &str) -> bool {
 
 /// Whether a paragraph that begins so is no longer the draft.
 fn is_closer(line: &str) -> bool {
-    let start: String = line.trim().trim_start_matches(['*', '_', '#', ' ', '>']).chars().take(24).collect::<String>().to_lowercase();
+    let start: String = line
+        .trim()
+        .trim_start_matches(['*', '_', '#', ' ', '>'])
+        .chars()
+        .take(24)
+        .collect::<String>()
+        .to_lowercase();
     let start = start.replace('’', "'");
     CLOSERS.iter().any(|words| start.starts_with(words.trim_start_matches('*')))
 }
@@ -229,15 +244,19 @@ fn subject(line: &str) -> Option<&str> {
     let (key, rest) = plain.split_once(':').filter(|(key, _)| key.len() <= 24)?;
     let key = key.trim_matches(['*', '_', ' ']).to_lowercase();
     let said = rest.trim_matches(['*', '_', ' ']);
-    (["subject", "betreff", "subject line", "re"].contains(&key.as_str()) && !said.is_empty()).then_some(said)
+    (["subject", "betreff", "subject line", "re"].contains(&key.as_str()) && !said.is_empty())
+        .then_some(said)
 }
 
 /// `To:`, `From:` and the like, above a subject.
 fn is_address(line: &str) -> bool {
     let plain = line.trim().trim_start_matches(['*', '_', '>', ' ']).to_lowercase();
-    ["to:", "to**:", "from:", "cc:", "bcc:", "date:", "an:", "von:", "to:**", "from:**", "an:**", "von:**"]
-        .iter()
-        .any(|key| plain.starts_with(key))
+    [
+        "to:", "to**:", "from:", "cc:", "bcc:", "date:", "an:", "von:", "to:**", "from:**",
+        "an:**", "von:**",
+    ]
+    .iter()
+    .any(|key| plain.starts_with(key))
 }
 
 fn is_sign_off(line: &str) -> bool {
@@ -248,15 +267,22 @@ fn is_sign_off(line: &str) -> bool {
 fn is_salutation(line: &str) -> bool {
     let plain = line.trim().to_lowercase();
     let opens =
-        ["dear ", "hi ", "hello ", "hallo ", "liebe ", "lieber ", "sehr geehrte", "guten tag"].iter().any(|word| plain.starts_with(word));
+        ["dear ", "hi ", "hello ", "hallo ", "liebe ", "lieber ", "sehr geehrte", "guten tag"]
+            .iter()
+            .any(|word| plain.starts_with(word));
     opens && plain.len() <= 80 && plain.ends_with([',', '!', ':'])
 }
 
 /// Whether a text is a letter: a subject, or a salutation and a sign-off.
 pub fn is_letter(text: &str) -> bool {
     let lines = || text.lines().take(2_000);
-    let opens = lines().filter(|line| !blank(line)).take(4).any(|line| subject(line).is_some() || is_salutation(line));
-    opens && (lines().any(is_sign_off) || lines().take(4).any(|line| subject(line).is_some())) && like::count(text) >= LETTER_WORDS
+    let opens = lines()
+        .filter(|line| !blank(line))
+        .take(4)
+        .any(|line| subject(line).is_some() || is_salutation(line));
+    opens
+        && (lines().any(is_sign_off) || lines().take(4).any(|line| subject(line).is_some()))
+        && like::count(text) >= LETTER_WORDS
 }
 
 fn contains_word(text: &str, wanted: &[&str]) -> bool {
@@ -301,7 +327,8 @@ fn is_lead_in(line: &str) -> bool {
         return false;
     }
     let plain = line.trim().trim_matches(['*', '_']).trim_end().to_lowercase().replace('’', "'");
-    if plain.len() > 200 || !plain.ends_with([':', '：']) || plain.starts_with(['-', '|', '#', '>']) {
+    if plain.len() > 200 || !plain.ends_with([':', '：']) || plain.starts_with(['-', '|', '#', '>'])
+    {
         return false;
     }
     let shown = [
@@ -318,7 +345,15 @@ fn is_lead_in(line: &str) -> bool {
         "hier ein",
         "hier mein",
     ];
-    let bare = ["draft:", "my draft:", "revised draft:", "entwurf:", "mein entwurf:", "final draft:", "first draft:"];
+    let bare = [
+        "draft:",
+        "my draft:",
+        "revised draft:",
+        "entwurf:",
+        "mein entwurf:",
+        "final draft:",
+        "first draft:",
+    ];
     // Words about letters are not letters.
     let about = [
         "tips",
@@ -352,8 +387,12 @@ fn is_lead_in(line: &str) -> bool {
         "error",
     ];
     let sentence = plain.rsplit(['.', '!', '?']).next().unwrap_or_default();
-    let after = shown.iter().filter_map(|words| sentence.find(words).map(|at| &sentence[at + words.len()..])).next();
-    after.is_some_and(|after| contains_word(after, NOUNS) && !contains_word(after, &about)) || bare.contains(&plain.as_str())
+    let after = shown
+        .iter()
+        .filter_map(|words| sentence.find(words).map(|at| &sentence[at + words.len()..]))
+        .next();
+    after.is_some_and(|after| contains_word(after, NOUNS) && !contains_word(after, &about))
+        || bare.contains(&plain.as_str())
 }
 
 /// What a user asks for, as far as drafts go.
@@ -371,10 +410,33 @@ impl Request {
     /// Reads the beginning of what the user said.
     pub fn read(user: &str) -> Self {
         let text = user[..user.floor_char_boundary(REQUEST_BYTES)].to_lowercase();
-        let writes =
-            ["write", "draft", "compose", "rewrite", "revise", "schreib", "schreibe", "entwirf", "verfasse", "formuliere", "dichte"];
-        let verse = ["poem", "haiku", "gedicht", "song", "lyrics", "limerick", "sonnet", "lied", "verse", "stanza", "strophe"];
-        let revises = ["rewrite", "revise", "shorten", "rephrase", "polish", "überarbeite", "kürze", "umschreiben"];
+        let writes = [
+            "write",
+            "draft",
+            "compose",
+            "rewrite",
+            "revise",
+            "schreib",
+            "schreibe",
+            "entwirf",
+            "verfasse",
+            "formuliere",
+            "dichte",
+        ];
+        let verse = [
+            "poem", "haiku", "gedicht", "song", "lyrics", "limerick", "sonnet", "lied", "verse",
+            "stanza", "strophe",
+        ];
+        let revises = [
+            "rewrite",
+            "revise",
+            "shorten",
+            "rephrase",
+            "polish",
+            "überarbeite",
+            "kürze",
+            "umschreiben",
+        ];
         let phrases = [
             "make it",
             "make the",
@@ -397,7 +459,8 @@ impl Request {
         Self {
             writes: contains_word(&text, &writes),
             verse: contains_word(&text, &verse),
-            revises: contains_word(&text, &revises) || phrases.iter().any(|words| text.contains(words)),
+            revises: contains_word(&text, &revises)
+                || phrases.iter().any(|words| text.contains(words)),
         }
     }
 }
@@ -423,29 +486,42 @@ pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
             at += 1;
             continue;
         } else if subject(line.text).is_some() {
-            let from =
-                (0..4).map_while(|back| at.checked_sub(back + 1)).take_while(|&above| is_address(lines[above].text)).last().unwrap_or(at);
+            let from = (0..4)
+                .map_while(|back| at.checked_sub(back + 1))
+                .take_while(|&above| is_address(lines[above].text))
+                .last()
+                .unwrap_or(at);
             (from, end_of_letter(lines, at + 1), LETTER_WORDS, false)
         } else if is_lead_in(line.text) {
-            let Some(next) = (at + 1..lines.len()).find(|&next| !blank(lines[next].text)).filter(|&next| !lines[next].fenced) else {
+            let Some(next) = (at + 1..lines.len())
+                .find(|&next| !blank(lines[next].text))
+                .filter(|&next| !lines[next].fenced)
+            else {
                 at += 1;
                 continue;
             };
             let ruled = is_rule(lines[next].text);
             let from = if ruled { next + 1 } else { next };
-            let closing = if ruled { (from..lines.len()).find(|&end| is_rule(lines[end].text)) } else { None };
+            let closing = if ruled {
+                (from..lines.len()).find(|&end| is_rule(lines[end].text))
+            } else {
+                None
+            };
             let until = closing.unwrap_or_else(|| end_of_draft(lines, from));
             let verse = (from..until).filter(|&at| !blank(lines[at].text)).take(4).count() == 4;
             (from, until, if verse { 8 } else { LETTER_WORDS }, says_revised(line.text))
         } else if let Some((level, title)) = heading(line.text) {
-            let named = contains_word(&title.to_lowercase(), &NOUNS[..NOUNS.len() - 4]) && request.writes;
+            let named =
+                contains_word(&title.to_lowercase(), &NOUNS[..NOUNS.len() - 4]) && request.writes;
             let whole = at == first_said && level == 1 && request.writes;
             if !named && !whole {
                 at += 1;
                 continue;
             }
-            let next =
-                (at + 1..lines.len()).find(|&end| !lines[end].fenced && heading(lines[end].text).is_some_and(|(next, _)| next <= level));
+            let next = (at + 1..lines.len()).find(|&end| {
+                !lines[end].fenced
+                    && heading(lines[end].text).is_some_and(|(next, _)| next <= level)
+            });
             let until = end_of_draft(&lines[..next.unwrap_or(lines.len())], at + 1);
             (at, until, if whole { REPLY_WORDS } else { SECTION_WORDS }, false)
         } else {
@@ -462,7 +538,11 @@ pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
         at = until.max(at + 1);
     }
     if drafts.is_empty() && request.verse && (request.writes || request.revises) {
-        drafts.extend(verses(text, lines).map(|range| Draft { title: title(&text[range.clone()]), range, revises: request.revises }));
+        drafts.extend(verses(text, lines).map(|range| Draft {
+            title: title(&text[range.clone()]),
+            range,
+            revises: request.revises,
+        }));
     }
     drafts
 }
@@ -470,43 +550,64 @@ pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
 /// Lines `from..until` as a stretch of the text, without blank lines at its ends.
 fn trimmed(text: &str, lines: &[Line<'_>], from: usize, until: usize) -> Range<usize> {
     let said = |at: &usize| !blank(lines[*at].text);
-    let (Some(first), Some(last)) = ((from..until).find(said), (from..until).rev().find(said)) else { return 0..0 };
+    let (Some(first), Some(last)) = ((from..until).find(said), (from..until).rev().find(said))
+    else {
+        return 0..0;
+    };
     lines[first].start..lines.get(last + 1).map_or(text.len(), |next| next.start)
 }
 
-/// Up to where a draft goes that nothing closes: a rule, a block, or a paragraph that speaks about it.
+/// Up to where a draft goes that nothing closes: a rule, a block, or a paragraph that speaks about
+/// it.
 fn end_of_draft(lines: &[Line<'_>], from: usize) -> usize {
     (from..lines.len())
         .find(|&at| {
             let line = lines[at];
             let starts = at == from || blank(lines[at - 1].text);
-            line.fenced || is_rule(line.text) && at > from || starts && at > from && is_closer(line.text)
+            line.fenced
+                || is_rule(line.text) && at > from
+                || starts && at > from && is_closer(line.text)
         })
         .unwrap_or(lines.len())
 }
 
-/// Up to where a letter goes: its sign-off, the name below it and a postscript, or what ends any draft.
+/// Up to where a letter goes: its sign-off, the name below it and a postscript, or what ends any
+/// draft.
 fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
     let ends = |at: usize| {
         let line = lines[at];
-        line.fenced || is_rule(line.text) || at > from && blank(lines[at - 1].text) && is_closer(line.text)
+        line.fenced
+            || is_rule(line.text)
+            || at > from && blank(lines[at - 1].text) && is_closer(line.text)
     };
     // One walk for both, so that a thousand subjects do not mean a thousand walks to the end.
-    let Some(stop) = (from..lines.len()).find(|&at| is_sign_off(lines[at].text) || at > from && ends(at)) else { return lines.len() };
+    let Some(stop) =
+        (from..lines.len()).find(|&at| is_sign_off(lines[at].text) || at > from && ends(at))
+    else {
+        return lines.len();
+    };
     if !is_sign_off(lines[stop].text) {
         return stop;
     }
-    let said = |from: usize| (from..lines.len()).find(|&at| !blank(lines[at].text)).filter(|&at| !ends(at));
+    let said = |from: usize| {
+        (from..lines.len()).find(|&at| !blank(lines[at].text)).filter(|&at| !ends(at))
+    };
     let mut end = stop + 1;
     if let Some(name) = said(end) {
         // The name, right below or after a blank line.
-        let signed =
-            (name..lines.len()).take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60 && !ends(at)).take(5).count();
+        let signed = (name..lines.len())
+            .take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60 && !ends(at))
+            .take(5)
+            .count();
         end = if signed == 0 { end } else { name + signed };
     }
-    let postscript = |at: &usize| lines[*at].text.trim().starts_with("P.S") || lines[*at].text.trim().starts_with("PS");
+    let postscript = |at: &usize| {
+        lines[*at].text.trim().starts_with("P.S") || lines[*at].text.trim().starts_with("PS")
+    };
     if let Some(more) = said(end).filter(postscript) {
-        end = (more..lines.len()).find(|&at| blank(lines[at].text) || ends(at)).unwrap_or(lines.len());
+        end = (more..lines.len())
+            .find(|&at| blank(lines[at].text) || ends(at))
+            .unwrap_or(lines.len());
     }
     end
 }
@@ -515,14 +616,20 @@ fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
 fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
     let short = |line: &Line<'_>| {
         let said = line.text.trim();
-        !line.fenced && said.len() <= 90 && !said.starts_with(['-', '*', '|', '#', '>']) && !said.ends_with(':') && !is_rule(said)
+        !line.fenced
+            && said.len() <= 90
+            && !said.starts_with(['-', '*', '|', '#', '>'])
+            && !said.ends_with(':')
+            && !is_rule(said)
     };
     let (mut best, mut best_lines, mut at) = (None, 2, 0);
     while at < lines.len() {
         let (from, mut until, mut count) = (at, at, 0);
         while at < lines.len() {
             let stanza = (at..lines.len()).take_while(|&at| !blank(lines[at].text)).count();
-            let fits = (2..=40).contains(&stanza) && lines[at..at + stanza].iter().all(short) && !is_closer(lines[at].text);
+            let fits = (2..=40).contains(&stanza)
+                && lines[at..at + stanza].iter().all(short)
+                && !is_closer(lines[at].text);
             if stanza > 0 && !fits {
                 at += stanza;
                 break;
@@ -533,10 +640,9 @@ fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
             }
         }
         if count > best_lines {
-            let title = (0..from)
-                .rev()
-                .find(|&above| !blank(lines[above].text))
-                .filter(|&above| bold(lines[above].text).is_some() || heading(lines[above].text).is_some());
+            let title = (0..from).rev().find(|&above| !blank(lines[above].text)).filter(|&above| {
+                bold(lines[above].text).is_some() || heading(lines[above].text).is_some()
+            });
             (best, best_lines) = (Some((title.unwrap_or(from), until)), count);
         }
     }
@@ -547,7 +653,13 @@ fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
 pub fn title(text: &str) -> Option<String> {
     let said = text.lines().filter(|line| !blank(line)).take(5);
     let title = said.enumerate().find_map(|(at, line)| {
-        subject(line).or_else(|| if at == 0 { heading(line).map(|(_, title)| title).or_else(|| bold(line)) } else { None })
+        subject(line).or_else(|| {
+            if at == 0 {
+                heading(line).map(|(_, title)| title).or_else(|| bold(line))
+            } else {
+                None
+            }
+        })
     })?;
     let general = [
         "draft",
@@ -565,18 +677,28 @@ pub fn title(text: &str) -> Option<String> {
         "version",
     ];
     let plain = title.trim().to_lowercase();
-    (like::words(title).next().is_some() && !general.contains(&plain.as_str())).then(|| title.chars().take(120).collect())
+    (like::words(title).next().is_some() && !general.contains(&plain.as_str()))
+        .then(|| title.chars().take(120).collect())
 }
 
-/// A message without the words about it: a line that leads in before a rule or heading, and what follows at the end.
+/// A message without the words about it: a line that leads in before a rule or heading, and what
+/// follows at the end.
 pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
     let said: Vec<usize> = (0..lines.len()).filter(|&at| !blank(lines[at].text)).take(12).collect();
-    let opens = |at: usize| !lines[at].fenced && (heading(lines[at].text).is_some() || is_rule(lines[at].text));
+    let opens = |at: usize| {
+        !lines[at].fenced && (heading(lines[at].text).is_some() || is_rule(lines[at].text))
+    };
     let leads = |at: usize| lines[at].text.trim_end().ends_with(':') && lines[at].text.len() <= 300;
     let mut from = match said.iter().position(|&at| opens(at)) {
         // At most three lines of talk before the title.
-        Some(place) if place <= 3 && said[..place].iter().all(|&at| lines[at].text.len() <= 600) => said[place],
-        _ => said.first().map_or(0, |&first| if leads(first) && said.len() > 1 { said[1] } else { first }),
+        Some(place)
+            if place <= 3 && said[..place].iter().all(|&at| lines[at].text.len() <= 600) =>
+        {
+            said[place]
+        }
+        _ => said
+            .first()
+            .map_or(0, |&first| if leads(first) && said.len() > 1 { said[1] } else { first }),
     };
     if lines.get(from).is_some_and(|line| is_rule(line.text)) {
         from += 1;
@@ -585,10 +707,14 @@ pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
     let last = (from..lines.len()).rev().find(|&at| !blank(lines[at].text));
     if let Some(last) = last {
         until = last + 1;
-        let start = (from..=last).rev().take_while(|&at| !blank(lines[at].text)).last().unwrap_or(last);
+        let start =
+            (from..=last).rev().take_while(|&at| !blank(lines[at].text)).last().unwrap_or(last);
         if start > from && is_closer(lines[start].text) && !lines[start].fenced {
             until = start;
-            let rule = (from..start).rev().find(|&at| !blank(lines[at].text)).filter(|&at| is_rule(lines[at].text));
+            let rule = (from..start)
+                .rev()
+                .find(|&at| !blank(lines[at].text))
+                .filter(|&at| is_rule(lines[at].text));
             until = rule.unwrap_or(until);
         }
     }
@@ -597,6 +723,7 @@ pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
 
 /// Whether there is enough of a text to say that it is one known before, and it is not mostly code.
 pub fn is_long_enough_to_know_again(body: &str, lines: &[Line<'_>]) -> bool {
-    let fenced: usize = lines.iter().filter(|line| line.fenced).map(|line| line.text.len() + 1).sum();
+    let fenced: usize =
+        lines.iter().filter(|line| line.fenced).map(|line| line.text.len() + 1).sum();
     fenced * 2 < body.len() && like::words(body).take(KNOWN_WORDS).count() == KNOWN_WORDS
 }

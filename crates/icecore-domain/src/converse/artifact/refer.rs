@@ -1,4 +1,5 @@
-//! What somebody's words refer to: "the version from turn 3", "der erste Entwurf", `[[artifact:sort.py@v2]]`.
+//! What somebody's words refer to: "the version from turn 3", "der erste Entwurf",
+//! `[[artifact:sort.py@v2]]`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -58,12 +59,16 @@ impl Reference {
         self.name.as_ref().map(|name| format!("[[artifact:{name}{at}]]"))
     }
 
-    /// What a text refers to, in its order, each once; what stands in code does not count, but for markers.
+    /// What a text refers to, in its order, each once; what stands in code does not count, but for
+    /// markers.
     pub fn read(text: &str) -> Vec<Self> {
-        let mut found: Vec<(usize, Self)> = markers(text).into_iter().map(|(range, reference)| (range.start, reference)).collect();
+        let mut found: Vec<(usize, Self)> =
+            markers(text).into_iter().map(|(range, reference)| (range.start, reference)).collect();
         let blocks = fence::blocks(text);
         let mut from = 0;
-        for (start, end) in blocks.iter().map(|block| (block.start, block.end)).chain([(text.len(), text.len())]) {
+        for (start, end) in
+            blocks.iter().map(|block| (block.start, block.end)).chain([(text.len(), text.len())])
+        {
             spoken(&text[from..start], from, &mut found);
             from = end;
         }
@@ -108,7 +113,11 @@ fn marked(inner: &str) -> Option<Reference> {
     }
     let (name, at) = rest.rsplit_once('@').map_or((rest, ""), |(name, at)| (name, at));
     let at = at.trim().to_ascii_lowercase();
-    let number = |keys: &[&str]| keys.iter().find_map(|key| at.strip_prefix(key)).map(|rest| rest.trim_matches([' ', '-', '_', '=', ':']));
+    let number = |keys: &[&str]| {
+        keys.iter()
+            .find_map(|key| at.strip_prefix(key))
+            .map(|rest| rest.trim_matches([' ', '-', '_', '=', ':']))
+    };
     let at = match at.as_str() {
         "" | "last" | "latest" | "newest" | "current" => At::Last,
         "first" | "original" => At::First,
@@ -135,9 +144,20 @@ struct Word<'a> {
     quoted: bool,
 }
 
-const VERSIONS: &[&str] =
-    &["version", "versions", "versionen", "fassung", "fassungen", "revision", "revisions", "iteration", "stand", "variante"];
-const DRAFTS: &[&str] = &["draft", "drafts", "entwurf", "entwurfs", "entwürfe", "attempt", "versuch"];
+const VERSIONS: &[&str] = &[
+    "version",
+    "versions",
+    "versionen",
+    "fassung",
+    "fassungen",
+    "revision",
+    "revisions",
+    "iteration",
+    "stand",
+    "variante",
+];
+const DRAFTS: &[&str] =
+    &["draft", "drafts", "entwurf", "entwurfs", "entwürfe", "attempt", "versuch"];
 const TEXTS: &[&str] = &[
     "letter",
     "email",
@@ -179,8 +199,10 @@ const CODE: &[&str] = &[
     "implementierung",
     "abfrage",
 ];
-const FROM: &[&str] =
-    &["from", "of", "at", "in", "aus", "von", "vom", "nach", "after", "to", "zu", "zur", "der", "back", "since", "as", "and", "und", "bei"];
+const FROM: &[&str] = &[
+    "from", "of", "at", "in", "aus", "von", "vom", "nach", "after", "to", "zu", "zur", "der",
+    "back", "since", "as", "and", "und", "bei",
+];
 const ASKS: &[&str] = &[
     "back",
     "restore",
@@ -221,11 +243,12 @@ const ASKS: &[&str] = &[
     "wo",
 ];
 const ARTICLES: &[&str] = &[
-    "the", "my", "your", "our", "this", "that", "its", "their", "a", "an", "der", "die", "das", "dem", "den", "des", "mein", "meine",
-    "meinem", "meiner", "meines", "dein", "deine", "deinem", "deiner", "deines", "unser", "unsere", "unserem", "unserer", "diesem",
-    "dieser", "dieses",
+    "the", "my", "your", "our", "this", "that", "its", "their", "a", "an", "der", "die", "das",
+    "dem", "den", "des", "mein", "meine", "meinem", "meiner", "meines", "dein", "deine", "deinem",
+    "deiner", "deines", "unser", "unsere", "unserem", "unserer", "diesem", "dieser", "dieses",
 ];
-const TURNS: &[&str] = &["turn", "turns", "runde", "runden", "zug", "nachricht", "message", "exchange"];
+const TURNS: &[&str] =
+    &["turn", "turns", "runde", "runden", "zug", "nachricht", "message", "exchange"];
 
 /// References in plain words.
 fn spoken(text: &str, offset: usize, found: &mut Vec<(usize, Reference)>) {
@@ -238,13 +261,18 @@ fn spoken(text: &str, offset: usize, found: &mut Vec<(usize, Reference)>) {
             turn(&words, at, offset, found);
         } else if VERSIONS.contains(&word) || DRAFTS.contains(&word) {
             version(&words, at, offset, found);
-        } else if let Some(number) =
-            word.strip_prefix('v').and_then(|rest| rest.parse::<u32>().ok()).filter(|number| (1..1000).contains(number))
+        } else if let Some(number) = word
+            .strip_prefix('v')
+            .and_then(|rest| rest.parse::<u32>().ok())
+            .filter(|number| (1..1000).contains(number))
         {
             // `v2` alone is said of many things; somebody has to ask for it, or say of what.
             if asked(&words, at) || named_after(&words, at).is_some() {
                 let (name, kind) = about(&words, at);
-                found.push((offset + words[at].at, Reference { name, kind, at: At::Version(number) }));
+                found.push((
+                    offset + words[at].at,
+                    Reference { name, kind, at: At::Version(number) },
+                ));
             }
         }
         if found.len() > before + MOST_REFERENCES || found.len() > 4 * MOST_REFERENCES {
@@ -265,7 +293,9 @@ fn split(text: &str) -> Vec<Word<'_>> {
             // Words longer than any name or keyword are only in the way.
             let plain = match inner {
                 long if long.len() > 120 => Cow::Borrowed(""),
-                small if small.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) => Cow::Borrowed(small),
+                small if small.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) => {
+                    Cow::Borrowed(small)
+                }
                 _ => Cow::Owned(inner.to_lowercase()),
             };
             words.push(Word { at: raw.as_ptr() as usize - base, raw, plain, sentence, quoted });
@@ -290,31 +320,58 @@ fn number(word: &str) -> Option<u64> {
         ("nine", "neun"),
         ("ten", "zehn"),
     ];
-    let spelt = SPELT.iter().zip(1..).find(|((english, german), _)| *english == word || *german == word).map(|(_, number)| number);
+    let spelt = SPELT
+        .iter()
+        .zip(1..)
+        .find(|((english, german), _)| *english == word || *german == word)
+        .map(|(_, number)| number);
     word.trim_start_matches('#').parse().ok().or(spelt)
 }
 
 /// First to tenth, by number.
 fn ordinal(word: &str) -> Option<u32> {
-    const ENGLISH: &[&str] = &["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
-    const GERMAN: &[&str] = &["erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte", "zehnte"];
-    let german = |stem: &str| word.strip_prefix(stem).is_some_and(|rest| ["", "r", "n", "s", "m"].contains(&rest));
-    let digits = ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(end)).and_then(|digits| digits.parse().ok());
-    let spelt =
-        (1..).zip(ENGLISH.iter().zip(GERMAN)).find(|(_, (english, stem))| **english == word || german(stem)).map(|(number, _)| number);
+    const ENGLISH: &[&str] = &[
+        "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+        "tenth",
+    ];
+    const GERMAN: &[&str] = &[
+        "erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte",
+        "zehnte",
+    ];
+    let german = |stem: &str| {
+        word.strip_prefix(stem).is_some_and(|rest| ["", "r", "n", "s", "m"].contains(&rest))
+    };
+    let digits = ["st", "nd", "rd", "th"]
+        .iter()
+        .find_map(|end| word.strip_suffix(end))
+        .and_then(|digits| digits.parse().ok());
+    let spelt = (1..)
+        .zip(ENGLISH.iter().zip(GERMAN))
+        .find(|(_, (english, stem))| **english == word || german(stem))
+        .map(|(number, _)| number);
     spelt.or(digits).filter(|number| *number > 0)
 }
 
 /// Which version an adjective before "version" means.
 fn adjective(word: &str) -> Option<At> {
-    let german = |stem: &str| word.strip_prefix(stem).is_some_and(|rest| ["e", "er", "en", "es", "em"].contains(&rest));
+    let german = |stem: &str| {
+        word.strip_prefix(stem).is_some_and(|rest| ["e", "er", "en", "es", "em"].contains(&rest))
+    };
     match word {
         "original" | "initial" | "earliest" => Some(At::First),
         "previous" | "prior" | "preceding" | "earlier" => Some(At::Previous),
         "last" | "latest" | "newest" | "current" | "final" => Some(At::Last),
         _ if german("ursprünglich") || german("allererst") => Some(At::First),
-        _ if german("vorherig") || german("vorig") || german("früher") || german("vorangegangen") => Some(At::Previous),
-        _ if german("letzt") || german("neuest") || german("aktuell") || german("jüngst") => Some(At::Last),
+        _ if german("vorherig")
+            || german("vorig")
+            || german("früher")
+            || german("vorangegangen") =>
+        {
+            Some(At::Previous)
+        }
+        _ if german("letzt") || german("neuest") || german("aktuell") || german("jüngst") => {
+            Some(At::Last)
+        }
         _ => ordinal(word).map(|number| if number == 1 { At::First } else { At::Version(number) }),
     }
 }
@@ -323,7 +380,9 @@ fn adjective(word: &str) -> Option<At> {
 fn near<'w, 'a>(words: &'w [Word<'a>], at: usize) -> impl Iterator<Item = (usize, &'w Word<'a>)> {
     let (from, until) = (at.saturating_sub(NEAR), (at + NEAR + 1).min(words.len()));
     let sentence = words[at].sentence;
-    (from..until).map(|place| (place, &words[place])).filter(move |(_, word)| word.sentence == sentence)
+    (from..until)
+        .map(|place| (place, &words[place]))
+        .filter(move |(_, word)| word.sentence == sentence)
 }
 
 fn asked(words: &[Word<'_>], at: usize) -> bool {
@@ -334,7 +393,9 @@ fn asked(words: &[Word<'_>], at: usize) -> bool {
 fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
     let sentence = words[at].sentence;
     let mut rest = words[at + 1..].iter().take(6).take_while(|word| word.sentence == sentence);
-    rest.find(|word| ["of", "von", "vom", "des", "der", "for", "für"].contains(&word.plain.as_ref()))?;
+    rest.find(|word| {
+        ["of", "von", "vom", "des", "der", "for", "für"].contains(&word.plain.as_ref())
+    })?;
     let word = rest.find(|word| !ARTICLES.contains(&word.plain.as_ref()))?;
     let general = [VERSIONS, DRAFTS, TEXTS, CODE, TURNS, FROM].concat();
     let plain = word.plain.as_ref();
@@ -344,7 +405,8 @@ fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
     {
         return None;
     }
-    let named = plain.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c)) && plain.len() >= 2;
+    let named =
+        plain.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c)) && plain.len() >= 2;
     named.then(|| name::slug(name::file_name(word.raw).unwrap_or(plain)))
 }
 
@@ -352,7 +414,12 @@ fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
 fn about(words: &[Word<'_>], at: usize) -> (Option<String>, Option<Kind>) {
     let file = || near(words, at).find_map(|(_, word)| name::file_name(word.raw)).map(name::slug);
     let quoted = || {
-        let name = |word: &&Word<'_>| word.quoted && word.plain.len() >= 2 && word.raw.starts_with('`') && word.raw[1..].contains('`');
+        let name = |word: &&Word<'_>| {
+            word.quoted
+                && word.plain.len() >= 2
+                && word.raw.starts_with('`')
+                && word.raw[1..].contains('`')
+        };
         near(words, at).map(|(_, word)| word).find(name).map(|word| name::slug(&word.plain))
     };
     let kind = near(words, at).find_map(|(_, word)| {
@@ -376,19 +443,30 @@ fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Re
             || name::file_name(word.raw).is_some()
             || ["one", "die", "was", "what"].contains(&plain)
     };
-    let before = at.checked_sub(1).map(|before| &words[before]).filter(|word| word.sentence == words[at].sentence);
+    let before = at
+        .checked_sub(1)
+        .map(|before| &words[before])
+        .filter(|word| word.sentence == words[at].sentence);
     let nth = before.and_then(|word| ordinal(&word.plain)).map(u64::from);
-    let leads = |place: usize| place.checked_sub(1).is_some_and(|before| FROM.contains(&words[before].plain.as_ref()));
+    let leads = |place: usize| {
+        place.checked_sub(1).is_some_and(|before| FROM.contains(&words[before].plain.as_ref()))
+    };
     let place = if nth.is_some() { at - 1 } else { at };
     // "Turn 3 degrees left" is none: something must be from that turn, or be gone back to.
-    let article = place.checked_sub(1).is_some_and(|before| ARTICLES.contains(&words[before].plain.as_ref()));
+    let article =
+        place.checked_sub(1).is_some_and(|before| ARTICLES.contains(&words[before].plain.as_ref()));
     let led = leads(place) || article && leads(place - 1);
     let spoken_of = near(words, at).any(|(_, word)| noun(word)) || asked(words, at);
     if !(led && spoken_of) {
         return;
     }
     let (name, kind) = about(words, at);
-    let mut push = |turn: u64| found.push((offset + words[at].at, Reference { name: name.clone(), kind, at: At::Turn(turn) }));
+    let mut push = |turn: u64| {
+        found.push((
+            offset + words[at].at,
+            Reference { name: name.clone(), kind, at: At::Turn(turn) },
+        ))
+    };
     if let Some(turn) = nth {
         return push(turn);
     }
@@ -398,12 +476,16 @@ fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Re
 /// The numbers behind a word: "3", "3 and 5", "2, 3 und 7".
 fn listed(words: &[Word<'_>], at: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
-    for word in words[at + 1..].iter().take(8).take_while(|word| word.sentence == words[at].sentence) {
+    for word in
+        words[at + 1..].iter().take(8).take_while(|word| word.sentence == words[at].sentence)
+    {
         // `3.12` and `3rd` are no numbers of a version or a turn.
         let whole = !word.raw.trim_end_matches(['.', ',', '!', '?', ';', ':', ')']).contains('.');
         match number(&word.plain).filter(|_| whole) {
             Some(number) if number < 1_000_000 => numbers.push(number),
-            _ if !numbers.is_empty() && ["and", "und", "to", "with", "mit", "bis", "or", "oder"].contains(&word.plain.as_ref()) => {}
+            _ if !numbers.is_empty()
+                && ["and", "und", "to", "with", "mit", "bis", "or", "oder"]
+                    .contains(&word.plain.as_ref()) => {}
             _ => break,
         }
     }
@@ -412,7 +494,10 @@ fn listed(words: &[Word<'_>], at: usize) -> Vec<u64> {
 
 /// "version 2 of sort.py", "the first draft", "die vorherige Fassung".
 fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Reference)>) {
-    let before = at.checked_sub(1).map(|before| &words[before]).filter(|word| word.sentence == words[at].sentence);
+    let before = at
+        .checked_sub(1)
+        .map(|before| &words[before])
+        .filter(|word| word.sentence == words[at].sentence);
     let numbers = listed(words, at);
     if !numbers.is_empty() {
         // "Python version 3" is about Python.
@@ -428,19 +513,36 @@ fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize,
                 || near(words, at).any(|(_, word)| name::file_name(word.raw).is_some()))
         {
             let (name, kind) = about(words, at);
-            let wanted = numbers.into_iter().filter_map(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
-            found.extend(wanted.map(|number| (offset + words[at].at, Reference { name: name.clone(), kind, at: At::Version(number) })));
+            let wanted = numbers
+                .into_iter()
+                .filter_map(|number| u32::try_from(number).ok())
+                .filter(|number| *number > 0);
+            found.extend(wanted.map(|number| {
+                (
+                    offset + words[at].at,
+                    Reference { name: name.clone(), kind, at: At::Version(number) },
+                )
+            }));
         }
         return;
     }
     // "the version of sort.py from turn 3" is read at its turn.
     let Some(before) = before else { return };
     // "the first email draft", "the previous sort.py version": a word may stand between.
-    let between = at.checked_sub(2).map(|place| &words[place]).filter(|word| word.sentence == words[at].sentence);
+    let between = at
+        .checked_sub(2)
+        .map(|place| &words[place])
+        .filter(|word| word.sentence == words[at].sentence);
     let between = between.filter(|_| {
-        TEXTS.contains(&before.plain.as_ref()) || CODE.contains(&before.plain.as_ref()) || name::file_name(before.raw).is_some()
+        TEXTS.contains(&before.plain.as_ref())
+            || CODE.contains(&before.plain.as_ref())
+            || name::file_name(before.raw).is_some()
     });
-    let Some(which) = adjective(&before.plain).or_else(|| between.and_then(|word| adjective(&word.plain))) else { return };
+    let Some(which) =
+        adjective(&before.plain).or_else(|| between.and_then(|word| adjective(&word.plain)))
+    else {
+        return;
+    };
     let (name, kind) = about(words, at);
     found.push((offset + words[at].at, Reference { name, kind, at: which }));
 }

@@ -8,11 +8,13 @@ fn ts() -> Moment {
     Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
 }
 
-/// What is found, told in one line each: who, kind, language, name (`!` if it was given), extent, first line.
+/// What is found, told in one line each: who, kind, language, name (`!` if it was given), extent,
+/// first line.
 fn told(user: &str, assistant: &str) -> Vec<String> {
     let tell = |one: &Found| {
         let name = one.name.clone().unwrap_or_else(|| "?".to_owned());
-        let extent = if one.extent == Extent::Whole { String::new() } else { format!(" {}", one.extent) };
+        let extent =
+            if one.extent == Extent::Whole { String::new() } else { format!(" {}", one.extent) };
         format!(
             "{} {} {} {name}{}{extent}: {}",
             one.by,
@@ -22,7 +24,12 @@ fn told(user: &str, assistant: &str) -> Vec<String> {
             one.text.lines().next().unwrap_or_default()
         )
     };
-    find(user, assistant).found.iter().filter(|one| one.extent != Extent::Perhaps).map(tell).collect()
+    find(user, assistant)
+        .found
+        .iter()
+        .filter(|one| one.extent != Extent::Perhaps)
+        .map(tell)
+        .collect()
 }
 
 fn check(assistant: &str, expected: &[&str]) {
@@ -32,9 +39,18 @@ fn check(assistant: &str, expected: &[&str]) {
 // C11
 #[test]
 fn blocks_are_found_however_they_are_fenced() {
-    check("```python\ndef parse(x):\n    return x\n```\n", &["assistant code python parse: def parse(x):"]);
-    check("~~~rust\nfn quicksort() {\n}\n~~~", &["assistant code rust quicksort: fn quicksort() {"]);
-    check("````md\n# A\n```py\nx = 1\n```\nend of it\n````\n", &["assistant draft markdown a: # A"]);
+    check(
+        "```python\ndef parse(x):\n    return x\n```\n",
+        &["assistant code python parse: def parse(x):"],
+    );
+    check(
+        "~~~rust\nfn quicksort() {\n}\n~~~",
+        &["assistant code rust quicksort: fn quicksort() {"],
+    );
+    check(
+        "````md\n# A\n```py\nx = 1\n```\nend of it\n````\n",
+        &["assistant draft markdown a: # A"],
+    );
     // A model that forgets to make the outer fence longer.
     check(
         "```markdown\n# Setup guide\n```bash\nmake\n```\nThen go on.\n```\nDone.",
@@ -44,8 +60,14 @@ fn blocks_are_found_however_they_are_fenced() {
         "1. Do this:\n\n   ```js\n   function go() {\n     return 1;\n   }\n   ```\n2. Done",
         &["assistant code javascript go: function go() {"],
     );
-    check("```python\ndef cut_off(x):\n    return (x +", &["assistant code python cut_off cut: def cut_off(x):"]);
-    check("```js\r\nfunction win() {\r\n}\r\n```\r\n", &["assistant code javascript win: function win() {"]);
+    check(
+        "```python\ndef cut_off(x):\n    return (x +",
+        &["assistant code python cut_off cut: def cut_off(x):"],
+    );
+    check(
+        "```js\r\nfunction win() {\r\n}\r\n```\r\n",
+        &["assistant code javascript win: function win() {"],
+    );
     check("Use ```inline``` marks.\n```not`a fence\n", &[]);
     check("```\n```\n", &[]);
     check("text ```python\nno\n", &[]);
@@ -63,10 +85,15 @@ fn what_is_too_short_is_passed_by_unless_it_is_named() {
     check("```sh\ncd x\nmake\n```", &[]);
     check("```python\nx = 1\n```", &[]);
     check("```\nok\n```", &[]);
-    check("```toml title=\"rust-toolchain.toml\"\nchannel = \"1\"\n```", &["assistant code toml rust-toolchain.toml!: channel = \"1\""]);
+    check(
+        "```toml title=\"rust-toolchain.toml\"\nchannel = \"1\"\n```",
+        &["assistant code toml rust-toolchain.toml!: channel = \"1\""],
+    );
     check(
         "```sql\nSELECT name, count(*) FROM customers GROUP BY name HAVING count(*) > 3;\n```",
-        &["assistant code sql ?: SELECT name, count(*) FROM customers GROUP BY name HAVING count(*) > 3;"],
+        &[
+            "assistant code sql ?: SELECT name, count(*) FROM customers GROUP BY name HAVING count(*) > 3;",
+        ],
     );
 }
 
@@ -76,7 +103,9 @@ fn names_come_from_the_fence_the_line_before_the_first_line_or_the_definition() 
     let named = |before: &str, info: &str, first: &str, expected: &str| {
         let text = format!("{before}\n```{info}\n{first}\nsecond line of it\n```\n");
         let found = find("", &text).found;
-        let name = found.first().map(|one| format!("{}{}", one.name.clone().unwrap_or_default(), if one.named { "!" } else { "" }));
+        let name = found.first().map(|one| {
+            format!("{}{}", one.name.clone().unwrap_or_default(), if one.named { "!" } else { "" })
+        });
         assert_eq!(name.as_deref().unwrap_or("none"), expected, "\n{text}");
     };
     for (before, info, first, expected) in [
@@ -97,7 +126,12 @@ fn names_come_from_the_fence_the_line_before_the_first_line_or_the_definition() 
         ("In sort.py:", "python", "x = 1", "sort.py!"),
         ("### `config.yaml`\n", "yaml", "a: 1", "config.yaml!"),
         ("Here's the updated `sort.py`:", "python", "x = 1", "sort.py!"),
-        ("Now change the handler in `api/users.ts` like this:", "ts", "let x = 1;", "api-users.ts!"),
+        (
+            "Now change the handler in `api/users.ts` like this:",
+            "ts",
+            "let x = 1;",
+            "api-users.ts!",
+        ),
         ("1. `Cargo.toml`", "toml", "[package]", "cargo.toml!"),
         ("**Dockerfile**", "dockerfile", "FROM alpine", "dockerfile!"),
         ("Datei: sort.py", "", "x = 1", "sort.py!"),
@@ -183,10 +217,16 @@ fn drafts_are_found_where_they_are_marked() {
         let drafts: Vec<&str> = found.iter().filter(|one| one.kind == Kind::Draft && one.extent == Extent::Whole).map(|one| one.text.as_str()).collect();
         assert_eq!(drafts, expected.as_deref().into_iter().collect::<Vec<_>>(), "\n{assistant}");
     }
-    assert_eq!(told("", MAIL), ["assistant draft - moving-our-meeting: Subject: Moving our meeting"]);
+    assert_eq!(
+        told("", MAIL),
+        ["assistant draft - moving-our-meeting: Subject: Moving our meeting"]
+    );
     assert_eq!(told(MAIL, ""), ["user draft - moving-our-meeting: Subject: Moving our meeting"]);
     let fenced = format!("```text\n{MAIL}```\n");
-    assert_eq!(told("", &fenced), ["assistant draft text moving-our-meeting: Subject: Moving our meeting"]);
+    assert_eq!(
+        told("", &fenced),
+        ["assistant draft text moving-our-meeting: Subject: Moving our meeting"]
+    );
 }
 
 /// A conversation, turn by turn.
@@ -212,10 +252,19 @@ impl Talk {
         let (read, bad) = Index::read(self.lines.as_bytes());
         assert!(bad.is_empty(), "{bad:?}");
         assert_eq!(read, self.index);
-        let same = |entry: &Entry| entry.same_as.map_or(String::new(), |version| format!(" = v{version}"));
+        let same =
+            |entry: &Entry| entry.same_as.map_or(String::new(), |version| format!(" = v{version}"));
         versions
             .iter()
-            .map(|version| format!("{} v{} {}{}", version.entry.name, version.entry.version, version.entry.by, same(&version.entry)))
+            .map(|version| {
+                format!(
+                    "{} v{} {}{}",
+                    version.entry.name,
+                    version.entry.version,
+                    version.entry.by,
+                    same(&version.entry)
+                )
+            })
             .collect()
     }
 }
@@ -237,7 +286,10 @@ fn versions_follow_each_other() {
     // The same text makes no version, whoever shows it.
     assert_eq!(talk.say(&python(&random), &python(&random)), [""; 0]);
     // Back to the first one.
-    assert_eq!(talk.say("go back to the version from turn 1", &python(SORT)), ["quicksort v3 assistant = v1"]);
+    assert_eq!(
+        talk.say("go back to the version from turn 1", &python(SORT)),
+        ["quicksort v3 assistant = v1"]
+    );
     // Other code with another name, and a definition rewritten from the ground up.
     let other = "def read_rows(path):\n    with open(path) as file:\n        return list(csv.reader(file))\n";
     assert_eq!(talk.say("read a csv", &python(other)), ["read_rows v1 assistant"]);
@@ -246,18 +298,31 @@ fn versions_follow_each_other() {
     // The user's own change counts, and so does the answer to it.
     let mine = iterative.replace("stack.pop()", "stack.pop(0)");
     let fixed = iterative.replace("len(values) - 1", "len(values) - 1, True");
-    assert_eq!(talk.say(&python(&mine), &python(&fixed)), ["quicksort v5 user", "quicksort v6 assistant"]);
+    assert_eq!(
+        talk.say(&python(&mine), &python(&fixed)),
+        ["quicksort v5 user", "quicksort v6 assistant"]
+    );
     // Lines left out are no version.
     assert_eq!(
-        talk.say("x", &python("def quicksort(values):\n    # ... rest unchanged\n    return values\n")),
+        talk.say(
+            "x",
+            &python("def quicksort(values):\n    # ... rest unchanged\n    return values\n")
+        ),
         ["quicksort-part v1 assistant"]
     );
     // Nothing to name it by.
-    assert_eq!(talk.say("x", &python("for i in range(3):\n    print(i)\n")), ["code-python-1 assistant".replace("-1 ", "-1 v1 ").as_str()]);
-    assert_eq!(talk.say("x", &python("while True:\n    wait_for(signal)\n")), ["code-python-2 v1 assistant"]);
+    assert_eq!(
+        talk.say("x", &python("for i in range(3):\n    print(i)\n")),
+        ["code-python-1 assistant".replace("-1 ", "-1 v1 ").as_str()]
+    );
+    assert_eq!(
+        talk.say("x", &python("while True:\n    wait_for(signal)\n")),
+        ["code-python-2 v1 assistant"]
+    );
     let at = |turn| talk.index.resolve(&Reference::to("quicksort", At::Turn(turn)));
     assert_eq!(at(0), None);
-    for (turn, version) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 6), (99, 6)] {
+    for (turn, version) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 6), (99, 6)]
+    {
         assert_eq!(at(turn), Some(("quicksort".to_owned(), version)), "turn {turn}");
     }
 }
@@ -269,14 +334,24 @@ fn named_files_are_what_they_are_called() {
     let file = |name: &str, text: &str| format!("**{name}**\n```python\n{text}```\n");
     assert_eq!(talk.say("x", &file("src/sort.py", SORT)), ["src-sort.py v1 assistant"]);
     // The same file, called shorter; then another of that name which is not alike.
-    assert_eq!(talk.say("x", &file("sort.py", &SORT.replace("< 2", "<= 1"))), ["src-sort.py v2 assistant"]);
     assert_eq!(
-        talk.say("x", &file("tests/sort.py", "from sort import quicksort\nassert quicksort([2, 1]) == [1, 2]\n")),
+        talk.say("x", &file("sort.py", &SORT.replace("< 2", "<= 1"))),
+        ["src-sort.py v2 assistant"]
+    );
+    assert_eq!(
+        talk.say(
+            "x",
+            &file(
+                "tests/sort.py",
+                "from sort import quicksort\nassert quicksort([2, 1]) == [1, 2]\n"
+            )
+        ),
         ["tests-sort.py v1 assistant"]
     );
     // Unnamed, and alike.
     assert_eq!(talk.say("x", &python(&SORT.replace("< 2", "< 3"))), ["src-sort.py v3 assistant"]);
-    let two = format!("{}{}", file("a.py", "import a\nimport b\n"), file("b.py", "import a\nimport b\n"));
+    let two =
+        format!("{}{}", file("a.py", "import a\nimport b\n"), file("b.py", "import a\nimport b\n"));
     assert_eq!(talk.say("x", &two), ["a.py v1 assistant", "b.py v1 assistant"]);
     assert_eq!(talk.index.called("src/sort.py"), Some("src-sort.py"));
     assert_eq!(talk.index.called("b"), Some("b.py"));
@@ -288,7 +363,10 @@ fn named_files_are_what_they_are_called() {
 #[test]
 fn drafts_have_versions_too() {
     let mut talk = Talk::default();
-    assert_eq!(talk.say("Write to Anna", &format!("Sure!\n\n{MAIL}")), ["moving-our-meeting v1 assistant"]);
+    assert_eq!(
+        talk.say("Write to Anna", &format!("Sure!\n\n{MAIL}")),
+        ["moving-our-meeting v1 assistant"]
+    );
     let formal = "Here is the revised email:\n\nDear Ms Schmidt,\n\nI am writing to ask whether our appointment might be held on Monday instead, since the figures in \
                   question are still being audited.\n\nYours sincerely,\nThomas\n";
     assert_eq!(talk.say("make it more formal", formal), ["moving-our-meeting v2 assistant"]);
@@ -373,7 +451,8 @@ fn what_words_refer_to() {
     // A version of something else than an artifact resolves to nothing.
     let mut talk = Talk::default();
     talk.say("x", &python(SORT));
-    let resolved = |text: &str| Reference::read(text).iter().filter_map(|one| talk.index.resolve(one)).count();
+    let resolved =
+        |text: &str| Reference::read(text).iter().filter_map(|one| talk.index.resolve(one)).count();
     assert_eq!(resolved("the latest version of Python"), 0);
     assert_eq!(resolved("the latest version of quicksort"), 1);
 }
@@ -396,15 +475,28 @@ fn markers_say_where_they_stand() {
 #[test]
 fn where_two_could_be_meant_none_is() {
     let mut talk = Talk::default();
-    let two = format!("{}{}", python(SORT), python("def read_rows(path):\n    return list(csv.reader(open(path)))\n"));
+    let two = format!(
+        "{}{}",
+        python(SORT),
+        python("def read_rows(path):\n    return list(csv.reader(open(path)))\n")
+    );
     talk.say("x", &two);
     let turn = Reference { name: None, kind: None, at: At::Turn(1) };
     assert_eq!(talk.index.resolve(&turn), None);
     assert_eq!(talk.index.candidates(&turn).len(), 2);
     talk.say("x", &python(&SORT.replace("< 2", "< 3")));
-    assert_eq!(talk.index.resolve(&Reference { name: None, kind: Some(Kind::Code), at: At::Turn(2) }), Some(("quicksort".to_owned(), 2)));
-    assert_eq!(talk.index.resolve(&Reference { name: None, kind: None, at: At::Previous }), Some(("quicksort".to_owned(), 1)));
-    assert_eq!(talk.index.resolve(&Reference { name: None, kind: Some(Kind::Draft), at: At::First }), Some(("quicksort".to_owned(), 1)));
+    assert_eq!(
+        talk.index.resolve(&Reference { name: None, kind: Some(Kind::Code), at: At::Turn(2) }),
+        Some(("quicksort".to_owned(), 2))
+    );
+    assert_eq!(
+        talk.index.resolve(&Reference { name: None, kind: None, at: At::Previous }),
+        Some(("quicksort".to_owned(), 1))
+    );
+    assert_eq!(
+        talk.index.resolve(&Reference { name: None, kind: Some(Kind::Draft), at: At::First }),
+        Some(("quicksort".to_owned(), 1))
+    );
 }
 
 // C11
@@ -420,7 +512,8 @@ fn a_turn_that_is_settled_late_or_in_two_halves_comes_to_the_same() {
     assert_eq!(talk.index.latest("quicksort").unwrap().version, 2);
     assert_eq!(talk.index.at_turn("quicksort", 2).unwrap().version, 3);
     // Only the first of two versions was written.
-    let found = find(&python(&SORT.replace("< 2", "< 5")), &python(&SORT.replace("< 2", "< 6"))).found;
+    let found =
+        find(&python(&SORT.replace("< 2", "< 5")), &python(&SORT.replace("< 2", "< 6"))).found;
     let both = settle(&found, &talk.index, 4, ts());
     assert_eq!(both.len(), 2);
     talk.index.add(both[0].entry.clone());
@@ -442,7 +535,8 @@ fn bad_lines_are_told_and_do_no_harm() {
         ("\"hash\":\"", "\"hash\":\"zz"),
         ("{", "["),
     ] {
-        let (index, bad) = Index::read(format!("{}\n{good}\n", good.replacen(from, to, 1)).as_bytes());
+        let (index, bad) =
+            Index::read(format!("{}\n{good}\n", good.replacen(from, to, 1)).as_bytes());
         assert_eq!((index.names().count(), bad.len(), bad[0].line), (1, 1, 1), "{to}");
     }
     let (index, bad) = Index::read(b"\xff\xfe\n\n{}\n");
@@ -458,19 +552,40 @@ fn bad_lines_are_told_and_do_no_harm() {
 // C11
 #[test]
 fn a_diff_shows_what_changed_and_no_more() {
-    let numbers = |range: std::ops::Range<u32>| range.map(|number| format!("{number}\n")).collect::<String>();
-    let check = |old: &str, new: &str, expected: &str| assert_eq!(diff(old, new, "a", "b"), expected);
+    let numbers =
+        |range: std::ops::Range<u32>| range.map(|number| format!("{number}\n")).collect::<String>();
+    let check =
+        |old: &str, new: &str, expected: &str| assert_eq!(diff(old, new, "a", "b"), expected);
     check("x\n", "x\n", "");
     check("", "x\n", "--- a\n+++ b\n@@ -0,0 +1 @@\n+x\n");
     check("x\n", "", "--- a\n+++ b\n@@ -1 +0,0 @@\n-x\n");
     check("x", "x\n", "--- a\n+++ b\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+x\n");
-    check("a\nx", "b\nx", "--- a\n+++ b\n@@ -1,2 +1,2 @@\n-a\n+b\n x\n\\ No newline at end of file\n");
-    check(&numbers(1..11), &numbers(1..11).replace("5\n", "five\n"), "--- a\n+++ b\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
+    check(
+        "a\nx",
+        "b\nx",
+        "--- a\n+++ b\n@@ -1,2 +1,2 @@\n-a\n+b\n x\n\\ No newline at end of file\n",
+    );
+    check(
+        &numbers(1..11),
+        &numbers(1..11).replace("5\n", "five\n"),
+        "--- a\n+++ b\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n",
+    );
     let far = numbers(1..21).replacen("2\n", "two\n", 1).replace("19\n", "");
-    check(&numbers(1..21), &far, "--- a\n+++ b\n@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5\n@@ -16,5 +16,4 @@\n 16\n 17\n 18\n-19\n 20\n");
-    assert!(diff("a\n", &"x".repeat(1_000_000), "a", "b").ends_with("-a\n… 1 more lines of this diff left out\n"));
+    check(
+        &numbers(1..21),
+        &far,
+        "--- a\n+++ b\n@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5\n@@ -16,5 +16,4 @@\n 16\n 17\n 18\n-19\n 20\n",
+    );
+    assert!(
+        diff("a\n", &"x".repeat(1_000_000), "a", "b")
+            .ends_with("-a\n… 1 more lines of this diff left out\n")
+    );
     let huge = diff("", &numbers(0..5_000), "a", "b");
-    assert!(huge.ends_with("+998\n… 4001 more lines of this diff left out\n"), "{}", &huge[huge.len() - 80..]);
+    assert!(
+        huge.ends_with("+998\n… 4001 more lines of this diff left out\n"),
+        "{}",
+        &huge[huge.len() - 80..]
+    );
 }
 
 /// Puts a unified diff on a text.
@@ -480,7 +595,12 @@ fn patched(old: &str, diff: &str) -> String {
     let mut lines = diff.split_inclusive('\n').skip(2).peekable();
     while let Some(line) = lines.next() {
         if let Some(head) = line.strip_prefix("@@ -") {
-            let (from, count) = head.split(' ').next().unwrap().split_once(',').unwrap_or((head.split(' ').next().unwrap(), "1"));
+            let (from, count) = head
+                .split(' ')
+                .next()
+                .unwrap()
+                .split_once(',')
+                .unwrap_or((head.split(' ').next().unwrap(), "1"));
             let from = from.parse::<usize>().unwrap() - usize::from(count != "0");
             new.extend(old[at..from].iter().copied());
             at = from;
@@ -513,7 +633,11 @@ fn an_exchange_with_too_many_blocks_says_so() {
     let finds = find(&block.repeat(70), &block.repeat(100));
     assert_eq!((finds.found.len(), finds.passed_over), (2 * MOST_FOUND, 6 + 36));
     // Those that were passed over are still code, and no text.
-    let long = format!("```python\n{}```\n", "many words in a row that would make a document of it\n".repeat(10)).repeat(100);
+    let long = format!(
+        "```python\n{}```\n",
+        "many words in a row that would make a document of it\n".repeat(10)
+    )
+    .repeat(100);
     assert!(find("", &long).found.iter().all(|one| one.kind == Kind::Code));
 }
 
@@ -627,7 +751,10 @@ fn names_that_some_system_reserves_are_changed() {
         ("it's", "its"),
     ] {
         let name = slug(title);
-        assert!(name == expected || expected.ends_with('-') && name.starts_with(expected), "{title} is {name}");
+        assert!(
+            name == expected || expected.ends_with('-') && name.starts_with(expected),
+            "{title} is {name}"
+        );
     }
     assert_eq!(slug(&"x".repeat(500)).len(), MAX_NAME_BYTES);
     assert!(slug(&format!("{}.py", "long name ".repeat(20))).ends_with(".py"));

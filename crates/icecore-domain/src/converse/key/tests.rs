@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// What is expected of a row: the index of the fact that is meant, or none (ambiguous counts as none).
+/// What is expected of a row: the index of the fact that is meant, or none (ambiguous counts as
+/// none).
 type Row<'a> = (&'a [&'a str], &'a str, Option<usize>);
 
 fn check(way: Way, rows: &[Row<'_>]) {
@@ -14,7 +15,13 @@ fn check(way: Way, rows: &[Row<'_>]) {
             (one != *expected).then(|| format!("{facts:?} / {text}: {found:?}, not {expected:?}"))
         })
         .collect();
-    assert!(wrong.is_empty(), "{} of {} {way:?} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} {way:?} rows:\n{}",
+        wrong.len(),
+        rows.len(),
+        wrong.join("\n")
+    );
 }
 
 #[rustfmt::skip]
@@ -272,7 +279,8 @@ fn a_removal_finds_its_fact_and_no_other() {
 #[test]
 fn the_table_is_hard_enough() {
     let all = UPDATES.len() + REMOVALS.len();
-    let apart = UPDATES.iter().chain(REMOVALS).filter(|(_, _, expected)| expected.is_none()).count();
+    let apart =
+        UPDATES.iter().chain(REMOVALS).filter(|(_, _, expected)| expected.is_none()).count();
     assert!(all >= 120 && apart * 2 >= all, "{apart} of {all}");
 }
 
@@ -281,7 +289,10 @@ fn the_table_is_hard_enough() {
 fn what_could_be_two_says_so() {
     let facts = ["User prefers tabs for Makefile targets", "User prefers tabs for shell scripts"];
     assert_eq!(meant(&facts, "User prefers tabs for", Way::Remove), Meant::None);
-    assert_eq!(meant(&["User name: Anna", "The user's name: Bea"], "Name: Cleo", Way::Update), Meant::Ambiguous(vec![0, 1]));
+    assert_eq!(
+        meant(&["User name: Anna", "The user's name: Bea"], "Name: Cleo", Way::Update),
+        Meant::Ambiguous(vec![0, 1])
+    );
 }
 
 // C10
@@ -289,10 +300,20 @@ fn what_could_be_two_says_so() {
 fn a_hard_fact_is_named_only_by_its_key_or_its_words() {
     for (fact, text, way, clear) in [
         ("Never deploy on Fridays", "never deploy on Fridays.", Way::Remove, true),
-        ("Deploy rule: never on Fridays", "Deploy rule: never on Fridays or Saturdays", Way::Update, true),
+        (
+            "Deploy rule: never on Fridays",
+            "Deploy rule: never on Fridays or Saturdays",
+            Way::Update,
+            true,
+        ),
         ("Never deploy the shop on Fridays", "Never deploy on Fridays", Way::Remove, false),
         ("User must always use tabs", "User must always use spaces over tabs", Way::Update, false),
-        ("The budget must not exceed 500 EUR", "The budget must not exceed 600 EUR", Way::Update, true),
+        (
+            "The budget must not exceed 500 EUR",
+            "The budget must not exceed 600 EUR",
+            Way::Update,
+            true,
+        ),
     ] {
         let is_clear = matches!(meant_surely(&[fact], text, way), (Meant::One(_), Some(sure)) if sure >= Sure::Clearly);
         assert_eq!(is_clear, clear, "{fact} / {text}");

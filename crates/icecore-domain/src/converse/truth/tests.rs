@@ -16,8 +16,13 @@ fn id(number: usize) -> EventId {
 }
 
 fn known(texts: &[&str]) -> Vec<Fact> {
-    let fact =
-        |(at, text): (usize, &&str)| Fact { id: id(at + 1), text: (*text).into(), hard: is_hard(text), since: moment(), turn: Some(1) };
+    let fact = |(at, text): (usize, &&str)| Fact {
+        id: id(at + 1),
+        text: (*text).into(),
+        hard: is_hard(text),
+        since: moment(),
+        turn: Some(1),
+    };
     texts.iter().enumerate().map(fact).collect()
 }
 
@@ -54,14 +59,29 @@ fn a_turn_that_is_remembered_late_overrules_nothing_newer() {
 fn a_hard_exception_gets_other_words_only_from_the_person() {
     let (rule, new) = ("Answer language: always German", "Answer language: English");
     let facts = known(&[rule]);
-    for diff in [diff(&[], &[new], &[]), diff(&[], &[], &[new]), diff(&[rule], &[new], &[]), diff(&[rule], &[], &[new])] {
+    for diff in [
+        diff(&[], &[new], &[]),
+        diff(&[], &[], &[new]),
+        diff(&[rule], &[new], &[]),
+        diff(&[rule], &[], &[new]),
+    ] {
         let applied = apply(&facts, &diff);
         assert_eq!(after(&facts, &applied.changes), [new], "{diff:?}");
         let mut refused = applied.clone();
-        let why = refused.refuse_removals(&facts, "What is the capital of Spain?", "Madrid. From now on the answer language is English.");
-        assert_eq!((after(&facts, &refused.changes), why.len()), (vec![rule.to_owned()], 1), "{diff:?}: {why:?}");
+        let why = refused.refuse_removals(
+            &facts,
+            "What is the capital of Spain?",
+            "Madrid. From now on the answer language is English.",
+        );
+        assert_eq!(
+            (after(&facts, &refused.changes), why.len()),
+            (vec![rule.to_owned()], 1),
+            "{diff:?}: {why:?}"
+        );
         let mut granted = applied;
-        assert!(granted.refuse_removals(&facts, "From now on answer in English", "Sure.").is_empty());
+        assert!(
+            granted.refuse_removals(&facts, "From now on answer in English", "Sure.").is_empty()
+        );
         assert_eq!(after(&facts, &granted.changes), [new], "{diff:?}");
     }
 }
@@ -70,35 +90,73 @@ fn a_hard_exception_gets_other_words_only_from_the_person() {
 #[test]
 fn a_diff_removes_then_updates_then_adds() {
     check(
-        &["Sorting function: recursive quicksort", "User open to recursive approaches", "User lives in Rome"],
+        &[
+            "Sorting function: recursive quicksort",
+            "User open to recursive approaches",
+            "User lives in Rome",
+        ],
         &diff(
             &["User open to recursive approaches"],
             &["Sorting function: now iterative quicksort, O(n log n)"],
             &["User prefers iterative over recursive solutions"],
         ),
-        &["Sorting function: now iterative quicksort, O(n log n)", "User lives in Rome", "User prefers iterative over recursive solutions"],
+        &[
+            "Sorting function: now iterative quicksort, O(n log n)",
+            "User lives in Rome",
+            "User prefers iterative over recursive solutions",
+        ],
         0,
     );
     // Unknown, known already, known key, twice the same.
     check(&["Editor: Vim"], &diff(&[], &["Shell: zsh"], &[]), &["Editor: Vim", "Shell: zsh"], 1);
     check(&["Editor: Vim"], &diff(&[], &[], &["The editor: vim"]), &["Editor: Vim"], 1);
     check(&["Editor: Vim"], &diff(&[], &[], &["Editor: Emacs"]), &["Editor: Emacs"], 1);
-    check(&[], &diff(&[], &[], &["Editor: Emacs", "editor: emacs", "Editor: Vim"]), &["Editor: Vim"], 2);
+    check(
+        &[],
+        &diff(&[], &[], &["Editor: Emacs", "editor: emacs", "Editor: Vim"]),
+        &["Editor: Vim"],
+        2,
+    );
     check(&["Editor: Vim"], &diff(&["Editor"], &[], &["Editor: Emacs"]), &["Editor: Emacs"], 1);
-    check(&["Editor: Vim"], &diff(&["Editor: Vim"], &["Editor: Emacs"], &[]), &["Editor: Emacs"], 1);
+    check(
+        &["Editor: Vim"],
+        &diff(&["Editor: Vim"], &["Editor: Emacs"], &[]),
+        &["Editor: Emacs"],
+        1,
+    );
     check(&["Editor: Vim"], &diff(&["Editor: Vim"], &[], &["Editor: Vim"]), &["Editor: Vim"], 1);
-    check(&["User likes tea", "Python: fun"], &diff(&["User", "a", "", "Python 3"], &[], &[]), &["User likes tea", "Python: fun"], 4);
+    check(
+        &["User likes tea", "Python: fun"],
+        &diff(&["User", "a", "", "Python 3"], &[], &[]),
+        &["User likes tea", "Python: fun"],
+        4,
+    );
     check(
         &["Python version: 3.11", "Python virtualenv: .venv"],
         &diff(&[], &["Python version: 3.12"], &[]),
         &["Python version: 3.12", "Python virtualenv: .venv"],
         0,
     );
-    check(&["Allergies: nuts"], &diff(&[], &[], &["Allergies: pollen"]), &["Allergies: nuts, pollen"], 1);
+    check(
+        &["Allergies: nuts"],
+        &diff(&[], &[], &["Allergies: pollen"]),
+        &["Allergies: nuts, pollen"],
+        1,
+    );
     check(&["Allergies: nuts"], &diff(&[], &["Allergies: pollen"], &[]), &["Allergies: pollen"], 0);
-    check(&["Allergies: nuts, pollen"], &diff(&["Allergies: nuts"], &[], &[]), &["Allergies: nuts, pollen"], 1);
+    check(
+        &["Allergies: nuts, pollen"],
+        &diff(&["Allergies: nuts"], &[], &[]),
+        &["Allergies: nuts, pollen"],
+        1,
+    );
     check(&["User has 2 cats"], &diff(&[], &[], &["User has 3 cats"]), &["User has 3 cats"], 1);
-    check(&["Paid 100 EUR to Anna"], &diff(&[], &[], &["Paid 200 EUR to Anna"]), &["Paid 100 EUR to Anna", "Paid 200 EUR to Anna"], 0);
+    check(
+        &["Paid 100 EUR to Anna"],
+        &diff(&[], &[], &["Paid 200 EUR to Anna"]),
+        &["Paid 100 EUR to Anna", "Paid 200 EUR to Anna"],
+        0,
+    );
 }
 
 // C5
@@ -106,20 +164,40 @@ fn a_diff_removes_then_updates_then_adds() {
 fn what_is_replaced_in_one_diff_is_one_change() {
     let facts = known(&["Editor: Vim", "Shell: zsh"]);
     let applied = apply(&facts, &diff(&["Editor: Vim"], &[], &["Editor: Emacs"]));
-    assert_eq!(applied.changes, [Change::Replace { id: id(1), text: "Editor: Emacs".into(), hard: false }]);
+    assert_eq!(
+        applied.changes,
+        [Change::Replace { id: id(1), text: "Editor: Emacs".into(), hard: false }]
+    );
     let applied = apply(&facts, &diff(&["Shell"], &["Editor: Helix"], &["Theme: dark"]));
-    assert!(matches!(applied.changes.as_slice(), [Change::Remove { .. }, Change::Replace { .. }, Change::Add { .. }]), "{applied:?}");
+    assert!(
+        matches!(
+            applied.changes.as_slice(),
+            [Change::Remove { .. }, Change::Replace { .. }, Change::Add { .. }]
+        ),
+        "{applied:?}"
+    );
 }
 
 // C10
 #[test]
 fn a_hard_exception_goes_only_if_it_is_named() {
     let rule = "Never deploy the shop on Fridays";
-    for vague in ["Never deploy on Fridays", "deploy", "Fridays", "Deploy the shop on Fridays", "shop deployments"] {
+    for vague in [
+        "Never deploy on Fridays",
+        "deploy",
+        "Fridays",
+        "Deploy the shop on Fridays",
+        "shop deployments",
+    ] {
         check(&[rule], &diff(&[vague], &[], &[]), &[rule], 1);
     }
     check(&[rule], &diff(&["never deploy the shop on Fridays."], &[], &[]), &[], 0);
-    check(&["Deploy rule: never on Fridays"], &diff(&[], &["Deploy rule: never on weekends"], &[]), &["Deploy rule: never on weekends"], 0);
+    check(
+        &["Deploy rule: never on Fridays"],
+        &diff(&[], &["Deploy rule: never on weekends"], &[]),
+        &["Deploy rule: never on weekends"],
+        0,
+    );
     check(
         &["The limit is always 5 MB"],
         &diff(&[], &["The limit is now 9 MB"], &[]),
@@ -152,17 +230,33 @@ fn floods_and_oddities_are_bounded_and_told() {
     let many: Vec<String> = (0..60).map(|n| format!("Setting q{n}: on")).collect();
     let applied = apply(&[], &Diff { add: many, ..Diff::default() });
     assert_eq!((applied.changes.len(), applied.notes.len()), (MAX_ENTRIES, 1));
-    let applied = apply(&[], &diff(&[], &[], &[&"word ".repeat(200), "\u{1b}\u{0}", "- bullet point stays"]));
+    let applied =
+        apply(&[], &diff(&[], &[], &[&"word ".repeat(200), "\u{1b}\u{0}", "- bullet point stays"]));
     assert_eq!(applied.notes.len(), 2);
-    assert!(applied.changes.iter().all(|change| matches!(change, Change::Add { text, .. } if text.len() <= MAX_ENTRY_BYTES)));
-    let read: Diff = serde_json::from_value(json!({"add": null, "update": 7, "remove": [true, "x"], "foo": {}})).unwrap();
-    assert_eq!((read.add.len(), read.update.len(), read.remove.as_slice(), read.notes.len()), (0, 0, ["x".to_owned()].as_slice(), 2));
+    assert!(
+        applied.changes.iter().all(
+            |change| matches!(change, Change::Add { text, .. } if text.len() <= MAX_ENTRY_BYTES)
+        )
+    );
+    let read: Diff =
+        serde_json::from_value(json!({"add": null, "update": 7, "remove": [true, "x"], "foo": {}}))
+            .unwrap();
+    assert_eq!(
+        (read.add.len(), read.update.len(), read.remove.as_slice(), read.notes.len()),
+        (0, 0, ["x".to_owned()].as_slice(), 2)
+    );
     assert_eq!(Diff::read(&json!("no")).notes.len(), 1);
     assert!(Diff::read(&json!(null)).is_empty());
 }
 
 fn whence(turn: u64) -> Whence {
-    Whence { ts: moment(), conversation: "c1".into(), turn, session: Some("s".into()), source: "memory/x".into() }
+    Whence {
+        ts: moment(),
+        conversation: "c1".into(),
+        turn,
+        session: Some("s".into()),
+        source: "memory/x".into(),
+    }
 }
 
 /// The ledger after the drafts of a diff were recorded.
@@ -185,18 +279,36 @@ fn facts_are_a_view_over_the_ledger() {
     let mut other = Draft::new(moment(), Kind::Fact, Priority::P2, "Another conversation's");
     other.scope = Scope::Conversation("c2".into());
     events.push(other.with_id(id(2)));
-    recorded(&mut events, &diff(&[], &[], &["Editor: Vim", "User prefers tabs", "Shell: zsh", "Never push to main"]), 1);
+    recorded(
+        &mut events,
+        &diff(&[], &[], &["Editor: Vim", "User prefers tabs", "Shell: zsh", "Never push to main"]),
+        1,
+    );
     recorded(&mut events, &diff(&["Shell"], &["Editor: Emacs"], &["We decided to ship in May"]), 2);
     let ledger = Ledger::of(events);
     let now = facts(&ledger, "c1");
     let texts: Vec<&str> = now.iter().map(|fact| fact.text.as_str()).collect();
-    assert_eq!(texts, ["Never push to main", "Editor: Emacs", "User prefers tabs", "We decided to ship in May"]);
-    assert_eq!(now.iter().map(|fact| fact.turn).collect::<Vec<_>>(), [Some(1), Some(2), Some(1), Some(2)]);
-    let kinds: Vec<(Kind, Priority)> =
-        now.iter().filter_map(|fact| ledger.get(fact.id)).map(|entry| (entry.event.kind, entry.event.priority)).collect();
+    assert_eq!(
+        texts,
+        ["Never push to main", "Editor: Emacs", "User prefers tabs", "We decided to ship in May"]
+    );
+    assert_eq!(
+        now.iter().map(|fact| fact.turn).collect::<Vec<_>>(),
+        [Some(1), Some(2), Some(1), Some(2)]
+    );
+    let kinds: Vec<(Kind, Priority)> = now
+        .iter()
+        .filter_map(|fact| ledger.get(fact.id))
+        .map(|entry| (entry.event.kind, entry.event.priority))
+        .collect();
     assert_eq!(
         kinds,
-        [(Kind::Constraint, Priority::P0), (Kind::Fact, Priority::P2), (Kind::Preference, Priority::P2), (Kind::Decision, Priority::P2)]
+        [
+            (Kind::Constraint, Priority::P0),
+            (Kind::Fact, Priority::P2),
+            (Kind::Preference, Priority::P2),
+            (Kind::Decision, Priority::P2)
+        ]
     );
     assert_eq!(facts(&ledger, "c2").len(), 1);
     assert_eq!(facts(&ledger, "nobody"), []);
@@ -213,16 +325,34 @@ fn a_consolidation_is_judged() {
         "The greeting was friendly",
         "Budget: 500 EUR",
     ]);
-    let propose = |lines: &[&str]| consolidated(&facts, &lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>());
-    let applied =
-        propose(&["Never deploy on Fridays", "User uses Rust and Axum 0.7", "User likes short answers", "Budget: 500 EUR"]).unwrap();
+    let propose = |lines: &[&str]| {
+        consolidated(&facts, &lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>())
+    };
+    let applied = propose(&[
+        "Never deploy on Fridays",
+        "User uses Rust and Axum 0.7",
+        "User likes short answers",
+        "Budget: 500 EUR",
+    ])
+    .unwrap();
     assert_eq!(
         after(&facts, &applied.changes),
-        ["Never deploy on Fridays", "User uses Rust and Axum 0.7", "User likes short answers", "Budget: 500 EUR"],
+        [
+            "Never deploy on Fridays",
+            "User uses Rust and Axum 0.7",
+            "User likes short answers",
+            "Budget: 500 EUR"
+        ],
         "{applied:?}"
     );
     assert_eq!(applied.notes, ["dropped: The greeting was friendly"]);
-    let kept = ["Never deploy on Fridays", "User uses Rust", "User uses Axum 0.7", "User likes short answers", "Budget: 500 EUR"];
+    let kept = [
+        "Never deploy on Fridays",
+        "User uses Rust",
+        "User uses Axum 0.7",
+        "User likes short answers",
+        "Budget: 500 EUR",
+    ];
     assert_eq!(propose(&kept).unwrap().changes, [Change::Remove { id: id(5) }]);
     let with = |from: &str, to: &[&str]| -> Vec<String> {
         let mut lines: Vec<&str> = kept.iter().copied().filter(|line| *line != from).collect();
@@ -272,42 +402,78 @@ fn snapshots_are_compared() {
     assert_eq!(compared.changed, [("Editor: Vim".to_owned(), "Editor: Emacs".to_owned())]);
     assert_eq!(
         (compared.added, compared.removed),
-        (vec!["Theme: dark".to_owned()], vec!["User likes tea".to_owned(), "Shell: zsh".to_owned()])
+        (
+            vec!["Theme: dark".to_owned()],
+            vec!["User likes tea".to_owned(), "Shell: zsh".to_owned()]
+        )
     );
     assert_eq!(compare(&older, &older), Compared::default());
     let text = snapshot(&older, 12, moment());
     assert_eq!(text.lines().filter(|line| line.contains("EVT-")).count(), 4);
-    assert_eq!(snapshot(&[], 0, moment()), "{\n  \"turn\": 0,\n  \"ts\": \"2026-02-13T09:30:00+01:00\",\n  \"facts\": []\n}\n");
+    assert_eq!(
+        snapshot(&[], 0, moment()),
+        "{\n  \"turn\": 0,\n  \"ts\": \"2026-02-13T09:30:00+01:00\",\n  \"facts\": []\n}\n"
+    );
 }
 
-const SUBJECTS: &[&str] = &["Editor", "Shell", "Python version", "User name", "User nickname", "API port", "API host", "Theme", "Budget"];
+const SUBJECTS: &[&str] = &[
+    "Editor",
+    "Shell",
+    "Python version",
+    "User name",
+    "User nickname",
+    "API port",
+    "API host",
+    "Theme",
+    "Budget",
+];
 
 /// Entries as they come: with keys, as sentences, hard, short, odd.
 fn entry() -> impl Strategy<Value = String> {
     prop_oneof![
-        (prop::sample::select(SUBJECTS.to_vec()), "[a-z]{3,6}").prop_map(|(key, value)| format!("{key}: {value}")),
-        (prop::sample::select(SUBJECTS.to_vec()), 1_u32..99).prop_map(|(key, value)| format!("The {} is now {value}", key.to_lowercase())),
-        prop::sample::select(vec!["User", "a", "", "Python", "User prefers tabs", "never", "tabs", "Fridays", "deploy", "must", "API"])
-            .prop_map(str::to_owned),
+        (prop::sample::select(SUBJECTS.to_vec()), "[a-z]{3,6}")
+            .prop_map(|(key, value)| format!("{key}: {value}")),
+        (prop::sample::select(SUBJECTS.to_vec()), 1_u32..99)
+            .prop_map(|(key, value)| format!("The {} is now {value}", key.to_lowercase())),
+        prop::sample::select(vec![
+            "User",
+            "a",
+            "",
+            "Python",
+            "User prefers tabs",
+            "never",
+            "tabs",
+            "Fridays",
+            "deploy",
+            "must",
+            "API"
+        ])
+        .prop_map(str::to_owned),
         "\\PC{0,40}",
     ]
 }
 
 fn base() -> impl Strategy<Value = Vec<Fact>> {
-    prop::collection::btree_map(prop::sample::select(SUBJECTS.to_vec()), "[a-z]{3,6}", 0..6).prop_map(|all| {
-        let mut texts: Vec<String> = vec![
-            "Never deploy the shop on Fridays".into(),
-            "Answers must always be in Latin".into(),
-            "User prefers tabs for Makefile rules".into(),
-        ];
-        texts.extend(all.into_iter().map(|(key, value)| format!("{key}: {value}")));
-        known(&texts.iter().map(String::as_str).collect::<Vec<_>>())
-    })
+    prop::collection::btree_map(prop::sample::select(SUBJECTS.to_vec()), "[a-z]{3,6}", 0..6)
+        .prop_map(|all| {
+            let mut texts: Vec<String> = vec![
+                "Never deploy the shop on Fridays".into(),
+                "Answers must always be in Latin".into(),
+                "User prefers tabs for Makefile rules".into(),
+            ];
+            texts.extend(all.into_iter().map(|(key, value)| format!("{key}: {value}")));
+            known(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+        })
 }
 
 fn any_diff() -> impl Strategy<Value = Diff> {
     let list = || prop::collection::vec(entry(), 0..5);
-    (list(), list(), list()).prop_map(|(add, update, remove)| Diff { add, update, remove, notes: Vec::new() })
+    (list(), list(), list()).prop_map(|(add, update, remove)| Diff {
+        add,
+        update,
+        remove,
+        notes: Vec::new(),
+    })
 }
 
 proptest! {

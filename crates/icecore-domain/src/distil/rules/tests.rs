@@ -19,7 +19,9 @@ fn check(cases: &[(&str, &str)]) {
     let wrong: Vec<String> = cases
         .iter()
         .filter(|(text, expected)| told(text, Origin::User) != *expected)
-        .map(|(text, expected)| format!("{text:?}: expected {expected:?}, found {:?}", told(text, Origin::User)))
+        .map(|(text, expected)| {
+            format!("{text:?}: expected {expected:?}, found {:?}", told(text, Origin::User))
+        })
         .collect();
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
@@ -250,15 +252,27 @@ fn only_the_person_and_the_log_are_taken_at_their_word() {
 // K4
 #[test]
 fn a_proposal_has_the_words_and_what_they_name() {
-    let text = "Fine.\n- TODO: send the offer to Client X by Friday, as soon as legal has signed, ok";
+    let text =
+        "Fine.\n- TODO: send the offer to Client X by Friday, as soon as legal has signed, ok";
     let all = propose(&[piece("nothing here", Origin::User), piece(text, Origin::User)]);
     let [found] = all.as_slice() else { panic!("{all:?}") };
-    assert_eq!(found.content, "send the offer to Client X by Friday, as soon as legal has signed, ok");
-    assert_eq!(found.quote, "TODO: send the offer to Client X by Friday, as soon as legal has signed, ok");
-    assert_eq!((found.piece, found.entity.as_deref(), found.entity_kind), (1, Some("Client X"), Some(EntityKind::Company)));
+    assert_eq!(
+        found.content,
+        "send the offer to Client X by Friday, as soon as legal has signed, ok"
+    );
+    assert_eq!(
+        found.quote,
+        "TODO: send the offer to Client X by Friday, as soon as legal has signed, ok"
+    );
+    assert_eq!(
+        (found.piece, found.entity.as_deref(), found.entity_kind),
+        (1, Some("Client X"), Some(EntityKind::Company))
+    );
     assert_eq!(found.waiting_on.as_deref(), Some("legal has signed"));
 
-    let entity = |text: &str| propose(&[piece(text, Origin::User)]).first().and_then(|found| found.entity.clone());
+    let entity = |text: &str| {
+        propose(&[piece(text, Origin::User)]).first().and_then(|found| found.entity.clone())
+    };
     for (text, expected) in [
         ("We decided to use Postgres", Some("Postgres")),
         ("Send the slides to Anna Berg by Monday", Some("Anna Berg")),

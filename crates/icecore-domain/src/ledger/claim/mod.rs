@@ -1,8 +1,9 @@
 //! What a statement claims: an attribute of something, and the value it is said to have (L6).
 //!
-//! A sentence is read by its shape, not understood: subject, a verb that gives a thing one value at a time, value. Claims err
-//! on the side of silence, because a conflict shown wrongly costs trust: lists, bounds, guesses, the past and whatever a
-//! thing may have many of claim nothing. A claim is made from one event alone, so that an index can keep it.
+//! A sentence is read by its shape, not understood: subject, a verb that gives a thing one value at
+//! a time, value. Claims err on the side of silence, because a conflict shown wrongly costs trust:
+//! lists, bounds, guesses, the past and whatever a thing may have many of claim nothing. A claim is
+//! made from one event alone, so that an index can keep it.
 
 mod words;
 
@@ -11,8 +12,8 @@ use unicode_normalization::UnicodeNormalization;
 use crate::event::{Event, Kind};
 use crate::plain;
 use words::{
-    ARTICLES, COUNTING, CURRENCIES, EMPHASIS, GUESSES, LABELS, MANY, MONTHS, NEGATIONS, NUMBERED, OPPOSITES, PARTLY, PEOPLES, REGIONS,
-    ROLES, SAME, UNCERTAIN, VAGUE, VERBS, WEEKDAYS,
+    ARTICLES, COUNTING, CURRENCIES, EMPHASIS, GUESSES, LABELS, MANY, MONTHS, NEGATIONS, NUMBERED,
+    OPPOSITES, PARTLY, PEOPLES, REGIONS, ROLES, SAME, UNCERTAIN, VAGUE, VERBS, WEEKDAYS,
 };
 
 /// One attribute and the value it is said to have.
@@ -24,7 +25,8 @@ pub struct Claim {
     pub value: String,
 }
 
-/// The longest text that is read for claims, in bytes; what a longer text claims is for a reader to judge.
+/// The longest text that is read for claims, in bytes; what a longer text claims is for a reader to
+/// judge.
 const MAX_CLAIM_BYTES: usize = 400;
 /// The longest sentence, in words.
 const MAX_WORDS: usize = 24;
@@ -48,15 +50,21 @@ struct Word {
 
 /// What a statement claims. Commitments claim nothing: two promises are not a contradiction.
 pub fn claims(event: &Event) -> Vec<Claim> {
-    if !event.is_statement() || event.kind == Kind::Commitment || event.content.len() > MAX_CLAIM_BYTES {
+    if !event.is_statement()
+        || event.kind == Kind::Commitment
+        || event.content.len() > MAX_CLAIM_BYTES
+    {
         return Vec::new();
     }
     let text: String = event.content.nfkc().map(|c| if c == '’' { '\'' } else { c }).collect();
     let mut found = Vec::new();
     for sentence in sentences(&text).into_iter().take(MAX_SENTENCES) {
         let (words, key) = words_of(sentence);
-        let guess = words.iter().any(|word| GUESSES.contains(&word.text.as_str()) || (word.text == "may" && !word.named));
-        if words.len() < 2 || words.len() > MAX_WORDS || guess || sentence.trim_end().ends_with('?') {
+        let guess = words.iter().any(|word| {
+            GUESSES.contains(&word.text.as_str()) || (word.text == "may" && !word.named)
+        });
+        if words.len() < 2 || words.len() > MAX_WORDS || guess || sentence.trim_end().ends_with('?')
+        {
             continue;
         }
         let reader = Reader { event, words: &words };
@@ -79,7 +87,11 @@ fn sentences(text: &str) -> Vec<&str> {
         let stops = match c {
             '\n' | ';' => true,
             '!' | '?' => rest.starts_with(char::is_whitespace),
-            '.' => rest.starts_with(char::is_whitespace) && before.chars().count() > 3 && !before.ends_with(|c: char| c.is_ascii_digit()),
+            '.' => {
+                rest.starts_with(char::is_whitespace)
+                    && before.chars().count() > 3
+                    && !before.ends_with(|c: char| c.is_ascii_digit())
+            }
             _ => false,
         };
         if stops {
@@ -97,12 +109,18 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
     let mut words: Vec<Word> = Vec::new();
     let mut key = None;
     // `budget=500` is three words.
-    let spaced = if sentence.matches('=').count() == 1 && !sentence.contains('/') { sentence.replace('=', " = ") } else { sentence.into() };
+    let spaced = if sentence.matches('=').count() == 1 && !sentence.contains('/') {
+        sentence.replace('=', " = ")
+    } else {
+        sentence.into()
+    };
     for raw in spaced.split_whitespace().take(MAX_WORDS + 1) {
         let bare = raw.trim_matches([',', '"', '`', '\'', '(', ')', '“', '”', '„', '*', '!']);
         let colon = bare.ends_with(':') && bare.len() > 1;
         let bare = bare.trim_end_matches(':');
-        let bare = if bare.ends_with('.') && !bare.trim_end_matches('.').ends_with(|c: char| c.is_ascii_digit()) {
+        let bare = if bare.ends_with('.')
+            && !bare.trim_end_matches('.').ends_with(|c: char| c.is_ascii_digit())
+        {
             bare.trim_end_matches('.')
         } else {
             bare
@@ -115,7 +133,10 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
         let comma = raw.ends_with(',');
         // "10 am" is no German.
         let hour = folded == "am" && words.last().is_some_and(|word| is_number(&word.text));
-        let same = SAME.iter().find(|(other, _)| *other == folded && !hour).map_or(folded.as_str(), |(_, same)| same);
+        let same = SAME
+            .iter()
+            .find(|(other, _)| *other == folded && !hour)
+            .map_or(folded.as_str(), |(_, same)| same);
         for part in same.split(' ') {
             words.push(Word { text: part.to_owned(), named, comma });
         }
@@ -148,7 +169,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn claim(&self, entity: &str, what: &str, facet: &str, value: impl Into<String>) -> Claim {
         let what = what.replace('|', " ").split_whitespace().collect::<Vec<_>>().join(" ");
-        Claim { attribute: format!("{}|{}|{what}|{facet}", entity.replace('|', " "), self.event.scope), value: value.into() }
+        Claim {
+            attribute: format!("{}|{}|{what}|{facet}", entity.replace('|', " "), self.event.scope),
+            value: value.into(),
+        }
     }
 
     fn entity(&self) -> &str {
@@ -174,7 +198,9 @@ impl Reader<'_> {
                 if *text == "without" {
                     bare.push("with".into());
                 }
-            } else if let Some((_, positive)) = OPPOSITES.iter().find(|(negative, _)| negative == text) {
+            } else if let Some((_, positive)) =
+                OPPOSITES.iter().find(|(negative, _)| negative == text)
+            {
                 negated = !negated;
                 bare.push((*positive).into());
             } else if !EMPHASIS.contains(text) {
@@ -182,35 +208,64 @@ impl Reader<'_> {
             }
         }
         if bare.len() >= 2 {
-            found.push(self.claim(self.entity(), &bare.join(" "), "±", if negated { "no" } else { "yes" }));
+            found.push(self.claim(
+                self.entity(),
+                &bare.join(" "),
+                "±",
+                if negated { "no" } else { "yes" },
+            ));
         }
     }
 
     /// Whether the sentence gives no certain value: bounds, lists, the past, negations.
     fn is_vague(&self, words: &[Word]) -> bool {
         words.iter().any(|word| VAGUE.contains(&word.text.as_str()))
-            || words.windows(2).any(|pair| matches!(pair[0].text.as_str(), "more" | "less" | "over" | "under") && is_number(&pair[1].text))
+            || words.windows(2).any(|pair| {
+                matches!(pair[0].text.as_str(), "more" | "less" | "over" | "under")
+                    && is_number(&pair[1].text)
+            })
             || words.windows(2).any(|pair| pair[1].text == "than")
             || words.windows(2).any(|pair| pair[0].text == "used" && pair[1].text == "to")
     }
 
     /// The same sentence with another number.
     fn count(&self, found: &mut Vec<Claim>) {
-        let Some(verb) = self.words.iter().take(5).position(|word| COUNTING.contains(&stem(&word.text))) else { return };
+        let Some(verb) =
+            self.words.iter().take(5).position(|word| COUNTING.contains(&stem(&word.text)))
+        else {
+            return;
+        };
         if self.is_vague(self.words) || self.words.iter().any(|word| word.text == "more") {
             return;
         }
-        let Some(at) = (verb + 1..self.words.len()).find(|at| is_number(&self.words[*at].text)) else { return };
+        let Some(at) = (verb + 1..self.words.len()).find(|at| is_number(&self.words[*at].text))
+        else {
+            return;
+        };
         let numbered = NUMBERED.contains(&stem(&self.words[at - 1].text));
-        let joined = self.words.get(at + 1).is_some_and(|word| matches!(word.text.as_str(), "and" | "to" | "am" | "pm" | "uhr"));
-        if numbered || joined || matches!(self.words[at - 1].text.as_str(), "at" | "in" | "on" | "since" | "until" | "by" | "um") {
+        let joined = self
+            .words
+            .get(at + 1)
+            .is_some_and(|word| matches!(word.text.as_str(), "and" | "to" | "am" | "pm" | "uhr"));
+        if numbered
+            || joined
+            || matches!(
+                self.words[at - 1].text.as_str(),
+                "at" | "in" | "on" | "since" | "until" | "by" | "um"
+            )
+        {
             return;
         }
-        if self.words[at].comma || when(&self.words[at - 1..=at]).is_some() || is_year(&self.words[at].text) {
+        if self.words[at].comma
+            || when(&self.words[at - 1..=at]).is_some()
+            || is_year(&self.words[at].text)
+        {
             return;
         }
         let Some(amount) = Amount::read(&self.words[at..]) else { return };
-        let text = |at: usize| if at == verb { stem(&self.words[at].text) } else { self.words[at].text.as_str() };
+        let text = |at: usize| {
+            if at == verb { stem(&self.words[at].text) } else { self.words[at].text.as_str() }
+        };
         let before = (0..at).map(text).filter(|text| !EMPHASIS.contains(text));
         let after = (at + amount.words..self.words.len()).map(text);
         let what: Vec<&str> = before.chain(["#", amount.unit.as_str()]).chain(after).collect();
@@ -220,7 +275,9 @@ impl Reader<'_> {
     /// One value for one attribute: `budget: 500`, `the budget is 500`.
     fn value(&self, key: Option<usize>, found: &mut Vec<Claim>) {
         let Some((subject, verb, attribute, value)) = self.split(key) else { return };
-        let value = match value.iter().position(|word| !matches!(word.text.as_str(), "now" | "currently" | "still" | "already" | "just")) {
+        let value = match value.iter().position(|word| {
+            !matches!(word.text.as_str(), "now" | "currently" | "still" | "already" | "just")
+        }) {
             Some(at) => &value[at..],
             None => return,
         };
@@ -230,7 +287,9 @@ impl Reader<'_> {
         if matches!(verb, "is" | "are") && self.holder(subject, value, found) {
             return;
         }
-        let Some(named) = name_of(subject, key.is_some(), self.event.entity.is_some()) else { return };
+        let Some(named) = name_of(subject, key.is_some(), self.event.entity.is_some()) else {
+            return;
+        };
         let attribute_of = |suffix: &str| {
             let (entity, what) = self.about(&named, None);
             (entity, format!("{what} {suffix}"))
@@ -240,23 +299,33 @@ impl Reader<'_> {
             let (entity, what) = attribute_of(suffix);
             // "A meeting on Monday" may be one of many; "the meeting" is one.
             if !is_plural(&named.head) {
-                found.extend(date.into_iter().map(|(facet, value)| self.claim(&entity, &what, facet, value)));
+                found.extend(
+                    date.into_iter().map(|(facet, value)| self.claim(&entity, &what, facet, value)),
+                );
             }
             return;
         }
         let many = named.head.split(' ').next_back().is_some_and(|last| MANY.contains(&last));
         if let Some(amount) = Amount::read(value) {
-            let rest: Vec<&str> = value[amount.words..].iter().map(|word| word.text.as_str()).collect();
-            let numeric = matches!(attribute, "" | "costs" | "of") && !many && value.iter().all(|word| !word.comma && word.text != "and");
+            let rest: Vec<&str> =
+                value[amount.words..].iter().map(|word| word.text.as_str()).collect();
+            let numeric = matches!(attribute, "" | "costs" | "of")
+                && !many
+                && value.iter().all(|word| !word.comma && word.text != "and");
             if numeric && !rest.contains(&"to") {
                 let (entity, what) = attribute_of(if attribute == "costs" { "costs" } else { "" });
                 let what = format!("{what} {} {}", amount.unit, rest.join(" "));
                 found.push(self.claim(&entity, &what, "#", amount.number));
-                found.extend(amount.currency.map(|currency| self.claim(&entity, &what, "currency", currency)));
+                found.extend(
+                    amount
+                        .currency
+                        .map(|currency| self.claim(&entity, &what, "currency", currency)),
+                );
             }
             return;
         }
-        let timed = matches!(attribute, "due" | "starts" | "ends" | "opens" | "closes" | "launches");
+        let timed =
+            matches!(attribute, "due" | "starts" | "ends" | "opens" | "closes" | "launches");
         if timed
             || (many && matches!(attribute, "" | "moved"))
             || matches!(attribute, "of" | "costs")
@@ -265,9 +334,16 @@ impl Reader<'_> {
             return;
         }
         // The same name with another number: Python 3.11, Python 3.12.
-        let value: Vec<&Word> = value.iter().filter(|word| !ARTICLES.contains(&word.text.as_str())).collect();
-        let (numbers, words): (Vec<&Word>, Vec<&Word>) = value.iter().copied().partition(|word| is_number(&word.text));
-        let single = |text: &str| numbers.len() <= 1 && !words.is_empty() && words.len() <= MAX_NAME && !text.ends_with("ing");
+        let value: Vec<&Word> =
+            value.iter().filter(|word| !ARTICLES.contains(&word.text.as_str())).collect();
+        let (numbers, words): (Vec<&Word>, Vec<&Word>) =
+            value.iter().copied().partition(|word| is_number(&word.text));
+        let single = |text: &str| {
+            numbers.len() <= 1
+                && !words.is_empty()
+                && words.len() <= MAX_NAME
+                && !text.ends_with("ing")
+        };
         let Some(first) = words.first().filter(|first| single(&first.text)) else { return };
         if UNCERTAIN.contains(&first.text.as_str()) || is_people(&first.text) {
             return;
@@ -275,7 +351,12 @@ impl Reader<'_> {
         let labelled = named.head.split(' ').any(|word| LABELS.contains(&word));
         let keyed = key.is_some() || verb == "=" || labelled;
         let certain = match attribute {
-            "" => keyed || (first.named && (named.definite || named.owner.is_some()) && !named.head.is_empty()),
+            "" => {
+                keyed
+                    || (first.named
+                        && (named.definite || named.owner.is_some())
+                        && !named.head.is_empty())
+            }
             "moved" => first.named && !named.head.is_empty(),
             _ => first.named,
         };
@@ -285,46 +366,72 @@ impl Reader<'_> {
         let name: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
         if let Some(number) = numbers.first() {
             let (entity, what) = attribute_of(attribute);
-            found.push(self.claim(&entity, &format!("{what} {}", name.join(" ")), "#", canonical(&number.text, false)));
+            found.push(self.claim(
+                &entity,
+                &format!("{what} {}", name.join(" ")),
+                "#",
+                canonical(&number.text, false),
+            ));
         }
         let facet = if name.iter().any(|word| REGIONS.contains(word)) { "region" } else { "=" };
         let person = named.head.split(' ').any(|word| ROLES.contains(&word));
         let name = if person { first.text.clone() } else { name.join(" ") };
-        let suffixes: &[&str] = if attribute == "moved" { &["lives in", "is based in"] } else { &[attribute] };
+        let suffixes: &[&str] =
+            if attribute == "moved" { &["lives in", "is based in"] } else { &[attribute] };
         for suffix in suffixes {
             let (entity, what) = attribute_of(suffix);
             found.push(self.claim(&entity, &what, facet, name.clone()));
         }
     }
 
-    /// `Anna is the contact for X`: who has a role that one can have. Whether the sentence was of that form.
+    /// `Anna is the contact for X`: who has a role that one can have. Whether the sentence was of
+    /// that form.
     fn holder(&self, subject: &[Word], value: &[Word], found: &mut Vec<Claim>) -> bool {
         let Some(first) = value.first() else { return false };
         let article = ARTICLES.contains(&first.text.as_str());
-        let role =
-            ROLES.contains(&first.text.as_str()) && value.get(1).is_some_and(|word| matches!(word.text.as_str(), "of" | "for" | "at"));
-        let who = subject.first().is_some_and(|word| word.named && !ARTICLES.contains(&word.text.as_str()) && !word.text.ends_with("'s"));
-        let who =
-            who && subject.len() <= 3 && subject.iter().all(|word| !word.comma && !matches!(word.text.as_str(), "and" | "of" | "for"));
-        if !(article || role) || !who || subject.first().is_some_and(|word| UNCERTAIN.contains(&word.text.as_str())) {
+        let role = ROLES.contains(&first.text.as_str())
+            && value.get(1).is_some_and(|word| matches!(word.text.as_str(), "of" | "for" | "at"));
+        let who = subject.first().is_some_and(|word| {
+            word.named && !ARTICLES.contains(&word.text.as_str()) && !word.text.ends_with("'s")
+        });
+        let who = who
+            && subject.len() <= 3
+            && subject
+                .iter()
+                .all(|word| !word.comma && !matches!(word.text.as_str(), "and" | "of" | "for"));
+        if !(article || role)
+            || !who
+            || subject.first().is_some_and(|word| UNCERTAIN.contains(&word.text.as_str()))
+        {
             return false;
         }
-        let tail = value.iter().any(|word| word.comma || matches!(word.text.as_str(), "and" | "who" | "that" | "which" | "but" | "to"));
-        let Some(named) = name_of(value, false, false).filter(|_| !tail && value.len() <= MAX_SUBJECT) else { return true };
+        let tail = value.iter().any(|word| {
+            word.comma
+                || matches!(word.text.as_str(), "and" | "who" | "that" | "which" | "but" | "to")
+        });
+        let Some(named) =
+            name_of(value, false, false).filter(|_| !tail && value.len() <= MAX_SUBJECT)
+        else {
+            return true;
+        };
         let many = named.head.split(' ').any(|word| MANY.contains(&word));
         if many || named.head.is_empty() || is_plural(&named.head) {
             return true;
         }
         let person = named.head.split(' ').any(|word| ROLES.contains(&word));
-        let name: Vec<&str> = subject.iter().map(|word| word.text.as_str()).take(if person { 1 } else { 3 }).collect();
+        let name: Vec<&str> = subject
+            .iter()
+            .map(|word| word.text.as_str())
+            .take(if person { 1 } else { 3 })
+            .collect();
         let whole: Vec<&str> = subject.iter().map(|word| word.text.as_str()).collect();
         let (entity, what) = self.about(&named, Some(&whole.join(" ")));
         found.push(self.claim(&entity, &what, "=", name.join(" ")));
         true
     }
 
-    /// Entity and attribute of something named. What belongs to something is about that; the event's entity goes first, unless
-    /// it is only the one who `holds` a role.
+    /// Entity and attribute of something named. What belongs to something is about that; the
+    /// event's entity goes first, unless it is only the one who `holds` a role.
     fn about(&self, named: &Named, holder: Option<&str>) -> (String, String) {
         let head = named.head.clone();
         let key = self.event.entity.as_deref().map(plain::entity_key).filter(|key| !key.is_empty());
@@ -334,7 +441,10 @@ impl Reader<'_> {
             (None, None) => (String::new(), head),
             (None, Some(owner)) => (owner, head),
             (Some(key), Some(owner))
-                if key == owner || holds.as_deref().is_some_and(|holder| holder == key || holder.starts_with(&format!("{key}_"))) =>
+                if key == owner
+                    || holds.as_deref().is_some_and(|holder| {
+                        holder == key || holder.starts_with(&format!("{key}_"))
+                    }) =>
             {
                 (owner, head)
             }
@@ -360,16 +470,29 @@ impl Reader<'_> {
             let rest = &self.words[at..];
             let fits = |phrase: &str| {
                 let count = phrase.split(' ').count();
-                rest.len() > count && phrase.split(' ').zip(rest).all(|(part, word)| part == word.text)
+                rest.len() > count
+                    && phrase.split(' ').zip(rest).all(|(part, word)| part == word.text)
             };
-            let Some((phrase, attribute)) = VERBS.iter().filter(|(phrase, _)| fits(phrase)).max_by_key(|(phrase, _)| phrase.len()) else {
+            let Some((phrase, attribute)) = VERBS
+                .iter()
+                .filter(|(phrase, _)| fits(phrase))
+                .max_by_key(|(phrase, _)| phrase.len())
+            else {
                 continue;
             };
             let value = &rest[phrase.split(' ').count()..];
-            if *phrase == "of" && !(at <= 4 && Amount::read(value).is_some_and(|amount| amount.words == value.len())) {
+            if *phrase == "of"
+                && !(at <= 4
+                    && Amount::read(value).is_some_and(|amount| amount.words == value.len()))
+            {
                 continue;
             }
-            return (at > 0 || self.event.entity.is_some()).then_some((&self.words[..at], phrase, attribute, value));
+            return (at > 0 || self.event.entity.is_some()).then_some((
+                &self.words[..at],
+                phrase,
+                attribute,
+                value,
+            ));
         }
         None
     }
@@ -385,14 +508,33 @@ fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
     let kept: Vec<&str> = words
         .iter()
         .map(|word| word.text.as_str())
-        .filter(|text| !ARTICLES.contains(text) && !matches!(*text, "current" | "has" | "have" | "a" | "an" | "new"))
+        .filter(|text| {
+            !ARTICLES.contains(text)
+                && !matches!(*text, "current" | "has" | "have" | "a" | "an" | "new")
+        })
         .collect();
-    if let Some(at) = kept.iter().position(|text| matches!(*text, "of" | "for" | "at")).filter(|at| *at > 0 && at + 1 < kept.len()) {
-        return Some(Named { head: kept[..at].join(" "), owner: Some(kept[at + 1..].join(" ")), definite });
+    if let Some(at) = kept
+        .iter()
+        .position(|text| matches!(*text, "of" | "for" | "at"))
+        .filter(|at| *at > 0 && at + 1 < kept.len())
+    {
+        return Some(Named {
+            head: kept[..at].join(" "),
+            owner: Some(kept[at + 1..].join(" ")),
+            definite,
+        });
     }
-    if let Some(at) = kept.iter().position(|text| text.ends_with("'s") && text.len() > 2).filter(|at| at + 1 < kept.len()) {
+    if let Some(at) = kept
+        .iter()
+        .position(|text| text.ends_with("'s") && text.len() > 2)
+        .filter(|at| at + 1 < kept.len())
+    {
         let owner = kept[..=at].join(" ");
-        return Some(Named { head: kept[at + 1..].join(" "), owner: Some(owner.trim_end_matches("'s").to_owned()), definite: true });
+        return Some(Named {
+            head: kept[at + 1..].join(" "),
+            owner: Some(owner.trim_end_matches("'s").to_owned()),
+            definite: true,
+        });
     }
     Some(Named { head: kept.join(" "), owner: None, definite })
 }
@@ -402,7 +544,12 @@ fn stem(word: &str) -> &str {
     match word {
         "has" => "have",
         "does" | "is" | "was" => word,
-        _ if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") && !word.ends_with("us") && !word.ends_with("is") => {
+        _ if word.len() > 3
+            && word.ends_with('s')
+            && !word.ends_with("ss")
+            && !word.ends_with("us")
+            && !word.ends_with("is") =>
+        {
             &word[..word.len() - 1]
         }
         _ => word,
@@ -415,11 +562,14 @@ fn is_plural(head: &str) -> bool {
 }
 
 fn is_people(word: &str) -> bool {
-    PEOPLES.contains(&word) || (word.len() > 4 && ["ish", "ese", "ian"].iter().any(|end| word.ends_with(end)))
+    PEOPLES.contains(&word)
+        || (word.len() > 4 && ["ish", "ese", "ian"].iter().any(|end| word.ends_with(end)))
 }
 
 fn is_year(word: &str) -> bool {
-    word.len() == 4 && (word.starts_with("19") || word.starts_with("20")) && word.bytes().all(|byte| byte.is_ascii_digit())
+    word.len() == 4
+        && (word.starts_with("19") || word.starts_with("20"))
+        && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether a word is a number, with whatever unit or currency is glued to it.
@@ -431,12 +581,16 @@ fn is_number(word: &str) -> bool {
 /// A number in one spelling: no thousands separators, and an amount of money without empty cents.
 fn canonical(number: &str, money: bool) -> String {
     let number = number.trim_start_matches('v');
-    let number = if money { number.trim_end_matches(".00").trim_end_matches(",00") } else { number };
+    let number =
+        if money { number.trim_end_matches(".00").trim_end_matches(",00") } else { number };
     let grouped = |mark: char| {
         let mut parts = number.split(mark);
         let first = parts.next().unwrap_or_default();
         let rest: Vec<&str> = parts.collect();
-        !rest.is_empty() && (1..=3).contains(&first.len()) && first != "0" && rest.iter().all(|part| part.len() == 3)
+        !rest.is_empty()
+            && (1..=3).contains(&first.len())
+            && first != "0"
+            && rest.iter().all(|part| part.len() == 3)
     };
     let mark = [',', '.', '\''].into_iter().find(|mark| grouped(*mark) && (*mark != '.' || money));
     mark.map_or_else(|| number.to_owned(), |mark| number.replace(mark, ""))
@@ -454,18 +608,27 @@ struct Amount {
 
 impl Amount {
     fn read(words: &[Word]) -> Option<Self> {
-        let currency = |text: &str| CURRENCIES.iter().find(|(word, _)| *word == text).map(|(_, currency)| *currency);
+        let currency = |text: &str| {
+            CURRENCIES.iter().find(|(word, _)| *word == text).map(|(_, currency)| *currency)
+        };
         let first = words.first()?.text.as_str();
         if let Some(currency) = currency(first) {
             let number = words.get(1).filter(|word| is_number(&word.text))?;
-            return Some(Self { number: canonical(&number.text, true), currency: Some(currency), unit: String::new(), words: 2 });
+            return Some(Self {
+                number: canonical(&number.text, true),
+                currency: Some(currency),
+                unit: String::new(),
+                words: 2,
+            });
         }
         if !is_number(first) {
             return None;
         }
         let sign: String = first.chars().take_while(|c| !c.is_ascii_digit()).collect();
         let rest = &first[sign.len()..];
-        let end = rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '\''))).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '\'')))
+            .unwrap_or(rest.len());
         let (digits, glued) = rest.split_at(end);
         let digits = digits.trim_end_matches(['.', ',']);
         let next = words.get(1).map(|word| word.text.as_str()).unwrap_or_default();
@@ -493,7 +656,9 @@ impl Amount {
 
 /// The sides of a date or time that some words give, if they give nothing else.
 fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
-    let place = |lists: &[&[&str]], text: &str| lists.iter().position(|names| names.contains(&text)).map(|at| at + 1);
+    let place = |lists: &[&[&str]], text: &str| {
+        lists.iter().position(|names| names.contains(&text)).map(|at| at + 1)
+    };
     let (mut year, mut month, mut day, mut weekday, mut clock) = (None, None, None, None, None);
     // A number that may turn out to be an hour.
     let (mut hour, mut at_before): (Option<u8>, bool) = (None, false);
@@ -520,8 +685,11 @@ fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
         } else if let Some(found) = clock_of(bare) {
             clock = Some(found);
         } else {
-            let number: u8 =
-                bare.trim_end_matches(['s', 't', 'n', 'd', 'r', 'h']).parse().ok().filter(|number| (1..=31).contains(number))?;
+            let number: u8 = bare
+                .trim_end_matches(['s', 't', 'n', 'd', 'r', 'h'])
+                .parse()
+                .ok()
+                .filter(|number| (1..=31).contains(number))?;
             if at && number <= 24 {
                 hour = Some(number);
             } else {
@@ -547,14 +715,20 @@ fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
 
 /// `2026-03-15`, `15.03.2026`, `15.3`.
 fn full_date(text: &str) -> Option<(Option<String>, u8, u8)> {
-    let (parts, turned): (Vec<&str>, bool) =
-        if text.contains('-') { (text.split('-').collect(), false) } else { (text.split('.').collect(), true) };
+    let (parts, turned): (Vec<&str>, bool) = if text.contains('-') {
+        (text.split('-').collect(), false)
+    } else {
+        (text.split('.').collect(), true)
+    };
     let (year, month, day) = match (parts.as_slice(), turned) {
-        ([year, month, day], false) | ([day, month, year], true) => (Some(*year).filter(|year| is_year(year))?, *month, *day),
+        ([year, month, day], false) | ([day, month, year], true) => {
+            (Some(*year).filter(|year| is_year(year))?, *month, *day)
+        }
         _ => return None,
     };
     let (month, day): (u8, u8) = (month.parse().ok()?, day.parse().ok()?);
-    ((1..=12).contains(&month) && (1..=31).contains(&day)).then(|| (Some(year.to_owned()), month, day))
+    ((1..=12).contains(&month) && (1..=31).contains(&day))
+        .then(|| (Some(year.to_owned()), month, day))
 }
 
 /// `10:00`, `10am`.

@@ -1,6 +1,7 @@
 //! The words by which a sentence is read for claims: English, and the plainest German.
 //!
-//! Whatever is missing here only makes a contradiction go unseen; what is here wrongly shows one that is none.
+//! Whatever is missing here only makes a contradiction go unseen; what is here wrongly shows one
+//! that is none.
 
 /// Verbs that give a thing one value at a time, and which of its attributes that is.
 #[rustfmt::skip]

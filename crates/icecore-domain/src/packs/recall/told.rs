@@ -1,7 +1,8 @@
-//! What a recall pack has to tell, section by section and in order, before anybody asks how much room there is.
+//! What a recall pack has to tell, section by section and in order, before anybody asks how much
+//! room there is.
 //!
-//! Nothing that is over is in here: not what was replaced, taken back or has expired, and not what a stranger said and nobody
-//! confirmed. Every line is a line: a stranger's words cannot begin one.
+//! Nothing that is over is in here: not what was replaced, taken back or has expired, and not what
+//! a stranger said and nobody confirmed. Every line is a line: a stranger's words cannot begin one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -91,11 +92,23 @@ pub(super) struct Line {
 impl Line {
     /// A line that points; what looks like a mark of ours is disarmed before its words are counted.
     pub(super) fn new(text: &str, ids: Vec<EventId>) -> Self {
-        Self { text: gate::disarm(text).into_owned(), ids, tells: Vec::new(), once: false, always: false, cut: false }
+        Self {
+            text: gate::disarm(text).into_owned(),
+            ids,
+            tells: Vec::new(),
+            once: false,
+            always: false,
+            cut: false,
+        }
     }
 
     fn telling(entry: &Entry, content: &Content, text: &str) -> Self {
-        Self { tells: vec![entry.event.id], once: true, cut: content.cut, ..Self::new(text, vec![entry.event.id]) }
+        Self {
+            tells: vec![entry.event.id],
+            once: true,
+            cut: content.cut,
+            ..Self::new(text, vec![entry.event.id])
+        }
     }
 
     fn always(self) -> Self {
@@ -138,7 +151,8 @@ pub(in crate::packs) fn brief(text: &str, words: usize) -> Content {
     }
     if kept.len() > LONGEST_CONTENT_BYTES {
         let end = kept.floor_char_boundary(LONGEST_CONTENT_BYTES);
-        let blank = kept.get(..end).and_then(|kept| kept.rfind(' ')).filter(|blank| blank * 2 > end);
+        let blank =
+            kept.get(..end).and_then(|kept| kept.rfind(' ')).filter(|blank| blank * 2 > end);
         kept.truncate(blank.unwrap_or(end));
         cut = true;
     }
@@ -151,12 +165,19 @@ pub(in crate::packs) fn brief(text: &str, words: usize) -> Content {
 
 /// All of a text, on one line.
 fn whole(text: &str) -> Content {
-    Content { text: plain::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")), cut: false }
+    Content {
+        text: plain::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")),
+        cut: false,
+    }
 }
 
 /// What an event says; P0 is never shortened.
 fn content(entry: &Entry, words: usize) -> Content {
-    if entry.event.priority == Priority::P0 { whole(&entry.event.content) } else { brief(&entry.event.content, words) }
+    if entry.event.priority == Priority::P0 {
+        whole(&entry.event.content)
+    } else {
+        brief(&entry.event.content, words)
+    }
 }
 
 /// When a commitment is due, seen from `day`.
@@ -228,9 +249,17 @@ impl<'a> Today<'a> {
     /// Adds those names of the entries that the log says.
     fn hear(&mut self, log: &str, entries: &[&'a Entry]) {
         let spoken = Spoken::of(log);
-        let said = |names: HashSet<&'a str>| names.into_iter().filter(|name| Phrase::read(name).is_some_and(|name| spoken.says(&name)));
-        self.entities.extend(said(entries.iter().filter_map(|entry| entry.event.entity.as_deref()).collect()));
-        self.tags.extend(said(entries.iter().flat_map(|entry| &entry.event.tags).map(String::as_str).collect()));
+        let said = |names: HashSet<&'a str>| {
+            names
+                .into_iter()
+                .filter(|name| Phrase::read(name).is_some_and(|name| spoken.says(&name)))
+        };
+        self.entities.extend(said(
+            entries.iter().filter_map(|entry| entry.event.entity.as_deref()).collect(),
+        ));
+        self.tags.extend(said(
+            entries.iter().flat_map(|entry| &entry.event.tags).map(String::as_str).collect(),
+        ));
     }
 
     fn concerns(&self, entry: &Entry) -> bool {
@@ -260,13 +289,23 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
             *first = entry;
         }
     }
-    let mut choice =
-        Choice { day, ages, shown: HashMap::new(), withheld: HashSet::new(), today: Today::default(), most: words.most().max(OLDEST) };
+    let mut choice = Choice {
+        day,
+        ages,
+        shown: HashMap::new(),
+        withheld: HashSet::new(),
+        today: Today::default(),
+        most: words.most().max(OLDEST),
+    };
     let mut expired = 0;
     let mut entries: Vec<&Entry> = Vec::new();
     for (id, entry) in all {
         let over = decay::has_expired(entry, day, ages);
-        if !entry.standing.is_active() || !entry.event.is_statement() || entry.is_quarantined() || over {
+        if !entry.standing.is_active()
+            || !entry.event.is_statement()
+            || entry.is_quarantined()
+            || over
+        {
             expired += usize::from(over && entry.standing.is_active());
             choice.withheld.insert(id);
         } else {
@@ -278,16 +317,30 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
         left_out.push(LeftOut::new(counted(expired, "statement"), "their time is over"));
     }
 
-    let (mut open, statements): (Vec<&Entry>, Vec<&Entry>) = entries.into_iter().partition(|entry| entry.is_open_loop());
+    let (mut open, statements): (Vec<&Entry>, Vec<&Entry>) =
+        entries.into_iter().partition(|entry| entry.is_open_loop());
     open.sort_by_key(|entry| by_age(entry));
     open.iter().for_each(|entry| choice.today.add(entry));
-    let fading: Vec<&Entry> = statements.iter().copied().filter(|entry| choice.freshness(entry) == Freshness::Dropped).collect();
+    let fading: Vec<&Entry> = statements
+        .iter()
+        .copied()
+        .filter(|entry| choice.freshness(entry) == Freshness::Dropped)
+        .collect();
     choice.today.hear(known.log, &fading);
 
-    let mantra = statements.iter().copied().filter(|entry| tagged(entry, MANTRA)).max_by_key(|entry| by_age(entry));
-    let [mut rules, mut accounts, mut procedures, mut others]: [Vec<&Entry>; 4] = Default::default();
+    let mantra = statements
+        .iter()
+        .copied()
+        .filter(|entry| tagged(entry, MANTRA))
+        .max_by_key(|entry| by_age(entry));
+    let [mut rules, mut accounts, mut procedures, mut others]: [Vec<&Entry>; 4] =
+        Default::default();
     let mut older_mantras = 0;
-    for entry in statements.iter().copied().filter(|entry| mantra.is_none_or(|mantra| mantra.event.id != entry.event.id)) {
+    for entry in statements
+        .iter()
+        .copied()
+        .filter(|entry| mantra.is_none_or(|mantra| mantra.event.id != entry.event.id))
+    {
         if tagged(entry, ACCOUNT) {
             accounts.push(entry);
         } else if entry.event.priority == Priority::P0 {
@@ -301,7 +354,8 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
         }
     }
     if older_mantras > 0 {
-        left_out.push(LeftOut::new(counted(older_mantras, "older mantra"), "the newest one is told"));
+        left_out
+            .push(LeftOut::new(counted(older_mantras, "older mantra"), "the newest one is told"));
     }
 
     let (focus, soon) = choice.focus(&open, &others);
@@ -314,26 +368,45 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
     focus.iter().for_each(|entry| choice.today.add(entry));
     let before = others.len() + accounts.len();
     for aging in [&mut others, &mut accounts] {
-        aging.retain(|entry| choice.freshness(entry) != Freshness::Dropped || choice.today.concerns(entry));
+        aging.retain(|entry| {
+            choice.freshness(entry) != Freshness::Dropped || choice.today.concerns(entry)
+        });
     }
     let faded = before - others.len() - accounts.len();
     if faded > 0 {
-        let why = format!("nobody confirmed them for {} days, and nothing of today is about them", ages.dropped_days);
+        let why = format!(
+            "nobody confirmed them for {} days, and nothing of today is about them",
+            ages.dropped_days
+        );
         left_out.push(LeftOut::new(counted(faded, "statement"), why));
     }
     if known.not_looked_at > 0 {
-        left_out.push(LeftOut::new(counted(known.not_looked_at, "older statement"), "they were not looked at"));
+        left_out.push(LeftOut::new(
+            counted(known.not_looked_at, "older statement"),
+            "they were not looked at",
+        ));
     }
 
     rules.sort_by_key(|entry| (entry.event.kind != Kind::Constraint, by_age(entry)));
     accounts.sort_by_key(|entry| (entry.event.entity.clone(), entry.event.id));
-    let room = (words.open / OLDEST).saturating_sub(COMMITMENT_FRAME).clamp(LEAST_WORDS, LONGEST_CONTENT_WORDS);
+    let room = (words.open / OLDEST)
+        .saturating_sub(COMMITMENT_FRAME)
+        .clamp(LEAST_WORDS, LONGEST_CONTENT_WORDS);
     let sections = [
-        Lines { lines: rules.iter().map(|entry| choice.plainly(entry).always()).collect(), beyond: Vec::new() },
-        Lines { lines: mantra.map(|entry| one_mantra(entry, words.mantra)).into_iter().collect(), beyond: Vec::new() },
+        Lines {
+            lines: rules.iter().map(|entry| choice.plainly(entry).always()).collect(),
+            beyond: Vec::new(),
+        },
+        Lines {
+            lines: mantra.map(|entry| one_mantra(entry, words.mantra)).into_iter().collect(),
+            beyond: Vec::new(),
+        },
         choice.commitments(&open, room),
         choice.waiting(&open),
-        Lines { lines: focus.iter().map(|entry| choice.focused(entry)).collect(), beyond: Vec::new() },
+        Lines {
+            lines: focus.iter().map(|entry| choice.focused(entry)).collect(),
+            beyond: Vec::new(),
+        },
         choice.context(known, &focus, &open, others),
         choice.procedures(procedures, &rules),
         choice.listed(&accounts, |entry| {
@@ -367,13 +440,19 @@ impl<'a> Choice<'a> {
     fn mark(&self, entry: &Entry) -> String {
         match self.freshness(entry) {
             Freshness::Fresh => String::new(),
-            Freshness::Stale | Freshness::Dropped => format!(" ⚠️ STALE {} d", days_between(entry.verified.day(), self.day)),
+            Freshness::Stale | Freshness::Dropped => {
+                format!(" ⚠️ STALE {} d", days_between(entry.verified.day(), self.day))
+            }
         }
     }
 
     fn plainly(&self, entry: &Entry) -> Line {
         let content = content(entry, LONGEST_CONTENT_WORDS);
-        Line::telling(entry, &content, &format!("- {}{} ({})", content.text, self.mark(entry), entry.event.id))
+        Line::telling(
+            entry,
+            &content,
+            &format!("- {}{} ({})", content.text, self.mark(entry), entry.event.id),
+        )
     }
 
     /// A line for each that could be shown at all: a line has more than one word.
@@ -400,23 +479,36 @@ impl<'a> Choice<'a> {
     }
 
     fn waiting(&self, open: &[&Entry]) -> Lines {
-        let waiting: Vec<&Entry> = open.iter().copied().filter(|entry| entry.event.waiting_on.is_some()).collect();
+        let waiting: Vec<&Entry> =
+            open.iter().copied().filter(|entry| entry.event.waiting_on.is_some()).collect();
         self.listed(&waiting, |entry| {
             let whom = brief(entry.event.waiting_on.as_deref().unwrap_or_default(), NAME_WORDS);
             let what = brief(&entry.event.content, SHORT_WORDS);
-            let text = format!("- {}: {}, {} d ({})", whom.text, what.text, age(entry, self.day), entry.event.id);
+            let text = format!(
+                "- {}: {}, {} d ({})",
+                whom.text,
+                what.text,
+                age(entry, self.day),
+                entry.event.id
+            );
             Line::new(&text, vec![entry.event.id])
         })
     }
 
     /// What matters today, and how many commitments are due soon.
     fn focus(&self, open: &[&'a Entry], others: &[&'a Entry]) -> (Vec<&'a Entry>, usize) {
-        let is_soon = |entry: &Entry| entry.event.due.is_some_and(|due| days_between(self.day, due) <= SOON_DAYS);
+        let is_soon = |entry: &Entry| {
+            entry.event.due.is_some_and(|due| days_between(self.day, due) <= SOON_DAYS)
+        };
         let matters = |entry: &Entry| entry.event.priority <= Priority::P1;
-        let (mut soon, later): (Vec<&Entry>, Vec<&Entry>) = open.iter().copied().partition(|entry| is_soon(entry));
+        let (mut soon, later): (Vec<&Entry>, Vec<&Entry>) =
+            open.iter().copied().partition(|entry| is_soon(entry));
         soon.sort_by_key(|entry| (entry.event.due, by_age(entry)));
-        let holds = |entry: &Entry| self.freshness(entry) != Freshness::Dropped || self.today.concerns(entry);
-        let mut rest: Vec<&Entry> = later.into_iter().chain(others.iter().copied().filter(|entry| holds(entry))).collect();
+        let holds = |entry: &Entry| {
+            self.freshness(entry) != Freshness::Dropped || self.today.concerns(entry)
+        };
+        let mut rest: Vec<&Entry> =
+            later.into_iter().chain(others.iter().copied().filter(|entry| holds(entry))).collect();
         rest.retain(|entry| matters(entry));
         rest.sort_by_key(|entry| by_recency(entry));
         let count = soon.len();
@@ -428,38 +520,73 @@ impl<'a> Choice<'a> {
         if entry.is_open_loop() {
             let due = due(entry, self.day).map_or(String::new(), |due| format!(", {due}"));
             let told = brief(&entry.event.content, SHORT_WORDS).text;
-            let told = if due.is_empty() { told.as_str() } else { told.trim_end_matches(['.', ' ']) };
+            let told =
+                if due.is_empty() { told.as_str() } else { told.trim_end_matches(['.', ' ']) };
             return Line::new(&format!("- {told}{due} ({id})"), vec![id]);
         }
         let content = content(entry, LONGEST_CONTENT_WORDS);
         let (priority, kind) = (entry.event.priority, entry.event.kind);
-        Line::telling(entry, &content, &format!("- {} [{priority} {kind}]{} ({id})", content.text, self.mark(entry)))
+        Line::telling(
+            entry,
+            &content,
+            &format!("- {} [{priority} {kind}]{} ({id})", content.text, self.mark(entry)),
+        )
     }
 
-    fn context(&self, known: &Known<'_>, focus: &[&Entry], open: &[&Entry], mut others: Vec<&Entry>) -> Lines {
+    fn context(
+        &self,
+        known: &Known<'_>,
+        focus: &[&Entry],
+        open: &[&Entry],
+        mut others: Vec<&Entry>,
+    ) -> Lines {
         let mut lines = troubles(known.troubles);
         lines.extend(self.conflicts(known));
         let mut seen = HashSet::new();
-        for entity in focus.iter().chain(open.iter().take(OLDEST)).filter_map(|entry| entry.event.entity.as_deref()) {
-            if let Some(summary) = known.about.get(entity).filter(|summary| !summary.trim().is_empty() && seen.insert(entity)) {
+        for entity in focus
+            .iter()
+            .chain(open.iter().take(OLDEST))
+            .filter_map(|entry| entry.event.entity.as_deref())
+        {
+            if let Some(summary) = known
+                .about
+                .get(entity)
+                .filter(|summary| !summary.trim().is_empty() && seen.insert(entity))
+            {
                 let name = brief(&entity.replace('_', " "), NAME_WORDS).text;
                 let summary = brief(summary, LONGEST_CONTENT_WORDS);
-                lines.push(Line { cut: summary.cut, ..Line::new(&format!("- {name}: {}", summary.text), Vec::new()) });
+                lines.push(Line {
+                    cut: summary.cut,
+                    ..Line::new(&format!("- {name}: {}", summary.text), Vec::new())
+                });
             }
         }
-        others.sort_by_key(|entry| (recency(entry, self.day), entry.event.priority, by_recency(entry)));
+        others.sort_by_key(|entry| {
+            (recency(entry, self.day), entry.event.priority, by_recency(entry))
+        });
         let listed = self.listed(&others, |entry| {
             let content = content(entry, LONGEST_CONTENT_WORDS);
             let event = &entry.event;
             let (said, priority, kind) = (event.ts.day(), event.priority, event.kind);
-            let text = format!("- {said} {} [{priority} {kind}]{} ({})", content.text, self.mark(entry), event.id);
+            let text = format!(
+                "- {said} {} [{priority} {kind}]{} ({})",
+                content.text,
+                self.mark(entry),
+                event.id
+            );
             Line::telling(entry, &content, &text)
         });
         lines.extend(listed.lines);
         if known.quarantined > 0 {
-            let waits =
-                if known.quarantined == 1 { "statement from a tool or stranger waits" } else { "statements from tools or strangers wait" };
-            let text = format!("- {} {waits} for confirmation: icecore quarantine list", known.quarantined);
+            let waits = if known.quarantined == 1 {
+                "statement from a tool or stranger waits"
+            } else {
+                "statements from tools or strangers wait"
+            };
+            let text = format!(
+                "- {} {waits} for confirmation: icecore quarantine list",
+                known.quarantined
+            );
             lines.push(Line::new(&text, Vec::new()).always());
         }
         Lines { lines, beyond: listed.beyond }
@@ -469,7 +596,8 @@ impl<'a> Choice<'a> {
         let mut conflicts: Vec<(Vec<EventId>, &str)> = Vec::new();
         for conflict in known.conflicts {
             // What nobody is to see is not at odds with anything either.
-            let mut ids: Vec<EventId> = conflict.events.iter().copied().filter(|id| !self.withheld.contains(id)).collect();
+            let mut ids: Vec<EventId> =
+                conflict.events.iter().copied().filter(|id| !self.withheld.contains(id)).collect();
             ids.sort_unstable();
             ids.dedup();
             if ids.len() > 1 {
@@ -489,9 +617,16 @@ impl<'a> Choice<'a> {
                 says.push(format!("{id} says \"{}\"", quote.text.replace('"', "'")));
                 tells.extend((!quote.cut).then_some(*id));
             }
-            let more = if ids.len() > MOST_AT_ODDS { format!(" and {} more", ids.len() - MOST_AT_ODDS) } else { String::new() };
+            let more = if ids.len() > MOST_AT_ODDS {
+                format!(" and {} more", ids.len() - MOST_AT_ODDS)
+            } else {
+                String::new()
+            };
             let about = brief(about, SHORT_WORDS).text;
-            let text = format!("- ⚠️ CONFLICT: {}{more}: about {about}. Needs resolution", says.join(", "));
+            let text = format!(
+                "- ⚠️ CONFLICT: {}{more}: about {about}. Needs resolution",
+                says.join(", ")
+            );
             Line { tells, ..Line::new(&text, ids.into_iter().take(MOST_AT_ODDS).collect()) }
         };
         conflicts.into_iter().map(line).collect()
@@ -500,10 +635,18 @@ impl<'a> Choice<'a> {
     fn procedures(&self, mut procedures: Vec<&Entry>, rules: &[&Entry]) -> Lines {
         procedures.sort_by_key(|entry| (entry.event.priority, by_recency(entry)));
         let mut listed = self.listed(&procedures, |entry| self.plainly(entry));
-        let above: Vec<EventId> = rules.iter().filter(|entry| entry.event.kind == Kind::Procedure).map(|entry| entry.event.id).collect();
+        let above: Vec<EventId> = rules
+            .iter()
+            .filter(|entry| entry.event.kind == Kind::Procedure)
+            .map(|entry| entry.event.id)
+            .collect();
         if !above.is_empty() {
             let ids: Vec<EventId> = above.iter().copied().take(MOST_POINTERS).collect();
-            let more = if above.len() > MOST_POINTERS { format!(" and {} more", above.len() - MOST_POINTERS) } else { String::new() };
+            let more = if above.len() > MOST_POINTERS {
+                format!(" and {} more", above.len() - MOST_POINTERS)
+            } else {
+                String::new()
+            };
             let text = ids.iter().map(EventId::to_string).collect::<Vec<_>>().join(", ");
             listed.lines.insert(0, Line::new(&format!("- under P0 above: {text}{more}"), ids));
         }
@@ -513,16 +656,29 @@ impl<'a> Choice<'a> {
 
 /// What is wrong, each in a sentence.
 fn troubles(troubles: &[String]) -> Vec<Line> {
-    let mut told: Vec<&str> = troubles.iter().map(|trouble| trouble.trim()).filter(|trouble| !trouble.is_empty()).collect();
+    let mut told: Vec<&str> = troubles
+        .iter()
+        .map(|trouble| trouble.trim())
+        .filter(|trouble| !trouble.is_empty())
+        .collect();
     told.sort_unstable();
     told.dedup();
     let line = |trouble: &&str| {
         let sentence = brief(trouble, TROUBLE_WORDS);
-        Line { cut: sentence.cut, ..Line::new(&format!("- ⚠️ {}", sentence.text), Vec::new()).always() }
+        Line {
+            cut: sentence.cut,
+            ..Line::new(&format!("- ⚠️ {}", sentence.text), Vec::new()).always()
+        }
     };
     let mut lines: Vec<Line> = told.iter().take(MOST_TROUBLES).map(line).collect();
     if told.len() > MOST_TROUBLES {
-        lines.push(Line::new(&format!("- ⚠️ and {} more troubles: icecore verify", told.len() - MOST_TROUBLES), Vec::new()).always());
+        lines.push(
+            Line::new(
+                &format!("- ⚠️ and {} more troubles: icecore verify", told.len() - MOST_TROUBLES),
+                Vec::new(),
+            )
+            .always(),
+        );
     }
     lines
 }

@@ -1,4 +1,5 @@
-//! What is held in memory of spaces that were searched lately, so that only what changed since is asked for.
+//! What is held in memory of spaces that were searched lately, so that only what changed since is
+//! asked for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,7 +42,8 @@ struct Shelf {
 
 impl Shelf {
     fn bytes(&self) -> usize {
-        let corpus = self.corpus.as_ref().map_or(0, |held| held.what.end() as usize * PASSAGE_BYTES);
+        let corpus =
+            self.corpus.as_ref().map_or(0, |held| held.what.end() as usize * PASSAGE_BYTES);
         let signs = self.signs.as_ref().map_or(0, |held| held.what.len() * size_of::<Signs>());
         SPACE_BYTES + corpus + signs
     }
@@ -63,7 +65,8 @@ impl Shelves {
         shelf.used = self.uses;
         self.bytes = self.bytes + shelf.bytes() - before;
         while self.bytes > MOST_BYTES {
-            let oldest = self.spaces.iter().min_by_key(|(_, shelf)| shelf.used).map(|(&space, _)| space);
+            let oldest =
+                self.spaces.iter().min_by_key(|(_, shelf)| shelf.used).map(|(&space, _)| space);
             let Some(gone) = oldest.and_then(|space| self.spaces.remove(&space)) else { break };
             self.bytes -= gone.bytes();
         }
@@ -128,7 +131,10 @@ mod tests {
         assert!(cache.signs(spaces[0]).is_some());
         cache.put_signs(spaces[2], signs.clone());
         assert!(cache.shelves().bytes <= MOST_BYTES);
-        assert_eq!(spaces.iter().map(|&space| cache.signs(space).is_some()).collect::<Vec<_>>(), [true, false, true, false]);
+        assert_eq!(
+            spaces.iter().map(|&space| cache.signs(space).is_some()).collect::<Vec<_>>(),
+            [true, false, true, false]
+        );
         // The same again takes no more room.
         let before = cache.shelves().bytes;
         cache.put_signs(spaces[2], signs);

@@ -1,7 +1,9 @@
-//! The searchable side of a space: passages and their terms in tables, what ranking needs of all of them in memory.
+//! The searchable side of a space: passages and their terms in tables, what ranking needs of all of
+//! them in memory.
 //!
-//! It catches up when somebody searches. Terms are the domain's, kept as `tsvector`s under an index that finds only what is
-//! this space's; which passage stands first is the domain's to say, as in a vault.
+//! It catches up when somebody searches. Terms are the domain's, kept as `tsvector`s under an index
+//! that finds only what is this space's; which passage stands first is the domain's to say, as in a
+//! vault.
 
 mod cache;
 mod take;
@@ -25,7 +27,8 @@ use super::{Space, Tx};
 use crate::passages::{MANY_GONE, Passages, Placed, TakenIn};
 use crate::{Progress, Result};
 
-/// So many passages stand in one row of the tables that keep many: as many as one row can hold without being cut up.
+/// So many passages stand in one row of the tables that keep many: as many as one row can hold
+/// without being cut up.
 const PASSAGES_IN_A_PIECE: u32 = 64;
 const SIGNS_IN_A_PIECE: u32 = 32;
 
@@ -38,7 +41,8 @@ fn plain(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-/// A statement that tells the pieces of a table and what is in those that are other than they are known, all as of one moment.
+/// A statement that tells the pieces of a table and what is in those that are other than they are
+/// known, all as of one moment.
 macro_rules! changed_pieces {
     ($table:literal, $column:literal) => {
         concat!(
@@ -54,7 +58,9 @@ macro_rules! changed_pieces {
 
 impl Space {
     async fn search_generation(&self, tx: &Tx) -> Result<Option<i64>> {
-        let row = tx.maybe("SELECT generation FROM icecore.search_state WHERE space_id = $1", &[&self.id]).await?;
+        let row = tx
+            .maybe("SELECT generation FROM icecore.search_state WHERE space_id = $1", &[&self.id])
+            .await?;
         Ok(row.map(|row| row.get(0)))
     }
 
@@ -66,7 +72,8 @@ impl Space {
             return Ok(held.what);
         }
         let (pieces, generations) = held.known();
-        let rows = tx.rows(changed_pieces!("corpus", "rows"), &[&self.id, &pieces, &generations]).await?;
+        let rows =
+            tx.rows(changed_pieces!("corpus", "rows"), &[&self.id, &pieces, &generations]).await?;
         let mut bytes = Vec::new();
         let mut fresh = Held { generation: now, ..Held::default() };
         for row in &rows {
@@ -78,7 +85,8 @@ impl Space {
             match row.get::<_, Option<&[u8]>>(3) {
                 Some(rows) => bytes.extend_from_slice(rows),
                 None => {
-                    let known = (first..held.what.end().min(first + PASSAGES_IN_A_PIECE)).flat_map(|number| held.what.row(number).bytes());
+                    let known = (first..held.what.end().min(first + PASSAGES_IN_A_PIECE))
+                        .flat_map(|number| held.what.row(number).bytes());
                     bytes.extend(known);
                 }
             }
@@ -96,7 +104,8 @@ impl Space {
             return Ok(held.what);
         }
         let (pieces, generations) = held.known();
-        let rows = tx.rows(changed_pieces!("sign", "signs"), &[&self.id, &pieces, &generations]).await?;
+        let rows =
+            tx.rows(changed_pieces!("sign", "signs"), &[&self.id, &pieces, &generations]).await?;
         let mut signs: Vec<Signs> = Vec::new();
         let mut fresh = Held { generation: now, ..Held::default() };
         for row in &rows {
@@ -117,7 +126,8 @@ impl Space {
 }
 
 impl Space {
-    /// What is known of these passages, each with which of those asked for it is. The first column tells that, from 1.
+    /// What is known of these passages, each with which of those asked for it is. The first column
+    /// tells that, from 1.
     async fn of_passages(&self, sql: &str, numbers: &[u32]) -> Result<Vec<(usize, Row)>> {
         if numbers.is_empty() {
             return Ok(Vec::new());
@@ -126,7 +136,10 @@ impl Space {
         let tx = self.begin_reading().await?;
         let rows = tx.rows(sql, &[&self.id, &asked]).await?;
         tx.commit().await?;
-        Ok(rows.into_iter().filter_map(|row| Some((usize::try_from(row.get::<_, i64>(0) - 1).ok()?, row))).collect())
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| Some((usize::try_from(row.get::<_, i64>(0) - 1).ok()?, row)))
+            .collect())
     }
 }
 
@@ -159,15 +172,26 @@ impl Passages for Space {
         let tag = tag(self.id);
         let sought: Vec<String> = terms.iter().map(|term| tagged(&tag, term)).collect();
         let tx = self.begin_reading().await?;
-        let rows = tx.rows("SELECT nth, numbers, counts FROM icecore.postings($1, $2)", &[&any_of(&sought), &sought]).await?;
+        let rows = tx
+            .rows(
+                "SELECT nth, numbers, counts FROM icecore.postings($1, $2)",
+                &[&any_of(&sought), &sought],
+            )
+            .await?;
         tx.commit().await?;
         for row in rows {
-            let (nth, numbers, counts): (i32, Vec<i32>, Vec<i32>) = (row.get(0), row.get(1), row.get(2));
-            if let Some(postings) = (plain(nth) as usize).checked_sub(1).and_then(|at| found.get_mut(at)) {
+            let (nth, numbers, counts): (i32, Vec<i32>, Vec<i32>) =
+                (row.get(0), row.get(1), row.get(2));
+            if let Some(postings) =
+                (plain(nth) as usize).checked_sub(1).and_then(|at| found.get_mut(at))
+            {
                 *postings = numbers
                     .iter()
                     .zip(&counts)
-                    .map(|(&passage, &count)| Posting { passage: plain(passage), count: plain(count) })
+                    .map(|(&passage, &count)| Posting {
+                        passage: plain(passage),
+                        count: plain(count),
+                    })
                     .collect();
             }
         }
@@ -187,8 +211,9 @@ impl Passages for Space {
     }
 
     async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
-        // A document that was put in place anew since it was taken in gives nothing; the next taking in sees to it.
-        // Where they stand comes first: pieces are read only of the document that a passage is of.
+        // A document that was put in place anew since it was taken in gives nothing; the next
+        // taking in sees to it. Where they stand comes first: pieces are read only of the document
+        // that a passage is of.
         const SQL: &str = "WITH placed AS MATERIALIZED ( \
                 SELECT asked.nth, indexed.path, passage.start, passage.start + passage.length AS stop, passage.nth AS which \
                 FROM unnest($2::integer[]) WITH ORDINALITY AS asked (number, nth) \
@@ -204,7 +229,11 @@ impl Passages for Space {
         for (nth_asked, row) in self.of_passages(SQL, numbers).await? {
             let source: DocPath = row.get::<_, &str>(1).parse()?;
             let (nth, bytes): (i16, Option<&[u8]>) = (row.get(2), row.get(3));
-            let passage = passage::again(&source, bytes.unwrap_or_default(), u8::try_from(nth).unwrap_or(u8::MAX));
+            let passage = passage::again(
+                &source,
+                bytes.unwrap_or_default(),
+                u8::try_from(nth).unwrap_or(u8::MAX),
+            );
             if let (Some(place), Some(passage)) = (found.get_mut(nth_asked), passage) {
                 *place = Some(Placed { passage, source });
             }
@@ -214,7 +243,12 @@ impl Passages for Space {
 
     async fn passage(&self, key: u64) -> Result<Option<u32>> {
         let tx = self.begin_reading().await?;
-        let row = tx.maybe("SELECT number FROM icecore.passage WHERE space_id = $1 AND key = $2", &[&self.id, &key.cast_signed()]).await?;
+        let row = tx
+            .maybe(
+                "SELECT number FROM icecore.passage WHERE space_id = $1 AND key = $2",
+                &[&self.id, &key.cast_signed()],
+            )
+            .await?;
         tx.commit().await?;
         Ok(row.map(|row| plain(row.get(0))))
     }
@@ -232,7 +266,9 @@ impl Passages for Space {
         let tx = self.begin_reading().await?;
         let rows = tx.rows(SQL, &[&self.id]).await?;
         tx.commit().await?;
-        let voice = |row: &Row| Some((u16::try_from(row.get::<_, i32>(0)).ok()?, String::from_utf8(row.get(1)).ok()?));
+        let voice = |row: &Row| {
+            Some((u16::try_from(row.get::<_, i32>(0)).ok()?, String::from_utf8(row.get(1)).ok()?))
+        };
         Ok(rows.iter().filter_map(voice).collect())
     }
 
@@ -271,15 +307,23 @@ impl Passages for Space {
     }
 
     async fn signs_of(&self, numbers: &[u32]) -> Result<Vec<Signs>> {
-        const SQL: &str = "SELECT piece, signs FROM icecore.sign WHERE space_id = $1 AND piece = ANY ($2)";
-        let mut pieces: Vec<i32> = numbers.iter().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
+        const SQL: &str =
+            "SELECT piece, signs FROM icecore.sign WHERE space_id = $1 AND piece = ANY ($2)";
+        let mut pieces: Vec<i32> =
+            numbers.iter().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
         pieces.sort_unstable();
         pieces.dedup();
         let tx = self.begin_reading().await?;
         let rows = tx.rows(SQL, &[&self.id, &pieces]).await?;
         tx.commit().await?;
-        let found: HashMap<u32, Vec<Bits>> = rows.iter().map(|row| (plain(row.get(0)), row.get(1))).collect();
-        let signs = |number: u32| found.get(&(number / SIGNS_IN_A_PIECE))?.get((number % SIGNS_IN_A_PIECE) as usize).map(|bits| bits.0);
+        let found: HashMap<u32, Vec<Bits>> =
+            rows.iter().map(|row| (plain(row.get(0)), row.get(1))).collect();
+        let signs = |number: u32| {
+            found
+                .get(&(number / SIGNS_IN_A_PIECE))?
+                .get((number % SIGNS_IN_A_PIECE) as usize)
+                .map(|bits| bits.0)
+        };
         Ok(numbers.iter().map(|&number| signs(number).unwrap_or(Signs::NONE)).collect())
     }
 

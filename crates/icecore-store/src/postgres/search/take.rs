@@ -1,7 +1,8 @@
-//! Taking in: documents that changed are cut into passages, and the tables that are searched follow.
+//! Taking in: documents that changed are cut into passages, and the tables that are searched
+//! follow.
 //!
-//! Whoever takes in holds the row of the space's state, so that numbers are given in the order in which a vault would give
-//! them. A document that has only grown is taken in from where it was.
+//! Whoever takes in holds the row of the space's state, so that numbers are given in the order in
+//! which a vault would give them. A document that has only grown is taken in from where it was.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -84,7 +85,11 @@ struct Batch {
 }
 
 impl Space {
-    pub(super) async fn take_in_passages(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
+    pub(super) async fn take_in_passages(
+        &self,
+        anew: bool,
+        progress: Progress<'_>,
+    ) -> Result<TakenIn> {
         let mut taken = TakenIn::default();
         if anew {
             let tx = self.begin().await?;
@@ -115,8 +120,8 @@ impl Space {
         }
     }
 
-    /// What is not as it was taken in: first what is gone, since it may be elsewhere now; and the ledger last, since what
-    /// stands in two documents counts as there.
+    /// What is not as it was taken in: first what is gone, since it may be elsewhere now; and the
+    /// ledger last, since what stands in two documents counts as there.
     async fn stale(&self, tx: &Tx) -> Result<Vec<Stale>> {
         const SQL: &str = "SELECT path, document.length FROM (SELECT path, version, length FROM icecore.document WHERE space_id = $1) AS document \
             FULL JOIN (SELECT path, version, whole FROM icecore.indexed WHERE space_id = $1) AS indexed USING (path) \
@@ -136,7 +141,8 @@ impl Space {
     /// Waits for whoever is taking in, and lets nobody else until this transaction has ended.
     async fn hold_search(&self, tx: &Tx) -> Result<State> {
         const HELD: &str = "SELECT next, next_document, next_group, next_voice FROM icecore.search_state WHERE space_id = $1 FOR UPDATE";
-        const MADE: &str = "INSERT INTO icecore.search_state (space_id) VALUES ($1) ON CONFLICT DO NOTHING";
+        const MADE: &str =
+            "INSERT INTO icecore.search_state (space_id) VALUES ($1) ON CONFLICT DO NOTHING";
         let row = match tx.maybe(HELD, &[&self.id]).await? {
             Some(row) => row,
             None => {
@@ -144,13 +150,19 @@ impl Space {
                 tx.one(HELD, &[&self.id]).await?
             }
         };
-        Ok(State { next: plain(row.get(0)), next_document: row.get(1), next_group: plain(row.get(2)), next_voice: row.get(3) })
+        Ok(State {
+            next: plain(row.get(0)),
+            next_document: row.get(1),
+            next_group: plain(row.get(2)),
+            next_voice: row.get(3),
+        })
     }
 
     /// Forgets everything but the vectors.
     async fn clear_search(&self, tx: &Tx) -> Result<()> {
         for table in ["indexed", "passage", "passage_more", "corpus", "sign", "grouping", "voice"] {
-            tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id]).await?;
+            tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id])
+                .await?;
         }
         const SQL: &str = "UPDATE icecore.search_state SET generation = icecore.version_after(generation), \
             next = 1, next_document = 1, next_group = 1, next_voice = 1 WHERE space_id = $1";
@@ -158,7 +170,8 @@ impl Space {
         Ok(())
     }
 
-    /// Forgets everything, vectors too: words that were forgotten leave nothing behind. The next search makes it anew.
+    /// Forgets everything, vectors too: words that were forgotten leave nothing behind. The next
+    /// search makes it anew.
     pub(in super::super) async fn drop_search(&self, tx: &Tx) -> Result<()> {
         self.hold_search(tx).await?;
         self.clear_search(tx).await?;
@@ -166,7 +179,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes in as many of these as make a batch; how many documents and passages that were. The state is held.
+    /// Takes in as many of these as make a batch; how many documents and passages that were. The
+    /// state is held.
     async fn take_batch(&self, tx: &Tx, mut state: State, stale: &[Stale]) -> Result<(u64, u64)> {
         let mut room = BATCH_BYTES;
         let some: Vec<&Stale> = stale
@@ -208,7 +222,8 @@ impl Space {
                 ON changed.yes \
             ORDER BY asked.nth";
         let paths: Vec<&str> = stale.iter().map(|stale| stale.path.as_str()).collect();
-        let grow: Vec<bool> = stale.iter().map(|stale| passage::grows_by_lines(&stale.path)).collect();
+        let grow: Vec<bool> =
+            stale.iter().map(|stale| passage::grows_by_lines(&stale.path)).collect();
         let rows = tx.rows(SQL, &[&self.id, &paths, &grow, &signed(window)]).await?;
         let mut found = Vec::with_capacity(rows.len());
         for ((row, stale), grows) in rows.iter().zip(stale).zip(grow) {
@@ -216,7 +231,16 @@ impl Space {
             let path = stale.path.clone();
             let Some(version) = version else {
                 if known.is_some() {
-                    found.push(Read { path, known, anew: true, look: None, from: 0, upto: 0, whole: true, pieces: Vec::new() });
+                    found.push(Read {
+                        path,
+                        known,
+                        anew: true,
+                        look: None,
+                        from: 0,
+                        upto: 0,
+                        whole: true,
+                        pieces: Vec::new(),
+                    });
                 }
                 continue;
             };
@@ -224,14 +248,20 @@ impl Space {
                 // Somebody else was faster.
                 continue;
             }
-            let (from, at) = (unsigned(row.get(4)), row.get::<_, Option<i64>>(5).map_or(0, unsigned));
+            let (from, at) =
+                (unsigned(row.get(4)), row.get::<_, Option<i64>>(5).map_or(0, unsigned));
             let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(6).unwrap_or_default();
             let length: i64 = row.get(1);
             let is_all = at + bytes.len() as u64 >= unsigned(length);
-            let skipped = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX).min(bytes.len());
+            let skipped =
+                usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX).min(bytes.len());
             let text = &bytes[skipped..];
             // A last line without an end is still being written.
-            let upto = if grows { text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1) } else { text.len() };
+            let upto = if grows {
+                text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)
+            } else {
+                text.len()
+            };
             if upto == 0 && !is_all {
                 // A line that is longer than what was read.
                 found.extend(Box::pin(self.read_stale(tx, &[stale], window * 4)).await?);
@@ -257,7 +287,8 @@ impl Space {
             UNION SELECT number, key, document FROM icecore.passage WHERE space_id = $1 AND document = ANY ($3)";
         let mut batch = Batch::default();
         let keys: Vec<i64> = pieces(read).map(|piece| piece.passage.key().cast_signed()).collect();
-        let anew: Vec<i32> = read.iter().filter(|read| read.anew).filter_map(|read| read.known).collect();
+        let anew: Vec<i32> =
+            read.iter().filter(|read| read.anew).filter_map(|read| read.known).collect();
         let mut live: HashMap<i64, u32> = HashMap::new();
         let mut within: HashMap<i32, Vec<(i64, u32)>> = HashMap::new();
         if !keys.is_empty() || !anew.is_empty() {
@@ -297,7 +328,11 @@ impl Space {
                     *groups.entry(name.into_bytes()).or_insert_with_key(|name| {
                         let number = state.next_group;
                         state.next_group += 1;
-                        batch.groups.push((name.clone(), passage.conversation.clone().map(String::into_bytes), number));
+                        batch.groups.push((
+                            name.clone(),
+                            passage.conversation.clone().map(String::into_bytes),
+                            number,
+                        ));
                         number
                     })
                 });
@@ -332,11 +367,19 @@ impl Space {
     }
 
     /// The groups and voices of these passages that have their numbers already.
-    async fn known_names(&self, tx: &Tx, read: &[Read]) -> Result<(HashMap<Vec<u8>, u32>, HashMap<Vec<u8>, i32>)> {
+    async fn known_names(
+        &self,
+        tx: &Tx,
+        read: &[Read],
+    ) -> Result<(HashMap<Vec<u8>, u32>, HashMap<Vec<u8>, i32>)> {
         const SQL: &str = "SELECT true, name, number FROM icecore.grouping WHERE space_id = $1 AND name = ANY ($2) \
             UNION ALL SELECT false, name, number FROM icecore.voice WHERE space_id = $1 AND name = ANY ($3)";
-        let groups: HashSet<Vec<u8>> = pieces(read).filter_map(|piece| piece.passage.group()).map(String::into_bytes).collect();
-        let voices: HashSet<&[u8]> = pieces(read).filter_map(|piece| piece.passage.voice()).map(str::as_bytes).collect();
+        let groups: HashSet<Vec<u8>> = pieces(read)
+            .filter_map(|piece| piece.passage.group())
+            .map(String::into_bytes)
+            .collect();
+        let voices: HashSet<&[u8]> =
+            pieces(read).filter_map(|piece| piece.passage.voice()).map(str::as_bytes).collect();
         let (mut known, mut heard) = (HashMap::new(), HashMap::new());
         if groups.is_empty() && voices.is_empty() {
             return Ok((known, heard));
@@ -344,7 +387,8 @@ impl Space {
         let groups: Vec<&[u8]> = groups.iter().map(Vec::as_slice).collect();
         let voices: Vec<&[u8]> = voices.into_iter().collect();
         for row in tx.rows(SQL, &[&self.id, &groups, &voices]).await? {
-            let (is_group, name, number): (bool, Vec<u8>, i32) = (row.get(0), row.get(1), row.get(2));
+            let (is_group, name, number): (bool, Vec<u8>, i32) =
+                (row.get(0), row.get(1), row.get(2));
             if is_group {
                 known.insert(name, plain(number));
             } else {
@@ -354,21 +398,34 @@ impl Space {
         Ok((known, heard))
     }
 
-    async fn write_batch(&self, tx: &Tx, state: &State, read: &[Read], batch: &Batch) -> Result<()> {
+    async fn write_batch(
+        &self,
+        tx: &Tx,
+        state: &State,
+        read: &[Read],
+        batch: &Batch,
+    ) -> Result<()> {
         if !batch.rows.is_empty() {
             self.write_passages(tx, batch).await?;
             const SQL: &str = "UPDATE icecore.search_state SET generation = icecore.version_after(generation), next = $2, next_group = $3, \
                 next_voice = $4 WHERE space_id = $1 RETURNING generation";
             let (next, next_group) = (number_of(state.next), number_of(state.next_group));
-            let generation: i64 = tx.one(SQL, &[&self.id, &next, &next_group, &state.next_voice]).await?.get(0);
+            let generation: i64 =
+                tx.one(SQL, &[&self.id, &next, &next_group, &state.next_voice]).await?.get(0);
             self.write_rows(tx, generation, &batch.rows).await?;
-            let mut signs: BTreeMap<u32, Signs> = batch.gone.iter().map(|&number| (number, Signs::NONE)).collect();
+            let mut signs: BTreeMap<u32, Signs> =
+                batch.gone.iter().map(|&number| (number, Signs::NONE)).collect();
             signs.extend(self.known_signs(tx, batch).await?);
             self.write_signs(tx, generation, signs).await?;
         }
-        let gone: Vec<&str> = read.iter().filter(|read| read.look.is_none()).map(|read| read.path.as_str()).collect();
+        let gone: Vec<&str> =
+            read.iter().filter(|read| read.look.is_none()).map(|read| read.path.as_str()).collect();
         if !gone.is_empty() {
-            tx.run("DELETE FROM icecore.indexed WHERE space_id = $1 AND path = ANY ($2)", &[&self.id, &gone]).await?;
+            tx.run(
+                "DELETE FROM icecore.indexed WHERE space_id = $1 AND path = ANY ($2)",
+                &[&self.id, &gone],
+            )
+            .await?;
         }
         const TAKEN: &str = "WITH counted AS (UPDATE icecore.search_state SET next_document = $8 WHERE space_id = $1) \
             INSERT INTO icecore.indexed (space_id, path, number, version, length, bytes, whole) \
@@ -379,9 +436,23 @@ impl Space {
         let paths: Vec<&str> = there().map(|(read, _)| read.path.as_str()).collect();
         let numbers: Vec<i32> = there().filter_map(|(read, _)| read.known).collect();
         let (versions, lengths): (Vec<i64>, Vec<i64>) = there().map(|(_, look)| look).unzip();
-        let (bytes, whole): (Vec<i64>, Vec<bool>) = there().map(|(read, _)| (signed(read.upto), read.whole)).unzip();
+        let (bytes, whole): (Vec<i64>, Vec<bool>) =
+            there().map(|(read, _)| (signed(read.upto), read.whole)).unzip();
         if !paths.is_empty() {
-            tx.run(TAKEN, &[&self.id, &paths, &numbers, &versions, &lengths, &bytes, &whole, &state.next_document]).await?;
+            tx.run(
+                TAKEN,
+                &[
+                    &self.id,
+                    &paths,
+                    &numbers,
+                    &versions,
+                    &lengths,
+                    &bytes,
+                    &whole,
+                    &state.next_document,
+                ],
+            )
+            .await?;
         }
         Ok(())
     }
@@ -402,8 +473,10 @@ impl Space {
         }
         if !batch.groups.is_empty() {
             let names: Vec<&[u8]> = batch.groups.iter().map(|(name, ..)| name.as_slice()).collect();
-            let conversations: Vec<Option<&[u8]>> = batch.groups.iter().map(|(_, conversation, _)| conversation.as_deref()).collect();
-            let numbers: Vec<i32> = batch.groups.iter().map(|&(.., number)| number_of(number)).collect();
+            let conversations: Vec<Option<&[u8]>> =
+                batch.groups.iter().map(|(_, conversation, _)| conversation.as_deref()).collect();
+            let numbers: Vec<i32> =
+                batch.groups.iter().map(|&(.., number)| number_of(number)).collect();
             tx.run(GROUPS, &[&self.id, &names, &conversations, &numbers]).await?;
         }
         if !batch.voices.is_empty() {
@@ -416,19 +489,32 @@ impl Space {
         }
         let fresh: Vec<&Fresh> = batch.fresh.values().collect();
         let numbers: Vec<i32> = batch.fresh.keys().copied().map(number_of).collect();
-        let (keys, wordings): (Vec<i64>, Vec<i64>) = fresh.iter().map(|fresh| (fresh.key, fresh.wording)).unzip();
-        let (documents, starts): (Vec<i32>, Vec<i64>) = fresh.iter().map(|fresh| (fresh.document, fresh.start)).unzip();
-        let (lengths, nths): (Vec<i32>, Vec<i16>) = fresh.iter().map(|fresh| (fresh.length, fresh.nth)).unzip();
+        let (keys, wordings): (Vec<i64>, Vec<i64>) =
+            fresh.iter().map(|fresh| (fresh.key, fresh.wording)).unzip();
+        let (documents, starts): (Vec<i32>, Vec<i64>) =
+            fresh.iter().map(|fresh| (fresh.document, fresh.start)).unzip();
+        let (lengths, nths): (Vec<i32>, Vec<i16>) =
+            fresh.iter().map(|fresh| (fresh.length, fresh.nth)).unzip();
         let terms: Vec<Option<&TermRow>> = fresh.iter().map(|fresh| fresh.terms.first()).collect();
-        tx.run(ADDED, &[&self.id, &numbers, &keys, &wordings, &documents, &starts, &lengths, &nths, &terms]).await?;
+        tx.run(
+            ADDED,
+            &[&self.id, &numbers, &keys, &wordings, &documents, &starts, &lengths, &nths, &terms],
+        )
+        .await?;
         let more: Vec<(i32, i16, &TermRow)> = batch
             .fresh
             .iter()
-            .flat_map(|(&number, fresh)| (0_i16..).zip(&fresh.terms).skip(1).map(move |(nth, terms)| (number_of(number), nth, terms)))
+            .flat_map(|(&number, fresh)| {
+                (0_i16..)
+                    .zip(&fresh.terms)
+                    .skip(1)
+                    .map(move |(nth, terms)| (number_of(number), nth, terms))
+            })
             .collect();
         if !more.is_empty() {
             let numbers: Vec<i32> = more.iter().map(|&(number, ..)| number).collect();
-            let (nths, terms): (Vec<i16>, Vec<&TermRow>) = more.iter().map(|&(_, nth, terms)| (nth, terms)).unzip();
+            let (nths, terms): (Vec<i16>, Vec<&TermRow>) =
+                more.iter().map(|&(_, nth, terms)| (nth, terms)).unzip();
             tx.run(MORE, &[&self.id, &numbers, &nths, &terms]).await?;
         }
         Ok(())
@@ -446,14 +532,22 @@ impl Space {
                 }
             }
         }
-        Ok(batch.fresh.iter().filter_map(|(&number, fresh)| Some((number, *known.get(&(fresh.key, fresh.wording))?))).collect())
+        Ok(batch
+            .fresh
+            .iter()
+            .filter_map(|(&number, fresh)| Some((number, *known.get(&(fresh.key, fresh.wording))?)))
+            .collect())
     }
 
     async fn write_rows(&self, tx: &Tx, generation: i64, rows: &BTreeMap<u32, Row>) -> Result<()> {
-        const READ: &str = "SELECT piece, rows FROM icecore.corpus WHERE space_id = $1 AND piece = ANY ($2)";
+        const READ: &str =
+            "SELECT piece, rows FROM icecore.corpus WHERE space_id = $1 AND piece = ANY ($2)";
         const PUT: &str = "INSERT INTO icecore.corpus (space_id, generation, piece, rows) SELECT $1, $2, * FROM unnest($3::integer[], $4::bytea[]) \
             ON CONFLICT (space_id, piece) DO UPDATE SET generation = excluded.generation, rows = excluded.rows";
-        let mut pieces: BTreeMap<i32, Vec<u8>> = rows.keys().map(|number| (number_of(number / PASSAGES_IN_A_PIECE), Vec::new())).collect();
+        let mut pieces: BTreeMap<i32, Vec<u8>> = rows
+            .keys()
+            .map(|number| (number_of(number / PASSAGES_IN_A_PIECE), Vec::new()))
+            .collect();
         let which: Vec<i32> = pieces.keys().copied().collect();
         for row in tx.rows(READ, &[&self.id, &which]).await? {
             pieces.insert(row.get(0), row.get(1));
@@ -469,21 +563,29 @@ impl Space {
         Ok(())
     }
 
-    async fn write_signs(&self, tx: &Tx, generation: i64, signs: BTreeMap<u32, Signs>) -> Result<()> {
-        const READ: &str = "SELECT piece, signs FROM icecore.sign WHERE space_id = $1 AND piece = ANY ($2)";
+    async fn write_signs(
+        &self,
+        tx: &Tx,
+        generation: i64,
+        signs: BTreeMap<u32, Signs>,
+    ) -> Result<()> {
+        const READ: &str =
+            "SELECT piece, signs FROM icecore.sign WHERE space_id = $1 AND piece = ANY ($2)";
         const PUT: &str = "INSERT INTO icecore.sign (space_id, generation, piece, signs) VALUES ($1, $2, $3, $4) \
             ON CONFLICT (space_id, piece) DO UPDATE SET generation = excluded.generation, signs = excluded.signs";
         if signs.is_empty() {
             return Ok(());
         }
-        let which: HashSet<i32> = signs.keys().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
+        let which: HashSet<i32> =
+            signs.keys().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
         let which: Vec<i32> = which.into_iter().collect();
         let mut pieces: BTreeMap<i32, Vec<Bits>> = BTreeMap::new();
         for row in tx.rows(READ, &[&self.id, &which]).await? {
             pieces.insert(row.get(0), row.get(1));
         }
         for (number, signs) in signs {
-            let (piece, at) = (number_of(number / SIGNS_IN_A_PIECE), (number % SIGNS_IN_A_PIECE) as usize);
+            let (piece, at) =
+                (number_of(number / SIGNS_IN_A_PIECE), (number % SIGNS_IN_A_PIECE) as usize);
             if signs.is_none() && pieces.get(&piece).is_none_or(|piece| piece.len() <= at) {
                 continue;
             }
@@ -508,9 +610,11 @@ impl Space {
         if vectors.is_empty() {
             return Ok(());
         }
-        let packed: BTreeMap<u32, &Packed> = vectors.iter().map(|(number, packed)| (*number, packed)).collect();
+        let packed: BTreeMap<u32, &Packed> =
+            vectors.iter().map(|(number, packed)| (*number, packed)).collect();
         let numbers: Vec<i32> = packed.keys().copied().map(number_of).collect();
-        let bytes: Vec<Vec<u8>> = packed.values().map(|packed| packed.to_bytes().to_vec()).collect();
+        let bytes: Vec<Vec<u8>> =
+            packed.values().map(|packed| packed.to_bytes().to_vec()).collect();
         let tx = self.begin().await?;
         self.hold_search(&tx).await?;
         // One that is gone meanwhile needs none, and one that has it already is left alone.
@@ -522,8 +626,7 @@ impl Space {
             let number = plain(row.get(0));
             Some((number, packed.get(&number)?.signs()))
         });
-        const NOTED: &str =
-            "UPDATE icecore.search_state SET generation = icecore.version_after(generation) WHERE space_id = $1 RETURNING generation";
+        const NOTED: &str = "UPDATE icecore.search_state SET generation = icecore.version_after(generation) WHERE space_id = $1 RETURNING generation";
         let generation: i64 = tx.one(NOTED, &[&self.id]).await?.get(0);
         self.write_signs(&tx, generation, signs.collect()).await?;
         tx.commit().await

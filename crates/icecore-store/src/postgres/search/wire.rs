@@ -32,13 +32,21 @@ pub(super) fn tag(space: Uuid) -> String {
 
 /// A term as it is kept.
 pub(super) fn tagged(tag: &str, term: &str) -> String {
-    let end = term.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|&end| end <= TERM_BYTES).last().unwrap_or(0);
+    let end = term
+        .char_indices()
+        .map(|(at, c)| at + c.len_utf8())
+        .take_while(|&end| end <= TERM_BYTES)
+        .last()
+        .unwrap_or(0);
     format!("{tag}{}", &term[..end])
 }
 
 /// A question after any of these terms.
 pub(super) fn any_of(terms: &[String]) -> String {
-    let quoted: Vec<String> = terms.iter().map(|term| format!("'{}'", term.replace('\\', "\\\\").replace('\'', "''"))).collect();
+    let quoted: Vec<String> = terms
+        .iter()
+        .map(|term| format!("'{}'", term.replace('\\', "\\\\").replace('\'', "''")))
+        .collect();
     quoted.join(" | ")
 }
 
@@ -71,7 +79,9 @@ impl TermRow {
         let mut rows = vec![Self::default()];
         for (term, count) in &terms.counts {
             let (term, positions) = (tagged(tag, term), positions(*count));
-            let full = rows.last().is_none_or(|row| row.bytes.len() + term.len() + 2 * positions.len() > ROW_BYTES);
+            let full = rows
+                .last()
+                .is_none_or(|row| row.bytes.len() + term.len() + 2 * positions.len() > ROW_BYTES);
             if full {
                 rows.push(Self::default());
             }
@@ -79,8 +89,12 @@ impl TermRow {
             row.terms += 1;
             row.bytes.extend_from_slice(term.as_bytes());
             row.bytes.push(0);
-            row.bytes.extend_from_slice(&u16::try_from(positions.len()).unwrap_or(u16::MAX).to_be_bytes());
-            positions.iter().for_each(|position| row.bytes.extend_from_slice(&position.to_be_bytes()));
+            row.bytes.extend_from_slice(
+                &u16::try_from(positions.len()).unwrap_or(u16::MAX).to_be_bytes(),
+            );
+            positions
+                .iter()
+                .for_each(|position| row.bytes.extend_from_slice(&position.to_be_bytes()));
         }
         rows
     }
@@ -120,7 +134,10 @@ impl ToSql for Bits {
 
 impl<'a> FromSql<'a> for Bits {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Outcome<Self> {
-        let signs = raw.get(4..).and_then(Signs::from_bytes).ok_or("these are not the signs of a vector")?;
+        let signs = raw
+            .get(4..)
+            .and_then(Signs::from_bytes)
+            .ok_or("these are not the signs of a vector")?;
         Ok(Self(signs))
     }
 
@@ -138,7 +155,10 @@ mod tests {
     fn a_count_comes_back_from_its_positions() {
         for count in [1, 2, 255, 256, 16_383, 16_384, 40_000, 1_000_000, 4_000_000] {
             let found = positions(count);
-            assert!(found.is_sorted() && found.windows(2).all(|pair| pair[0] < pair[1]), "{found:?}");
+            assert!(
+                found.is_sorted() && found.windows(2).all(|pair| pair[0] < pair[1]),
+                "{found:?}"
+            );
             assert_eq!(found.iter().map(|&position| u32::from(position)).sum::<u32>(), count);
         }
         // More than that nobody says in two mebibytes.

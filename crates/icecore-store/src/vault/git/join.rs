@@ -1,13 +1,15 @@
-//! Two machines on one vault: merging them, and the merge driver that git is told of for a person's own `git pull`.
+//! Two machines on one vault: merging them, and the merge driver that git is told of for a person's
+//! own `git pull`.
 //!
-//! git never writes a file of the vault here. What each file becomes is worked out from three commits, in memory; then a journal
-//! names the two sides, the files are put in place one by one, and the merge is left for the next commit. A run that dies after the
-//! journal was written is finished by the next: a file that was put in place is recognised, and what others wrote into a file
-//! meanwhile is merged with what it is to become.
+//! git never writes a file of the vault here. What each file becomes is worked out from three
+//! commits, in memory; then a journal names the two sides, the files are put in place one by one,
+//! and the merge is left for the next commit. A run that dies after the journal was written is
+//! finished by the next: a file that was put in place is recognised, and what others wrote into a
+//! file meanwhile is merged with what it is to become.
 //!
-//! Which driver merges what stands in `.git/info/attributes`, not in the `.gitattributes` that a clone gets: git merges line by line
-//! where a file names a driver that is not set up, and lines of a ledger must not be merged so. A clone that was not set up
-//! refuses instead.
+//! Which driver merges what stands in `.git/info/attributes`, not in the `.gitattributes` that a
+//! clone gets: git merges line by line where a file names a driver that is not set up, and lines of
+//! a ledger must not be merged so. A clone that was not set up refuses instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -25,7 +27,9 @@ use icecore_domain::secrets::MarkerKey;
 
 use super::super::door::{ATTEMPTS, Expected, fault};
 use super::past::read_blobs;
-use super::{Door, Held, MADE_BY_US, change, failure, head, neutral, output, run, succeed, vet, vet_settings};
+use super::{
+    Door, Held, MADE_BY_US, change, failure, head, neutral, output, run, succeed, vet, vet_settings,
+};
 use crate::{ContentVersion, Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
 
 /// What git calls the driver.
@@ -36,14 +40,18 @@ const ATTRIBUTES: &str = "* merge=icecore";
 /// The private file that names the two sides while their files are put in place.
 const JOURNAL: &str = "merge-journal";
 /// What is said while it is there.
-const CUT_SHORT: &str = "two machines were being merged, and that was cut short. `icecore merge` finishes it";
+const CUT_SHORT: &str =
+    "two machines were being merged, and that was cut short. `icecore merge` finishes it";
 
 /// Who makes our snapshots.
 const US: &str = "icecore@localhost";
 
 /// The command that git runs; it runs it in a shell.
 fn driver() -> String {
-    let program = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| "icecore".into());
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.to_str().map(str::to_owned))
+        .unwrap_or_else(|| "icecore".into());
     format!("'{}' merge-driver %O %A %B %P", program.replace('\'', r"'\''"))
 }
 
@@ -52,22 +60,39 @@ pub(super) fn register(door: &Door, folder: &Path) -> Result<bool> {
     let config = folder.join("config");
     let path = config.to_string_lossy().into_owned();
     let mut changed = false;
-    for (key, value) in [(NAME, "icecore: every line once, what was forgotten stays forgotten".to_owned()), (DRIVER, driver())] {
+    for (key, value) in [
+        (NAME, "icecore: every line once, what was forgotten stays forgotten".to_owned()),
+        (DRIVER, driver()),
+    ] {
         let file = ["config", "--file", path.as_str(), "--no-includes"];
-        let known = output(super::command(door.root()).env("GIT_DIR", "/dev/null").args(file).args(["--get", key]), &file)?;
+        let known = output(
+            super::command(door.root()).env("GIT_DIR", "/dev/null").args(file).args(["--get", key]),
+            &file,
+        )?;
         if known.status.success() && String::from_utf8_lossy(&known.stdout).trim_end() == value {
             continue;
         }
-        let set = output(super::command(door.root()).env("GIT_DIR", "/dev/null").args(file).args(["--replace-all", key, &value]), &file)?;
+        let set = output(
+            super::command(door.root()).env("GIT_DIR", "/dev/null").args(file).args([
+                "--replace-all",
+                key,
+                &value,
+            ]),
+            &file,
+        )?;
         if !set.status.success() {
-            return Err(Error::Git { what: "config".into(), why: plain::one_line(String::from_utf8_lossy(&set.stderr).trim()) });
+            return Err(Error::Git {
+                what: "config".into(),
+                why: plain::one_line(String::from_utf8_lossy(&set.stderr).trim()),
+            });
         }
         changed = true;
     }
     let place = attributes(folder);
     let known = std::fs::read_to_string(&place).unwrap_or_default();
     if !known.lines().any(|line| line.trim() == ATTRIBUTES) {
-        let ended = if known.is_empty() || known.ends_with('\n') { known } else { format!("{known}\n") };
+        let ended =
+            if known.is_empty() || known.ends_with('\n') { known } else { format!("{known}\n") };
         door.put_git_file(&place, format!("{ended}{ATTRIBUTES}\n").as_bytes())?;
         changed = true;
     }
@@ -94,7 +119,8 @@ pub(super) fn keep_others(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What of a repository can be seen without running git: whether it is ours, has a driver, and is shared with others.
+/// What of a repository can be seen without running git: whether it is ours, has a driver, and is
+/// shared with others.
 struct Seen {
     ours: bool,
     driver: bool,
@@ -104,7 +130,8 @@ struct Seen {
 fn see(root: &Path) -> Option<Seen> {
     let folder = root.join(".git");
     let config = std::fs::read_to_string(folder.join("config")).ok()?;
-    let (mut section, mut seen) = (String::new(), Seen { ours: false, driver: false, shared: false });
+    let (mut section, mut seen) =
+        (String::new(), Seen { ours: false, driver: false, shared: false });
     let mine = MADE_BY_US.rsplit_once('.');
     for line in config.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('[') {
@@ -156,7 +183,8 @@ pub(super) fn wants(root: &Path) -> Vec<String> {
 
 /// Whether git is in the middle of something that the next `git commit` ends, other than a merge.
 pub(super) fn is_begun(root: &Path) -> bool {
-    const BEGUN: &[&str] = &["CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
+    const BEGUN: &[&str] =
+        &["CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
     BEGUN.iter().any(|name| root.join(".git").join(name).symlink_metadata().is_ok())
 }
 
@@ -164,7 +192,11 @@ pub(super) fn is_begun(root: &Path) -> bool {
 pub(super) fn merge_heads(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join(".git/MERGE_HEAD")).unwrap_or_default();
     let mut heads = Vec::new();
-    for commit in text.lines().map(str::trim).filter(|line| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+    for commit in text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
         if !run(root, &["merge-base", "--is-ancestor", commit, "HEAD"], None)?.status.success() {
             heads.push(commit.to_owned());
         }
@@ -183,10 +215,17 @@ pub(super) fn end_merge(door: &Door) -> Result<()> {
 
 /// Files of a merge that nobody has settled.
 pub(super) fn unsettled(root: &Path) -> Result<Vec<String>> {
-    if !root.join(".git/MERGE_HEAD").exists() && !root.join(".git/rebase-merge").exists() && !root.join(".git/CHERRY_PICK_HEAD").exists() {
+    if !root.join(".git/MERGE_HEAD").exists()
+        && !root.join(".git/rebase-merge").exists()
+        && !root.join(".git/CHERRY_PICK_HEAD").exists()
+    {
         return Ok(Vec::new());
     }
-    let listed = succeed(root, &["diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--no-textconv"], None)?;
+    let listed = succeed(
+        root,
+        &["diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--no-textconv"],
+        None,
+    )?;
     let listed = String::from_utf8_lossy(&listed).into_owned();
     Ok(listed.split('\0').filter(|path| !path.is_empty()).map(plain::one_line).collect())
 }
@@ -211,7 +250,17 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
         Error::NoHistory("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` makes one".into())
     })?;
     let commit = |name: &str| -> Result<Option<String>> {
-        let found = run(root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")], None)?;
+        let found = run(
+            root,
+            &[
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                &format!("{name}^{{commit}}"),
+            ],
+            None,
+        )?;
         Ok(found.status.success().then(|| String::from_utf8_lossy(&found.stdout).trim().to_owned()))
     };
     let name = match other {
@@ -233,16 +282,37 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     }
     let base = String::from_utf8_lossy(&base.stdout).trim().to_owned();
     let side = |commit: &str| -> Result<Vec<(DocPath, Vec<u8>)>> {
-        let listed = succeed(root, &["ls-tree", "-r", "-z", "--name-only", commit, "--", "memory"], None)?;
-        let wanted = |path: &DocPath| path.as_str() == layout::LEDGER || path.as_str() == layout::INTEGRITY || path.is_archive();
-        let paths = listed.split(|byte| *byte == 0).filter_map(|path| std::str::from_utf8(path).ok()?.parse().ok()).filter(wanted);
-        paths.map(|path| Ok((path.clone(), succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?))).collect()
+        let listed =
+            succeed(root, &["ls-tree", "-r", "-z", "--name-only", commit, "--", "memory"], None)?;
+        let wanted = |path: &DocPath| {
+            path.as_str() == layout::LEDGER
+                || path.as_str() == layout::INTEGRITY
+                || path.is_archive()
+        };
+        let paths = listed
+            .split(|byte| *byte == 0)
+            .filter_map(|path| std::str::from_utf8(path).ok()?.parse().ok())
+            .filter(wanted);
+        paths
+            .map(|path| {
+                Ok((
+                    path.clone(),
+                    succeed(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?,
+                ))
+            })
+            .collect()
     };
     let settings = format!("{theirs}:{}", layout::CONFIG);
-    let has_settings = !succeed(root, &["ls-tree", "-z", &theirs, "--", layout::CONFIG], None)?.is_empty();
-    let settings = if has_settings { Some(succeed(root, &["cat-file", "blob", &settings], None)?) } else { None };
+    let has_settings =
+        !succeed(root, &["ls-tree", "-z", &theirs, "--", layout::CONFIG], None)?.is_empty();
+    let settings = if has_settings {
+        Some(succeed(root, &["cat-file", "blob", &settings], None)?)
+    } else {
+        None
+    };
     let (nothing, forward) = (base == theirs, base == ours);
-    let (base, texts) = if nothing || forward { (Vec::new(), Vec::new()) } else { (side(&base)?, side(&theirs)?) };
+    let (base, texts) =
+        if nothing || forward { (Vec::new(), Vec::new()) } else { (side(&base)?, side(&theirs)?) };
     Ok(Fork { name, commit: theirs, nothing, forward, settings, base, theirs: texts })
 }
 
@@ -250,25 +320,35 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
 fn upstream(root: &Path) -> Result<String> {
     let asked = |arguments: &[&str]| -> Result<Option<String>> {
         let told = run(root, arguments, None)?;
-        Ok(told.status.success().then(|| String::from_utf8_lossy(&told.stdout).trim().to_owned()).filter(|told| !told.is_empty()))
+        Ok(told
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&told.stdout).trim().to_owned())
+            .filter(|told| !told.is_empty()))
     };
-    if let Some(name) = asked(&["rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}"])? {
+    if let Some(name) =
+        asked(&["rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}"])?
+    {
         return Ok(name);
     }
     let remotes = asked(&["remote"])?.unwrap_or_default();
     let branch = asked(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
     match (remotes.lines().collect::<Vec<_>>().as_slice(), branch) {
         ([remote], Some(branch)) => Ok(format!("{remote}/{branch}")),
-        _ => Err(Error::NoHistory("name what to merge, such as `icecore merge origin/main`".into())),
+        _ => {
+            Err(Error::NoHistory("name what to merge, such as `icecore merge origin/main`".into()))
+        }
     }
 }
 
-/// The key of the other side, if git reaches it as a folder of this machine. Only a file of the vault's own owner that nobody else
-/// can read counts: whoever knows the key can test guesses of what is hidden.
+/// The key of the other side, if git reaches it as a folder of this machine. Only a file of the
+/// vault's own owner that nobody else can read counts: whoever knows the key can test guesses of
+/// what is hidden.
 pub(super) fn other_marker_key(root: &Path, fork: &Fork) -> Option<MarkerKey> {
     let (remote, _) = fork.name.split_once('/')?;
-    let told =
-        run(root, &["config", "--local", "--get", &format!("remote.{remote}.url")], None).ok().filter(|told| told.status.success())?;
+    let told = run(root, &["config", "--local", "--get", &format!("remote.{remote}.url")], None)
+        .ok()
+        .filter(|told| told.status.success())?;
     let address = String::from_utf8(told.stdout).ok()?;
     let address = address.trim();
     let address = address.strip_prefix("file://").unwrap_or(address);
@@ -276,7 +356,8 @@ pub(super) fn other_marker_key(root: &Path, fork: &Fork) -> Option<MarkerKey> {
         return None;
     }
     let door = Door::new(root.join(address));
-    let (ours, theirs) = (std::fs::metadata(root).ok()?, std::fs::symlink_metadata(door.private(MARKER_KEY)).ok()?);
+    let (ours, theirs) =
+        (std::fs::metadata(root).ok()?, std::fs::symlink_metadata(door.private(MARKER_KEY)).ok()?);
     let alone = theirs.is_file() && theirs.uid() == ours.uid() && theirs.mode() & 0o077 == 0;
     if alone { door.read_marker_key().ok().flatten() } else { None }
 }
@@ -293,21 +374,31 @@ impl Journal {
         let Some(text) = door.read_journal(JOURNAL)? else { return Ok(None) };
         let mut lines = text.lines();
         match (lines.next(), lines.next(), lines.next()) {
-            (Some(ours), Some(theirs), Some(name)) => Ok(Some(Self { ours: ours.into(), theirs: theirs.into(), name: name.into() })),
+            (Some(ours), Some(theirs), Some(name)) => {
+                Ok(Some(Self { ours: ours.into(), theirs: theirs.into(), name: name.into() }))
+            }
             // It is put in place whole, so that somebody else's hand was at it.
             _ => {
                 let place = door.private(JOURNAL);
-                Err(Error::Unsettled(format!("{} cannot be read; remove it, and `icecore merge` begins again", place.display())))
+                Err(Error::Unsettled(format!(
+                    "{} cannot be read; remove it, and `icecore merge` begins again",
+                    place.display()
+                )))
             }
         }
     }
 
     fn write(&self, door: &Door, held: &Held) -> Result<()> {
-        door.put_journal(held, JOURNAL, &format!("{}\n{}\n{}\n", self.ours, self.theirs, plain::one_line(&self.name)))
+        door.put_journal(
+            held,
+            JOURNAL,
+            &format!("{}\n{}\n{}\n", self.ours, self.theirs, plain::one_line(&self.name)),
+        )
     }
 }
 
-/// A file that changes: what our commit has, and what the merge has. `None` where there is no such file.
+/// A file that changes: what our commit has, and what the merge has. `None` where there is no such
+/// file.
 struct FileMerge {
     path: DocPath,
     ours: Option<Vec<u8>>,
@@ -317,14 +408,16 @@ struct FileMerge {
 /// What stands at a path: a link's target or a file's bytes, and whether it is a link.
 type Standing = Option<(bool, Vec<u8>)>;
 
-/// A path that no file of a vault has, and that only the other machine has changed: git takes it over.
+/// A path that no file of a vault has, and that only the other machine has changed: git takes it
+/// over.
 struct TakenPath {
     path: Vec<u8>,
     ours: Standing,
     theirs: Standing,
 }
 
-/// The mode and the content's name of each path of a commit. Paths are bytes: not all of them are text.
+/// The mode and the content's name of each path of a commit. Paths are bytes: not all of them are
+/// text.
 type Tree = BTreeMap<Vec<u8>, (String, String)>;
 
 /// What a merge makes of the vault.
@@ -344,7 +437,10 @@ struct MergePlan {
 impl MergePlan {
     /// The files for a person to settle, to be shown.
     fn shown(&self) -> Vec<(String, Option<String>)> {
-        self.open.iter().map(|(path, why)| (plain::one_line(&String::from_utf8_lossy(path)), Some(why.clone()))).collect()
+        self.open
+            .iter()
+            .map(|(path, why)| (plain::one_line(&String::from_utf8_lossy(path)), Some(why.clone())))
+            .collect()
     }
 }
 
@@ -362,36 +458,57 @@ fn tree(root: &Path, commit: &str) -> Result<Tree> {
 
 /// Whether git itself refuses such a name, on any system.
 fn is_gits_own(name: &[u8]) -> bool {
-    let name: String = name.iter().filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(byte.to_ascii_lowercase())).collect();
+    let name: String = name
+        .iter()
+        .filter(|byte| byte.is_ascii_graphic())
+        .map(|byte| char::from(byte.to_ascii_lowercase()))
+        .collect();
     let is_git = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
-    [".", "..", ".gitmodules"].contains(&name.as_str()) || name.starts_with("git~") || name.strip_prefix(".git").is_some_and(is_git)
+    [".", "..", ".gitmodules"].contains(&name.as_str())
+        || name.starts_with("git~")
+        || name.strip_prefix(".git").is_some_and(is_git)
 }
 
-/// Works out what every file becomes. Nothing but the three commits decides, so that the same comes out again.
+/// Works out what every file becomes. Nothing but the three commits decides, so that the same comes
+/// out again.
 fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan> {
     let root = door.root();
-    let base = String::from_utf8_lossy(&succeed(root, &["merge-base", ours, theirs], None)?).trim().to_owned();
+    let base = String::from_utf8_lossy(&succeed(root, &["merge-base", ours, theirs], None)?)
+        .trim()
+        .to_owned();
     let trees = [tree(root, &base)?, tree(root, ours)?, tree(root, theirs)?];
     let [before, here, there] = &trees;
-    let is_changed = |path: &&Vec<u8>| there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path);
-    let changed: BTreeSet<&Vec<u8>> = before.keys().chain(there.keys()).filter(is_changed).collect();
+    let is_changed = |path: &&Vec<u8>| {
+        there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path)
+    };
+    let changed: BTreeSet<&Vec<u8>> =
+        before.keys().chain(there.keys()).filter(is_changed).collect();
     let is_link = |(mode, _): &(String, String)| mode == "120000";
     let is_repository = |(mode, _): &(String, String)| mode == "160000";
     let mut wanted: BTreeSet<&String> = BTreeSet::new();
     for path in changed.iter().copied().chain([&layout::FORGOTTEN.as_bytes().to_vec()]) {
-        let entries = trees.iter().filter_map(|tree| tree.get(path)).filter(|entry| !is_repository(entry));
+        let entries =
+            trees.iter().filter_map(|tree| tree.get(path)).filter(|entry| !is_repository(entry));
         wanted.extend(entries.map(|(_, id)| id));
     }
     let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    read_blobs(root, wanted.into_iter(), |id, bytes| drop(contents.insert(id.to_owned(), bytes.to_vec())))?;
-    let content = |tree: &Tree, path: &[u8]| tree.get(path).and_then(|(_, id)| contents.get(id)).cloned();
+    read_blobs(root, wanted.into_iter(), |id, bytes| {
+        drop(contents.insert(id.to_owned(), bytes.to_vec()))
+    })?;
+    let content =
+        |tree: &Tree, path: &[u8]| tree.get(path).and_then(|(_, id)| contents.get(id)).cloned();
     // What was forgotten here does not come in by the other side's lines.
     let stones = Tombstones::read(&content(here, layout::FORGOTTEN.as_bytes()).unwrap_or_default());
     let mut plan = MergePlan { base, ..MergePlan::default() };
     for path in changed {
         let entries = trees.each_ref().map(|tree| tree.get(path));
-        if entries.into_iter().flatten().any(is_repository) || path.split(|byte| *byte == b'/').any(is_gits_own) {
-            plan.open.push((path.clone(), "cannot be a file of a vault, and the other machine has changed it".into()));
+        if entries.into_iter().flatten().any(is_repository)
+            || path.split(|byte| *byte == b'/').any(is_gits_own)
+        {
+            plan.open.push((
+                path.clone(),
+                "cannot be a file of a vault, and the other machine has changed it".into(),
+            ));
             plan.refused = true;
             continue;
         }
@@ -399,21 +516,32 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
         let document = std::str::from_utf8(path).ok().and_then(|path| path.parse::<DocPath>().ok());
         let has_link = [here_entry, there_entry].into_iter().flatten().any(is_link);
         let Some(document) = document.filter(|_| !has_link) else {
-            let standing = |tree, entry: Option<&_>| entry.and_then(|entry| Some((is_link(entry), content(tree, path)?)));
+            let standing = |tree, entry: Option<&_>| {
+                entry.and_then(|entry| Some((is_link(entry), content(tree, path)?)))
+            };
             // A link in the place of a file hides what the file says.
-            let is_other_kind = here_entry.zip(there_entry).is_some_and(|(here, there)| is_link(here) != is_link(there));
+            let is_other_kind = here_entry
+                .zip(there_entry)
+                .is_some_and(|(here, there)| is_link(here) != is_link(there));
             if here_entry == first && !is_other_kind {
                 let (ours, theirs) = (standing(here, here_entry), standing(there, there_entry));
                 plan.taken.push(TakenPath { path: path.clone(), ours, theirs });
             } else {
-                plan.open.push((path.clone(), "is no file of the vault, and was changed on both machines".into()));
+                plan.open.push((
+                    path.clone(),
+                    "is no file of the vault, and was changed on both machines".into(),
+                ));
             }
             continue;
         };
         let [base, ours, theirs] = trees.each_ref().map(|tree| content(tree, path));
         let only_theirs = here_entry.map(|(_, id)| id) == first.map(|(_, id)| id);
         let path = document.as_str();
-        let merged = if only_theirs { Ok(theirs.clone()) } else { merge_file(door, held, path, [&base, &ours, &theirs], true)? };
+        let merged = if only_theirs {
+            Ok(theirs.clone())
+        } else {
+            merge_file(door, held, path, [&base, &ours, &theirs], true)?
+        };
         match merged {
             Ok(merged) => {
                 let merged = merged.map(|bytes| match stones.scrub().fate(path, &bytes) {
@@ -447,7 +575,9 @@ fn merge_file(
     let is_gone = ours.is_none() || theirs.is_none();
     match merge::merge(path, Sides { base: &base, ours: &here, theirs: &there }, adopted) {
         Ok(Merged::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
-        Ok(Merged::ByLines) if is_gone => Ok(Err("was changed on one machine and taken away on the other".into())),
+        Ok(Merged::ByLines) if is_gone => {
+            Ok(Err("was changed on one machine and taken away on the other".into()))
+        }
         Ok(Merged::ByLines) => {
             let place = |bytes: &[u8]| door.put_temporary(held, bytes);
             let (base, ours, theirs) = (place(&base)?, place(&here)?, place(&there)?);
@@ -455,13 +585,16 @@ fn merge_file(
             for temporary in [base, ours, theirs] {
                 door.remove_git_file(&temporary)?;
             }
-            Ok(merged?.map(Some).ok_or_else(|| "the same lines were changed on both machines".into()))
+            Ok(merged?
+                .map(Some)
+                .ok_or_else(|| "the same lines were changed on both machines".into()))
         }
         Err(clash) => Ok(Err(clash.to_string())),
     }
 }
 
-/// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of memory.
+/// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of
+/// memory.
 pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec<u8>>> {
     let arguments = ["merge-file", "-p", "-q"];
     let folder = ours.parent().unwrap_or_else(|| Path::new("."));
@@ -472,14 +605,17 @@ pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec
     Ok(merged.status.success().then_some(merged.stdout))
 }
 
-/// Brings the other side in, without ending it: a snapshot does. If lines of memory cannot be merged, nothing is changed.
+/// Brings the other side in, without ending it: a snapshot does. If lines of memory cannot be
+/// merged, nothing is changed.
 pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     let root = door.root();
     vet(root)?;
     let held = door.lock()?;
     door.remove_stale_git_locks(&held, false)?;
     register(door, &root.join(".git"))?;
-    let ours = head(root)?.ok_or_else(|| Error::NoHistory("there is no snapshot yet, so there is nothing to merge with".into()))?;
+    let ours = head(root)?.ok_or_else(|| {
+        Error::NoHistory("there is no snapshot yet, so there is nothing to merge with".into())
+    })?;
     let journal = Journal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
     let plan = plan(door, &held, &journal.ours, &journal.theirs)?;
     if plan.refused {
@@ -529,8 +665,14 @@ fn next_step(door: &Door, held: &Held, file: &FileMerge) -> Result<Step> {
     })
 }
 
-/// Puts a file in place. What others save until then is read and merged too. Returns why the file stays as it is, if it does.
-fn put_in_place(door: &Door, held: &Held, file: &FileMerge, mut step: Step) -> Result<Option<String>> {
+/// Puts a file in place. What others save until then is read and merged too. Returns why the file
+/// stays as it is, if it does.
+fn put_in_place(
+    door: &Door,
+    held: &Held,
+    file: &FileMerge,
+    mut step: Step,
+) -> Result<Option<String>> {
     for _ in 0..ATTEMPTS {
         let put = match &step {
             Step::Nothing => return Ok(None),
@@ -549,8 +691,17 @@ fn put_in_place(door: &Door, held: &Held, file: &FileMerge, mut step: Step) -> R
 /// Puts every file in place and leaves the merge for the next commit.
 fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -> Result<Joined> {
     // Worked out for all of them before the first one changes.
-    let mut steps = plan.files.iter().map(|file| next_step(door, held, file)).collect::<Result<Vec<_>>>()?.into_iter();
-    let is_ledger_left = plan.files.iter().zip(steps.as_slice()).any(|(file, step)| is_ledger(file) && matches!(step, Step::Leave(_)));
+    let mut steps = plan
+        .files
+        .iter()
+        .map(|file| next_step(door, held, file))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter();
+    let is_ledger_left = plan
+        .files
+        .iter()
+        .zip(steps.as_slice())
+        .any(|(file, step)| is_ledger(file) && matches!(step, Step::Leave(_)));
     if is_ledger_left {
         return begin_again(door, held);
     }
@@ -561,7 +712,9 @@ fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -
             return begin_again(door, held);
         }
         // A page is written again from the events of both.
-        if PageKey::of_path(&file.path).is_none() && !file.path.as_str().starts_with(layout::MEMORIES) {
+        if PageKey::of_path(&file.path).is_none()
+            && !file.path.as_str().starts_with(layout::MEMORIES)
+        {
             plan.open.push((file.path.as_str().into(), why));
         }
     }
@@ -570,7 +723,11 @@ fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -
     stage(door, held, &plan)?;
     record(door, held, journal, plan.base == journal.ours && plan.open.is_empty())?;
     door.remove_journal(held, JOURNAL)?;
-    Ok(if plan.open.is_empty() { Joined::Whole } else { Joined::Open { files: plan.shown(), left: true } })
+    Ok(if plan.open.is_empty() {
+        Joined::Whole
+    } else {
+        Joined::Open { files: plan.shown(), left: true }
+    })
 }
 
 fn is_ledger(file: &FileMerge) -> bool {
@@ -583,7 +740,8 @@ fn begin_again(door: &Door, held: &Held) -> Result<Joined> {
     Err(Error::Moved { what: layout::LEDGER.into() })
 }
 
-/// What stands at a path now; an error if that cannot be said without following a link, or is a folder.
+/// What stands at a path now; an error if that cannot be said without following a link, or is a
+/// folder.
 fn standing(root: &Path, path: &[u8]) -> io::Result<Standing> {
     let path = Path::new(OsStr::from_bytes(path));
     for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
@@ -595,13 +753,16 @@ fn standing(root: &Path, path: &[u8]) -> io::Result<Standing> {
     match place.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-        Ok(found) if found.is_symlink() => Ok(Some((true, place.read_link()?.into_os_string().into_vec()))),
+        Ok(found) if found.is_symlink() => {
+            Ok(Some((true, place.read_link()?.into_os_string().into_vec())))
+        }
         Ok(found) if found.is_file() => Ok(Some((false, std::fs::read(place)?))),
         Ok(_) => Err(io::ErrorKind::IsADirectory.into()),
     }
 }
 
-/// Lets git put the paths in place that are no files of the vault. Returns those that it cannot, and why.
+/// Lets git put the paths in place that are no files of the vault. Returns those that it cannot,
+/// and why.
 fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>, String)>> {
     if plan.taken.is_empty() {
         return Ok(Vec::new());
@@ -609,10 +770,14 @@ fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>,
     let root = door.root();
     let (mut entries, mut missing, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for taken in &plan.taken {
-        let changed = || (taken.path.clone(), "is no file of the vault, and is another one here".to_owned());
+        let changed =
+            || (taken.path.clone(), "is no file of the vault, and is another one here".to_owned());
         // What this machine keeps for itself is never another's.
-        let is_private =
-            taken.path.split(|byte| *byte == b'/').next().is_some_and(|top| top.eq_ignore_ascii_case(layout::PRIVATE.as_bytes()));
+        let is_private = taken
+            .path
+            .split(|byte| *byte == b'/')
+            .next()
+            .is_some_and(|top| top.eq_ignore_ascii_case(layout::PRIVATE.as_bytes()));
         match standing(root, &taken.path) {
             _ if is_private => {}
             Ok(now) if now == taken.theirs => {}
@@ -643,13 +808,15 @@ fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>,
     let list = missing.iter().flat_map(|path| [path, &b"\0"[..]].concat()).collect::<Vec<u8>>();
     // What it refuses to write, it does not write over; that is seen by what is missing.
     let _ = change_from(door, held, &["checkout-index", "-z", "--stdin"], &list);
-    let refused = missing.into_iter().filter(|path| root.join(OsStr::from_bytes(path)).symlink_metadata().is_err());
+    let refused = missing
+        .into_iter()
+        .filter(|path| root.join(OsStr::from_bytes(path)).symlink_metadata().is_err());
     open.extend(refused.map(|path| (path.clone(), "cannot be put in place here".into())));
     Ok(open)
 }
 
-/// A line that tells git's index what a path is in one of the trees, at that stage of a merge. At stage 0 it is nothing else, and
-/// without a tree nothing at all.
+/// A line that tells git's index what a path is in one of the trees, at that stage of a merge. At
+/// stage 0 it is nothing else, and without a tree nothing at all.
 fn index_line(plan: &MergePlan, tree: Option<usize>, path: &[u8], stage: usize) -> Vec<u8> {
     let about = match tree.and_then(|tree| plan.trees[tree].get(path)) {
         Some((mode, id)) => format!("{mode} {id} {stage}\t"),
@@ -663,7 +830,8 @@ fn change_index(door: &Door, held: &Held, lines: &[u8]) -> Result<()> {
     change_from(door, held, &["update-index", "-z", "--add", "--replace", "--index-info"], lines)
 }
 
-/// Runs a git that changes the repository and reads what to do. It says nothing, so the lock takes the place of its output.
+/// Runs a git that changes the repository and reads what to do. It says nothing, so the lock takes
+/// the place of its output.
 fn change_from(door: &Door, held: &Held, arguments: &[&str], input: &[u8]) -> Result<()> {
     let place = door.put_temporary(held, input)?;
     let changed = (|| {
@@ -676,28 +844,41 @@ fn change_from(door: &Door, held: &Held, arguments: &[&str], input: &[u8]) -> Re
     changed
 }
 
-/// Tells git's index of the files as they are now; those that a person has to settle stand there with all their sides.
+/// Tells git's index of the files as they are now; those that a person has to settle stand there
+/// with all their sides.
 fn stage(door: &Door, held: &Held, plan: &MergePlan) -> Result<()> {
     let root = door.root();
     let open: BTreeSet<&[u8]> = plan.open.iter().map(|(path, _)| path.as_slice()).collect();
     if !open.is_empty() {
         let sides = |path: &&[u8]| {
-            let sides = (0..plan.trees.len()).flat_map(|tree| index_line(plan, Some(tree), path, tree + 1));
+            let sides =
+                (0..plan.trees.len()).flat_map(|tree| index_line(plan, Some(tree), path, tree + 1));
             index_line(plan, None, path, 0).into_iter().chain(sides).collect::<Vec<u8>>()
         };
         change_index(door, held, &open.iter().flat_map(sides).collect::<Vec<u8>>())?;
     }
-    let settled = plan.files.iter().map(|file| &file.path).filter(|path| !open.contains(path.as_str().as_bytes()));
-    let (here, gone): (Vec<&DocPath>, Vec<&DocPath>) = settled.partition(|path| root.join(path.as_str()).symlink_metadata().is_ok());
-    for (paths, arguments) in [(here, &["add", "--force"][..]), (gone, &["rm", "--cached", "--quiet", "--ignore-unmatch"])] {
+    let settled = plan
+        .files
+        .iter()
+        .map(|file| &file.path)
+        .filter(|path| !open.contains(path.as_str().as_bytes()));
+    let (here, gone): (Vec<&DocPath>, Vec<&DocPath>) =
+        settled.partition(|path| root.join(path.as_str()).symlink_metadata().is_ok());
+    for (paths, arguments) in [
+        (here, &["add", "--force"][..]),
+        (gone, &["rm", "--cached", "--quiet", "--ignore-unmatch"]),
+    ] {
         if paths.is_empty() {
             continue;
         }
         let list = paths.iter().map(|path| format!("{path}\0")).collect::<String>();
         let list = door.put_temporary(held, list.as_bytes())?;
         let from = format!("--pathspec-from-file={}", list.display());
-        let literal: Vec<&str> =
-            ["--literal-pathspecs"].into_iter().chain(arguments.iter().copied()).chain([from.as_str(), "--pathspec-file-nul"]).collect();
+        let literal: Vec<&str> = ["--literal-pathspecs"]
+            .into_iter()
+            .chain(arguments.iter().copied())
+            .chain([from.as_str(), "--pathspec-file-nul"])
+            .collect();
         let staged = change(root, held, &literal, None);
         door.remove_git_file(&list)?;
         staged?;
@@ -709,16 +890,25 @@ fn stage(door: &Door, held: &Held, plan: &MergePlan) -> Result<()> {
 fn record(door: &Door, held: &Held, journal: &Journal, forward: bool) -> Result<()> {
     let root = door.root();
     let here = head(root)?.unwrap_or_default();
-    if run(root, &["merge-base", "--is-ancestor", &journal.theirs, "HEAD"], None)?.status.success() {
+    if run(root, &["merge-base", "--is-ancestor", &journal.theirs, "HEAD"], None)?.status.success()
+    {
         return Ok(());
     }
     if forward && here == journal.ours {
         let note = format!("merge {}: Fast-forward", plain::one_line(&journal.name));
-        change(root, held, &["update-ref", "-m", &note, "HEAD", &journal.theirs, &journal.ours], None)?;
+        change(
+            root,
+            held,
+            &["update-ref", "-m", &note, "HEAD", &journal.theirs, &journal.ours],
+            None,
+        )?;
         return Ok(());
     }
     let git = root.join(".git");
-    door.put_git_file(&git.join("MERGE_MSG"), format!("{MERGED}{}\n", plain::one_line(&journal.name)).as_bytes())?;
+    door.put_git_file(
+        &git.join("MERGE_MSG"),
+        format!("{MERGED}{}\n", plain::one_line(&journal.name)).as_bytes(),
+    )?;
     door.put_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
 }
 
@@ -747,35 +937,56 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
     if head(root)?.is_none() {
         return Ok(None);
     }
-    let told = succeed(root, &["log", "--merges", "--max-count=1", "--no-show-signature", "--format=%H %ce"], None)?;
+    let told = succeed(
+        root,
+        &["log", "--merges", "--max-count=1", "--no-show-signature", "--format=%H %ce"],
+        None,
+    )?;
     let told = String::from_utf8_lossy(&told).trim().to_owned();
-    let Some((merge, _)) = told.split_once(' ').filter(|(_, by)| *by != US) else { return Ok(None) };
+    let Some((merge, _)) = told.split_once(' ').filter(|(_, by)| *by != US) else {
+        return Ok(None);
+    };
     // A snapshot behind it says that it was settled, on whatever machine.
     let since = format!("{merge}..HEAD");
     let settled = succeed(root, &["log", "--no-show-signature", "--format=%ce %s", &since], None)?;
     let settled = String::from_utf8_lossy(&settled).into_owned();
-    let says =
-        |line: &str| line.split_once(' ').is_some_and(|(by, note)| by == US && (note.starts_with(MERGED) || note.starts_with(SETTLED)));
+    let says = |line: &str| {
+        line.split_once(' ').is_some_and(|(by, note)| {
+            by == US && (note.starts_with(MERGED) || note.starts_with(SETTLED))
+        })
+    };
     Ok((!settled.lines().any(says)).then(|| merge.to_owned()))
 }
 
-/// Makes a clone of a vault one that icecore keeps snapshots in and merges; whether it was not one before.
+/// Makes a clone of a vault one that icecore keeps snapshots in and merges; whether it was not one
+/// before.
 pub(super) fn adopt(door: &Door) -> Result<bool> {
     let root = door.root();
     let folder = root.join(".git");
     let (before, _) = vet_settings(root)?;
     if !before {
-        // A clone of a vault has it in its history; a repository that a vault was made in is left alone.
-        if !run(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?.status.success() {
+        // A clone of a vault has it in its history; a repository that a vault was made in is left
+        // alone.
+        if !run(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?
+            .status
+            .success()
+        {
             return Ok(false);
         }
         let config = folder.join("config");
         let path = config.to_string_lossy().into_owned();
         for (key, value) in [(MADE_BY_US, "true"), ("core.fsync", "all")] {
-            let arguments = ["config", "--file", path.as_str(), "--no-includes", "--replace-all", key, value];
-            let set = output(super::command(root).env("GIT_DIR", "/dev/null").args(arguments), &arguments)?;
+            let arguments =
+                ["config", "--file", path.as_str(), "--no-includes", "--replace-all", key, value];
+            let set = output(
+                super::command(root).env("GIT_DIR", "/dev/null").args(arguments),
+                &arguments,
+            )?;
             if !set.status.success() {
-                return Err(Error::Git { what: "config".into(), why: plain::one_line(String::from_utf8_lossy(&set.stderr).trim()) });
+                return Err(Error::Git {
+                    what: "config".into(),
+                    why: plain::one_line(String::from_utf8_lossy(&set.stderr).trim()),
+                });
             }
         }
     }

@@ -1,7 +1,9 @@
-//! The past without what is to be forgotten: every snapshot read, and made anew in a repository of its own.
+//! The past without what is to be forgotten: every snapshot read, and made anew in a repository of
+//! its own.
 //!
-//! The new repository takes the old one's place whole, so that nothing of the old one is left: no object that nothing refers to,
-//! no log of where a branch was, no message being edited. Until then the old one stands as it was.
+//! The new repository takes the old one's place whole, so that nothing of the old one is left: no
+//! object that nothing refers to, no log of where a branch was, no message being edited. Until then
+//! the old one stands as it was.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -21,7 +23,8 @@ fn failed(what: &str, why: impl ToString) -> Error {
     Error::Git { what: what.into(), why: plain::one_line(why.to_string().trim()) }
 }
 
-/// What one commit changed: its name, the names of its parents, and each path with the content it got.
+/// What one commit changed: its name, the names of its parents, and each path with the content it
+/// got.
 struct Commit {
     id: String,
     parent: Option<String>,
@@ -49,7 +52,10 @@ fn commits(root: &Path) -> Result<Vec<Commit>> {
     let listed = succeed(root, &arguments, None)?;
     let listed = String::from_utf8_lossy(&listed).into_owned();
     let mut found: Vec<Commit> = Vec::new();
-    let mut words = listed.split('\0').map(|word| word.trim_start_matches('\n')).filter(|word| !word.is_empty());
+    let mut words = listed
+        .split('\0')
+        .map(|word| word.trim_start_matches('\n'))
+        .filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
         if let Some(names) = word.strip_prefix("commit ") {
             let mut names = names.split(' ').filter(|name| !name.is_empty()).map(str::to_owned);
@@ -63,7 +69,8 @@ fn commits(root: &Path) -> Result<Vec<Commit>> {
             && let Some(commit) = found.last_mut()
         {
             let mut fields = word.split(' ').skip(3);
-            let (new, status) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+            let (new, status) =
+                (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
             // A commit of another repository has no content here.
             if word.split(' ').nth(1) == Some("160000") {
                 continue;
@@ -90,7 +97,8 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     let mut guilty: BTreeSet<String> = BTreeSet::new();
     let blobs = blobs(&commits);
     read_blobs(root, blobs.keys(), |id, bytes| {
-        if blobs.get(id).is_some_and(|paths| paths.iter().any(|path| scrub.is_in_file(path, bytes))) {
+        if blobs.get(id).is_some_and(|paths| paths.iter().any(|path| scrub.is_in_file(path, bytes)))
+        {
             guilty.insert(id.to_owned());
         }
     })?;
@@ -98,10 +106,17 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     let mut standing: HashMap<&str, BTreeMap<&str, &str>> = HashMap::new();
     let mut many = 0;
     for commit in &commits {
-        let mut here = commit.parent.as_deref().and_then(|parent| standing.get(parent)).cloned().unwrap_or_default();
+        let mut here = commit
+            .parent
+            .as_deref()
+            .and_then(|parent| standing.get(parent))
+            .cloned()
+            .unwrap_or_default();
         for (path, new) in &commit.changes {
             match new {
-                Some(new) if guilty.contains(new) || scrub.has_forgotten_name(path) => drop(here.insert(path, new)),
+                Some(new) if guilty.contains(new) || scrub.has_forgotten_name(path) => {
+                    drop(here.insert(path, new))
+                }
                 _ => drop(here.remove(path.as_str())),
             }
         }
@@ -111,8 +126,13 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     Ok((many, commits.len()))
 }
 
-/// Reads these contents, one after the other. One that cannot be read is an error, and so is a git that ends too early.
-pub(super) fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>, mut take: impl FnMut(&str, &[u8])) -> Result<()> {
+/// Reads these contents, one after the other. One that cannot be read is an error, and so is a git
+/// that ends too early.
+pub(super) fn read_blobs<'a>(
+    root: &Path,
+    ids: impl Iterator<Item = &'a String>,
+    mut take: impl FnMut(&str, &[u8]),
+) -> Result<()> {
     let ids: Vec<&String> = ids.collect();
     let mut git = neutral(root, &root.join(".git"));
     let mut child = git
@@ -132,8 +152,11 @@ pub(super) fn read_blobs<'a>(root: &Path, ids: impl Iterator<Item = &'a String>,
             asking.flush()?;
             let mut line = String::new();
             answers.read_line(&mut line)?;
-            let length = line.trim_end().split_once(" blob ").and_then(|(_, length)| length.parse().ok());
-            let Some(length) = length else { return Err(io::Error::other(format!("{id} cannot be read"))) };
+            let length =
+                line.trim_end().split_once(" blob ").and_then(|(_, length)| length.parse().ok());
+            let Some(length) = length else {
+                return Err(io::Error::other(format!("{id} cannot be read")));
+            };
             let mut bytes = vec![0; length];
             answers.read_exact(&mut bytes)?;
             answers.read_exact(&mut [0])?;
@@ -153,7 +176,8 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
     if head(root)?.is_none() {
         return Ok(Rewritten::default());
     }
-    let branch = String::from_utf8_lossy(&succeed(root, &["symbolic-ref", "HEAD"], None)?).trim().to_owned();
+    let branch =
+        String::from_utf8_lossy(&succeed(root, &["symbolic-ref", "HEAD"], None)?).trim().to_owned();
     let commits = commits(root)?;
     let blobs = blobs(&commits);
     let apart = door.private(APART);
@@ -170,8 +194,12 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
             "--reencode=yes",
             "--fake-missing-tagger",
         ];
-        let mut export =
-            export.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|error| failed("fast-export", error))?;
+        let mut export = export
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| failed("fast-export", error))?;
         let mut import = neutral(&apart, &folder);
         let mut import = import
             .args(["fast-import", "--quiet", "--force"])
@@ -194,7 +222,10 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
             ));
         }
         for arguments in [&["symbolic-ref", "HEAD", &branch][..], &["read-tree", "HEAD"]] {
-            let output = neutral(root, &folder).args(arguments).output().map_err(|error| failed(arguments[0], error))?;
+            let output = neutral(root, &folder)
+                .args(arguments)
+                .output()
+                .map_err(|error| failed(arguments[0], error))?;
             if !output.status.success() {
                 return Err(failed(arguments[0], String::from_utf8_lossy(&output.stderr)));
             }
@@ -212,7 +243,12 @@ fn ended(child: &mut Child) -> bool {
 }
 
 /// Passes the past on, without what is to go. Returns how many contents were changed.
-fn pass(mut from: impl BufRead, mut to: impl Write, blobs: &Blobs, scrub: &Scrub) -> io::Result<usize> {
+fn pass(
+    mut from: impl BufRead,
+    mut to: impl Write,
+    blobs: &Blobs,
+    scrub: &Scrub,
+) -> io::Result<usize> {
     let (mut line, mut is_blob, mut id, mut changed) = (Vec::new(), false, String::new(), 0);
     loop {
         line.clear();
@@ -222,12 +258,17 @@ fn pass(mut from: impl BufRead, mut to: impl Write, blobs: &Blobs, scrub: &Scrub
         }
         let bare = line.strip_suffix(b"\n").unwrap_or(&line);
         if let Some(length) = bare.strip_prefix(b"data ") {
-            let length = std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+            let length = std::str::from_utf8(length)
+                .ok()
+                .and_then(|length| length.parse().ok())
+                .ok_or(io::ErrorKind::InvalidData)?;
             let mut bytes = vec![0; length];
             from.read_exact(&mut bytes)?;
             let new = match is_blob {
                 true => blobs.get(&id).and_then(|paths| past::content(&bytes, paths, scrub)),
-                false => past::note(&String::from_utf8_lossy(&bytes), scrub).map(String::into_bytes),
+                false => {
+                    past::note(&String::from_utf8_lossy(&bytes), scrub).map(String::into_bytes)
+                }
             };
             changed += usize::from(new.is_some());
             let bytes = new.unwrap_or(bytes);
@@ -267,10 +308,16 @@ fn path_of(line: &[u8]) -> Option<String> {
 fn unquoted(quoted: &[u8]) -> String {
     let (mut out, mut at) = (Vec::new(), 0);
     while at < quoted.len() {
-        let octal = quoted.get(at + 1..at + 4).filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        let octal = quoted
+            .get(at + 1..at + 4)
+            .filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
         match (quoted[at], octal) {
             (b'\\', Some(digits)) => {
-                out.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                out.push(
+                    digits
+                        .iter()
+                        .fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+                );
                 at += 4;
             }
             (b'\\', None) => {
@@ -294,7 +341,10 @@ mod tests {
     fn paths_are_read_as_git_writes_them() {
         assert_eq!(path_of(b"M 100644 :5 memory/a b.md").as_deref(), Some("memory/a b.md"));
         assert_eq!(path_of(b"D knowledge/x.md").as_deref(), Some("knowledge/x.md"));
-        assert_eq!(path_of(b"M 100644 :5 \"caf\\303\\251 \\\"x\\\".md\"").as_deref(), Some("café \"x\".md"));
+        assert_eq!(
+            path_of(b"M 100644 :5 \"caf\\303\\251 \\\"x\\\".md\"").as_deref(),
+            Some("café \"x\".md")
+        );
         assert_eq!(path_of(b"from :4"), None);
     }
 }

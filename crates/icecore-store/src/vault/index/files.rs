@@ -1,7 +1,8 @@
 //! The index of records and summaries: which there are, and what they come to.
 //!
-//! Each file is taken in as a whole unless this process has just appended to it; a file that looks other than when it was
-//! taken in is taken in again. So what is here never depends on how it came about.
+//! Each file is taken in as a whole unless this process has just appended to it; a file that looks
+//! other than when it was taken in is taken in again. So what is here never depends on how it came
+//! about.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +16,10 @@ use icecore_domain::record::{self, Digest, Key, Record, SessionKey, SessionStat}
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row as SqlRow, Transaction, TransactionBehavior, params, params_from_iter};
+use rusqlite::{
+    Connection, OptionalExtension, Row as SqlRow, Transaction, TransactionBehavior, params,
+    params_from_iter,
+};
 
 use super::{Index, Look, Outcome, damaged};
 use crate::Progress;
@@ -34,13 +38,15 @@ pub(in crate::vault) struct Place {
 }
 
 impl Index {
-    /// Those of the files that are not here as they look now; a file that is gone but was here is among them.
+    /// Those of the files that are not here as they look now; a file that is gone but was here is
+    /// among them.
     pub fn stale(&self, files: &[(DocPath, Option<Look>)]) -> Outcome<Vec<DocPath>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare_cached("SELECT stamp FROM taken WHERE path = ?1")?;
         let mut stale = Vec::new();
         for (path, look) in files {
-            let known: Option<String> = query.query_row([path.as_str()], |row| row.get(0)).optional()?;
+            let known: Option<String> =
+                query.query_row([path.as_str()], |row| row.get(0)).optional()?;
             if known != look.map(|look| look.stamp()) {
                 stale.push(path.clone());
             }
@@ -48,19 +54,31 @@ impl Index {
         Ok(stale)
     }
 
-    /// Takes a file in as a whole. `read` is called once nobody else can write to the index: what is in the index was in
-    /// the file before.
-    pub fn take_file(&mut self, path: &DocPath, read: impl FnOnce() -> Outcome<FileNow>) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// Takes a file in as a whole. `read` is called once nobody else can write to the index: what
+    /// is in the index was in the file before.
+    pub fn take_file(
+        &mut self,
+        path: &DocPath,
+        read: impl FnOnce() -> Outcome<FileNow>,
+    ) -> Outcome<()> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = read()?;
         fill_file(&transaction, path, &now)?;
         transaction.commit()?;
         self.shorten_log()
     }
 
-    /// Forgets every file and takes all of these in, in one go: others see the old state or the new one.
-    pub fn take_all(&mut self, files: &[DocPath], read: impl Fn(&DocPath) -> Outcome<FileNow>, progress: Progress<'_>) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// Forgets every file and takes all of these in, in one go: others see the old state or the new
+    /// one.
+    pub fn take_all(
+        &mut self,
+        files: &[DocPath],
+        read: impl Fn(&DocPath) -> Outcome<FileNow>,
+        progress: Progress<'_>,
+    ) -> Outcome<()> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch(
             "DELETE FROM record; DELETE FROM session; DELETE FROM summary; DELETE FROM archive; DELETE FROM archived_on;
                  DELETE FROM twice; DELETE FROM taken;",
@@ -76,26 +94,38 @@ impl Index {
     /// Which of these keys are known: the file and the hash of the words.
     pub fn known(&self, keys: &[Key]) -> Outcome<Vec<Option<(String, Key)>>> {
         let state = self.connection.unchecked_transaction()?;
-        let mut query = state.prepare_cached("SELECT path, wording FROM record JOIN taken USING (file) WHERE key = ?1")?;
-        keys.iter().map(|key| query.query_row([key.as_slice()], |row| Ok((row.get(0)?, key_of(row, 1)?))).optional()).collect()
+        let mut query = state.prepare_cached(
+            "SELECT path, wording FROM record JOIN taken USING (file) WHERE key = ?1",
+        )?;
+        keys.iter()
+            .map(|key| {
+                query
+                    .query_row([key.as_slice()], |row| Ok((row.get(0)?, key_of(row, 1)?)))
+                    .optional()
+            })
+            .collect()
     }
 
-    /// Takes in records that this process has just appended, under the lock: for each file its new records, how long it was
-    /// before and what it looks like now.
+    /// Takes in records that this process has just appended, under the lock: for each file its new
+    /// records, how long it was before and what it looks like now.
     pub fn take_own_records(&mut self, own: &[(DocPath, Vec<&Record>, u64, Look)]) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut rows: Vec<(Key, Key, i64)> = Vec::new();
         for (path, records, start, look) in own {
             let known = transaction
                 .prepare_cached("SELECT file, bytes FROM taken WHERE path = ?1")?
-                .query_row([path.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)))
+                .query_row([path.as_str()], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?))
+                })
                 .optional()?;
             let (file, bytes) = match known {
                 Some(known) => known,
                 None => (put_taken(&transaction, path, Some(*look))?, 0),
             };
             if bytes != *start {
-                // Something else is in the file too; forgetting it makes the next look take in all of it.
+                // Something else is in the file too; forgetting it makes the next look take in all
+                // of it.
                 put_taken(&transaction, path, None)?;
                 continue;
             }
@@ -103,21 +133,29 @@ impl Index {
             for record in records {
                 rows.push((record.key(), record.wording(), file));
                 let key = record.session_key();
-                stats.entry(key.clone()).or_insert_with(|| SessionStat::empty(key, record)).add(record);
+                stats
+                    .entry(key.clone())
+                    .or_insert_with(|| SessionStat::empty(key, record))
+                    .add(record);
             }
             for stat in stats.into_values() {
                 let so_far = transaction
                     .prepare_cached("SELECT * FROM session WHERE day = ?1 AND conversation = ?2 AND session = ?3 AND file = ?4")?
                     .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_text(&stat.key), file], session_stat)
                     .optional()?;
-                put_session(&transaction, file, &so_far.map_or(stat.clone(), |so_far| so_far.with(&stat)))?;
+                put_session(
+                    &transaction,
+                    file,
+                    &so_far.map_or(stat.clone(), |so_far| so_far.with(&stat)),
+                )?;
             }
             put_taken(&transaction, path, Some(*look))?;
         }
         // In the order of the table, so that each page is visited once.
         rows.sort_unstable();
         {
-            let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
+            let mut put =
+                transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
             for (key, wording, file) in &rows {
                 put.execute(params![key.as_slice(), wording.as_slice(), file])?;
             }
@@ -128,9 +166,12 @@ impl Index {
 
     /// The sessions of these days, or all.
     pub fn sessions(&self, days: Option<Days>) -> Outcome<Vec<SessionStat>> {
-        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| (days.first.to_string(), days.last.to_string()));
-        let mut query =
-            self.connection.prepare_cached("SELECT * FROM session WHERE day BETWEEN ?1 AND ?2 ORDER BY day, conversation, session")?;
+        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| {
+            (days.first.to_string(), days.last.to_string())
+        });
+        let mut query = self.connection.prepare_cached(
+            "SELECT * FROM session WHERE day BETWEEN ?1 AND ?2 ORDER BY day, conversation, session",
+        )?;
         let rows = query.query_map([first, last], session_stat)?;
         let mut found: Vec<SessionStat> = Vec::new();
         for stat in rows {
@@ -146,11 +187,14 @@ impl Index {
 
     /// What the records of a conversation on these days come to.
     pub fn digest_of(&self, conversation: &str, days: Days) -> Outcome<Digest> {
-        let mut query =
-            self.connection.prepare_cached("SELECT records, sum FROM session WHERE conversation = ?1 AND day BETWEEN ?2 AND ?3")?;
+        let mut query = self.connection.prepare_cached(
+            "SELECT records, sum FROM session WHERE conversation = ?1 AND day BETWEEN ?2 AND ?3",
+        )?;
         let among = params![conversation, days.first.to_string(), days.last.to_string()];
         let mut digest = Digest::default();
-        for part in query.query_map(among, |row| Ok(Digest::from_parts(row.get(0)?, key_of(row, 1)?)))? {
+        for part in
+            query.query_map(among, |row| Ok(Digest::from_parts(row.get(0)?, key_of(row, 1)?)))?
+        {
             digest = digest.with(part?);
         }
         Ok(digest)
@@ -158,8 +202,14 @@ impl Index {
 
     /// The days on which something was said in a conversation, in order.
     pub fn days_of(&self, conversation: &str) -> Outcome<Vec<Date>> {
-        let mut query = self.connection.prepare_cached("SELECT DISTINCT day FROM session WHERE conversation = ?1 ORDER BY day")?;
-        query.query_map([conversation], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
+        let mut query = self.connection.prepare_cached(
+            "SELECT DISTINCT day FROM session WHERE conversation = ?1 ORDER BY day",
+        )?;
+        query
+            .query_map([conversation], |row| {
+                row.get::<_, String>(0)?.parse().map_err(|_| damaged())
+            })?
+            .collect()
     }
 
     /// Days that have events, and how many.
@@ -171,15 +221,20 @@ impl Index {
              UNION ALL SELECT archive.told, -1 FROM twice CROSS JOIN archive USING (id))
              GROUP BY told HAVING sum(many) > 0",
         )?;
-        query.query_map([], |row| Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?)))?.collect()
+        query
+            .query_map([], |row| {
+                Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?))
+            })?
+            .collect()
     }
 
-    /// Where the lines of events are that left the ledger: the file, offset and length of each. Narrowed by what is known here;
-    /// the domain has the last word.
+    /// Where the lines of events are that left the ledger: the file, offset and length of each.
+    /// Narrowed by what is known here; the domain has the last word.
     pub fn archived(&self, which: &EventQuery) -> Outcome<Vec<(String, u64, usize)>> {
         let state = self.connection.unchecked_transaction()?;
         let place = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        const PLACE: &str = "SELECT path, line_offset, line_length FROM archive JOIN taken USING (file)";
+        const PLACE: &str =
+            "SELECT path, line_offset, line_length FROM archive JOIN taken USING (file)";
         let mut found: Vec<(String, u64, usize)> = Vec::new();
         if which.ids.is_empty() {
             let mut rules = vec!["1"];
@@ -192,14 +247,22 @@ impl Index {
             };
             rule("entity = ?", which.entity.clone().map(Value::from));
             rule(
-                if which.source.as_deref() == Some("live") { "source = ?" } else { "source <> 'live' AND source = ?" },
+                if which.source.as_deref() == Some("live") {
+                    "source = ?"
+                } else {
+                    "source <> 'live' AND source = ?"
+                },
                 which.source.clone().map(Value::from),
             );
-            rule("saying = ?", which.saying.as_deref().map(|text| Value::from(super::saying(text))));
+            rule(
+                "saying = ?",
+                which.saying.as_deref().map(|text| Value::from(super::saying(text))),
+            );
             let mut query = state.prepare(&format!("{PLACE} WHERE {}", rules.join(" AND ")))?;
             found = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
         }
-        let mut query = state.prepare(&format!("{PLACE} WHERE id IN (SELECT value FROM json_each(?1))"))?;
+        let mut query =
+            state.prepare(&format!("{PLACE} WHERE id IN (SELECT value FROM json_each(?1))"))?;
         for one in query.query_map([super::id_list(&which.ids)], place)? {
             found.push(one?);
         }
@@ -208,8 +271,15 @@ impl Index {
     }
 
     /// Takes in summaries that this process has just appended at `start`.
-    pub fn take_own_summaries(&mut self, path: &DocPath, start: u64, summaries: &[Summary], look: Look) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    pub fn take_own_summaries(
+        &mut self,
+        path: &DocPath,
+        start: u64,
+        summaries: &[Summary],
+        look: Look,
+    ) -> Outcome<()> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let bytes: u64 = transaction
             .prepare_cached("SELECT bytes FROM taken WHERE path = ?1")?
             .query_row([path.as_str()], |row| row.get(0))
@@ -242,17 +312,23 @@ impl Index {
         }
         if let Some(days) = which.days {
             sql.push_str(" AND first BETWEEN ? AND ?");
-            values.extend([Value::from(days.first.to_string()), Value::from(days.last.to_string())]);
+            values
+                .extend([Value::from(days.first.to_string()), Value::from(days.last.to_string())]);
         }
         sql.push_str(" ORDER BY seq");
         let mut query = self.connection.prepare_cached(&sql)?;
-        let all: Vec<Place> = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
+        let all: Vec<Place> =
+            query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
         Ok(which.choose(all, |place| (place.head.period, place.head.recorded)))
     }
 }
 
 /// Empties what came from a file and fills it from the file.
-pub(super) fn fill_file(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) -> Outcome<()> {
+pub(super) fn fill_file(
+    transaction: &Transaction<'_>,
+    path: &DocPath,
+    now: &FileNow,
+) -> Outcome<()> {
     if path.as_str() == layout::SUMMARIES {
         transaction.execute("DELETE FROM summary", [])?;
         let mut offset = 0;
@@ -268,8 +344,10 @@ pub(super) fn fill_file(transaction: &Transaction<'_>, path: &DocPath, now: &Fil
     if path.is_archive() {
         return fill_archive(transaction, path, now);
     }
-    let file: Option<i64> =
-        transaction.prepare_cached("SELECT file FROM taken WHERE path = ?1")?.query_row([path.as_str()], |row| row.get(0)).optional()?;
+    let file: Option<i64> = transaction
+        .prepare_cached("SELECT file FROM taken WHERE path = ?1")?
+        .query_row([path.as_str()], |row| row.get(0))
+        .optional()?;
     if let Some(file) = file {
         transaction.prepare_cached("DELETE FROM record WHERE file = ?1")?.execute([file])?;
         transaction.prepare_cached("DELETE FROM session WHERE file = ?1")?.execute([file])?;
@@ -289,7 +367,9 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
         return Ok(());
     }
     let file = put_taken(transaction, path, now.look)?;
-    let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
+    let mut put = transaction.prepare_cached(
+        "INSERT OR IGNORE INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
     for raw in ledger::lines(&now.text, 1) {
         for event in line::parse(raw.bytes).events {
             put.execute(params![
@@ -344,8 +424,9 @@ fn session_text(key: &SessionKey) -> &str {
 }
 
 fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> Outcome<()> {
-    let mut put =
-        transaction.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
+    let mut put = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
     put.execute(params![
         stat.key.day.to_string(),
         stat.key.conversation,
@@ -364,7 +445,9 @@ fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> 
 }
 
 fn session_stat(row: &SqlRow<'_>) -> Outcome<SessionStat> {
-    let moment = |at: usize| Moment::read(&row.get::<_, String>(at)?).map(|read| read.moment).ok_or_else(damaged);
+    let moment = |at: usize| {
+        Moment::read(&row.get::<_, String>(at)?).map(|read| read.moment).ok_or_else(damaged)
+    };
     let session: String = row.get(2)?;
     Ok(SessionStat {
         key: SessionKey {
@@ -386,7 +469,12 @@ fn key_of(row: &SqlRow<'_>, at: usize) -> Outcome<Key> {
     row.get::<_, Vec<u8>>(at)?.try_into().map_err(|_| damaged())
 }
 
-fn put_summary(transaction: &Transaction<'_>, head: &Head, offset: u64, length: usize) -> Outcome<()> {
+fn put_summary(
+    transaction: &Transaction<'_>,
+    head: &Head,
+    offset: u64,
+    length: usize,
+) -> Outcome<()> {
     let mut put = transaction.prepare_cached(
         "INSERT INTO summary (tier, first, period, version, conversation, session, recorded, source, log, content, messages, states,
          by_hand, provisional, importance, headline_bytes, body_bytes, line_offset, line_length)
@@ -418,11 +506,14 @@ fn put_summary(transaction: &Transaction<'_>, head: &Head, offset: u64, length: 
 
 fn place(row: &SqlRow<'_>) -> Outcome<Place> {
     let hash = |at: usize| Hash::from_bytes(&row.get::<_, Vec<u8>>(at)?).ok_or_else(damaged);
-    let period: icecore_domain::summary::Period = row.get::<_, String>(0)?.parse().map_err(|_| damaged())?;
+    let period: icecore_domain::summary::Period =
+        row.get::<_, String>(0)?.parse().map_err(|_| damaged())?;
     let conversation: Option<String> = row.get(2)?;
     let log: Option<Vec<u8>> = row.get(6)?;
     let session = match conversation {
-        Some(conversation) => Some(SessionKey { day: period.days().first, conversation, session: row.get(3)? }),
+        Some(conversation) => {
+            Some(SessionKey { day: period.days().first, conversation, session: row.get(3)? })
+        }
         None => None,
     };
     Ok(Place {
@@ -462,7 +553,8 @@ pub(super) const DUMPS: &[(&str, &str)] = &[
     ("archived events", "SELECT id, told, entity, path, line_offset, line_length FROM archive JOIN taken USING (file) ORDER BY id"),
 ];
 
-/// Files that the index says are as they are now, with how they looked: what a comparison can be made on.
+/// Files that the index says are as they are now, with how they looked: what a comparison can be
+/// made on.
 pub(super) fn taken(connection: &Connection) -> Outcome<HashMap<String, String>> {
     let mut query = connection.prepare("SELECT path, stamp FROM taken")?;
     query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()

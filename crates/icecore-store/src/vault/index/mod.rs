@@ -1,8 +1,9 @@
 //! The index: a SQLite file derived from the ledger, so that a question need not read all of it.
 //!
-//! It may be deleted at any time, may lag behind, and may be of another version: each time it is made again
-//! from the files. It knows which bytes of the ledger it covers by their length and a running hash, so that
-//! an append is taken in without reading the rest and a hand edit anywhere is noticed.
+//! It may be deleted at any time, may lag behind, and may be of another version: each time it is
+//! made again from the files. It knows which bytes of the ledger it covers by their length and a
+//! running hash, so that an append is taken in without reading the rest and a hand edit anywhere is
+//! noticed.
 
 mod files;
 
@@ -25,12 +26,16 @@ use icecore_domain::record::Trust;
 use jiff::civil::Date;
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+    params_from_iter,
+};
 
 use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
-/// Raised whenever the tables or what is put into them change; another version's index is made anew.
+/// Raised whenever the tables or what is put into them change; another version's index is made
+/// anew.
 const VERSION: i64 = 13;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -133,8 +138,12 @@ impl Index {
     pub fn temporary(door: &Door, path: &Path, text: &[u8]) -> Outcome<Self> {
         door.remove_index(path);
         door.make_private_file(path);
-        let mut index = Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
-        index.rebuild(&Current { text: text.to_vec(), look: None, spent: Vec::new(), archives: Vec::new() }, &|_, _| {})?;
+        let mut index =
+            Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
+        index.rebuild(
+            &Current { text: text.to_vec(), look: None, spent: Vec::new(), archives: Vec::new() },
+            &|_, _| {},
+        )?;
         Ok(index)
     }
 
@@ -149,9 +158,12 @@ impl Index {
         match version {
             VERSION => Ok(Some(index)),
             0 => {
-                let transaction = index.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let transaction =
+                    index.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 // Another process may have made the tables while this one waited.
-                if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
+                if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?
+                    == 0
+                {
                     transaction.execute_batch(include_str!("../schema.sql"))?;
                     put_covered(&transaction, &Covered::nothing())?;
                     transaction.pragma_update(None, "user_version", VERSION)?;
@@ -172,22 +184,25 @@ impl Index {
         })
     }
 
-    /// Takes in what the ledger has gained; if anything it covers was changed by hand, everything anew.
+    /// Takes in what the ledger has gained; if anything it covers was changed by hand, everything
+    /// anew.
     ///
-    /// `read` gives the ledger's text, and is called once nobody else can write to the index: a line is in the ledger
-    /// before it is in the index, so the text has at least what is covered, unless somebody removed it.
+    /// `read` gives the ledger's text, and is called once nobody else can write to the index: a
+    /// line is in the ledger before it is in the index, so the text has at least what is covered,
+    /// unless somebody removed it.
     ///
-    /// `archives` gives the files of what left it, and is called where lines are gone or nothing is known yet: what was put
-    /// into an archive is not lost, and its ids are spent.
+    /// `archives` gives the files of what left it, and is called where lines are gone or nothing is
+    /// known yet: what was put into an archive is not lost, and its ids are spent.
     pub fn catch_up(
         &mut self,
         read: impl FnOnce() -> Result<Current>,
         archives: impl FnOnce() -> Result<Vec<(DocPath, FileNow)>>,
     ) -> Result<Outcome<()>> {
-        let transaction = match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-            Ok(transaction) => transaction,
-            Err(error) => return Ok(Err(error)),
-        };
+        let transaction =
+            match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+                Ok(transaction) => transaction,
+                Err(error) => return Ok(Err(error)),
+            };
         let mut current = read()?;
         match covered(&transaction) {
             Ok(covered) if covered.bytes > 0 && is_unchanged(&covered, &current.text) => {}
@@ -201,9 +216,11 @@ impl Index {
         shorten_log(&self.connection, &self.path)
     }
 
-    /// Takes in events that this process has just appended at `start`, under the lock, to a ledger that was covered.
+    /// Takes in events that this process has just appended at `start`, under the lock, to a ledger
+    /// that was covered.
     pub fn take_in_own(&mut self, start: u64, lines: &[u8], look: Look) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut covered = covered(&transaction)?;
         if covered.bytes != start {
             return Ok(());
@@ -215,7 +232,8 @@ impl Index {
             covered.lines += 1;
         }
         if retracts {
-            // What a retraction changes is only known from the whole; the next look at the ledger takes it in.
+            // What a retraction changes is only known from the whole; the next look at the ledger
+            // takes it in.
             return Ok(());
         }
         covered.bytes = start + lines.len() as u64;
@@ -227,12 +245,16 @@ impl Index {
 
     /// Makes everything anew from the text of the ledger; what was seen of documents stays.
     pub fn rebuild(&mut self, current: &Current, progress: Progress<'_>) -> Outcome<usize> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (path, now) in &current.archives {
             files::fill_file(&transaction, path, now)?;
         }
         let mut covered = refill(&transaction, &current.text, progress)?;
-        covered.stamp = current.look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+        covered.stamp = current
+            .look
+            .filter(|look| look.len == covered.bytes)
+            .map_or(String::new(), |look| look.stamp());
         put_spent(&transaction, &current.spent)?;
         put_covered(&transaction, &covered)?;
         let count = transaction.query_row("SELECT count(*) FROM event", [], |row| row.get(0))?;
@@ -252,17 +274,19 @@ impl Index {
         query.query_row([day.to_string()], |row| row.get(0))
     }
 
-    /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has the last word. With
-    /// `page`, at most so many of those before that row.
+    /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has
+    /// the last word. With `page`, at most so many of those before that row.
     pub fn candidates(&self, which: &EventQuery, page: Option<(i64, usize)>) -> Outcome<Vec<Row>> {
-        // Few are about one thing, from one source or under one label: these are found first, and the rest is looked at there.
+        // Few are about one thing, from one source or under one label: these are found first, and
+        // the rest is looked at there.
         let few = which.entity.is_some()
             || which.source.is_some()
             || which.saying.is_some()
             || !which.ids.is_empty()
             || !which.tags.is_empty()
             || which.quarantined == Some(true);
-        // Of a stretch of time there are few: they are found by it and sorted. Otherwise each type and weight is gone through from its end.
+        // Of a stretch of time there are few: they are found by it and sorted. Otherwise each type
+        // and weight is gone through from its end.
         let many = which.weightiest && !few && which.standing == Wanted::Active;
         let weighed = many && which.verified_since.is_none();
         let by = match (many, weighed) {
@@ -270,9 +294,11 @@ impl Index {
             (true, false) => " INDEXED BY event_verified",
             (false, _) => "",
         };
-        let mut sql =
-            format!("SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event{by} WHERE 1");
-        // For a page of the newest, going through the rows backwards beats gathering and sorting all that match.
+        let mut sql = format!(
+            "SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event{by} WHERE 1"
+        );
+        // For a page of the newest, going through the rows backwards beats gathering and sorting
+        // all that match.
         let passing = if page.is_some() || few { "+" } else { "" };
         let mut values: Vec<Value> = Vec::new();
         let mut among = |by: &str, column: &str, list: Vec<String>| {
@@ -291,7 +317,11 @@ impl Index {
             let any = if which.priorities.is_empty() { &[] } else { Kind::ALL };
             let kinds = if which.kinds.is_empty() { any } else { &which.kinds };
             among(passing, "kind", kinds.iter().map(|kind| kind.word().into()).collect());
-            among(passing, "priority", which.priorities.iter().map(|priority| priority.word().into()).collect());
+            among(
+                passing,
+                "priority",
+                which.priorities.iter().map(|priority| priority.word().into()).collect(),
+            );
         }
         for (column, value) in [("entity", &which.entity), ("source", &which.source)] {
             if let Some(value) = value {
@@ -299,7 +329,8 @@ impl Index {
                 values.push(Value::from(value.clone()));
             }
         }
-        // What was said live has no index of its own, and SQLite has to be told that this is not it.
+        // What was said live has no index of its own, and SQLite has to be told that this is not
+        // it.
         if which.source.as_deref().is_some_and(|source| source != "live") {
             sql.push_str(" AND source <> 'live'");
         }
@@ -346,7 +377,10 @@ impl Index {
             values.push(Value::from(i64::try_from(enough).unwrap_or(i64::MAX)));
         } else if let Some((before, many)) = page {
             sql.push_str(" AND seq < ? ORDER BY seq DESC LIMIT ?");
-            values.extend([Value::from(before), Value::from(i64::try_from(many).unwrap_or(i64::MAX))]);
+            values.extend([
+                Value::from(before),
+                Value::from(i64::try_from(many).unwrap_or(i64::MAX)),
+            ]);
         } else {
             sql.push_str(" ORDER BY seq DESC");
         }
@@ -354,20 +388,33 @@ impl Index {
         query.query_map(params_from_iter(values), event_row)?.collect()
     }
 
-    /// The rows of a question, weight by weight and the newest of each first, until there are enough.
-    fn weightiest(&self, sql: &str, values: &[Value], which: &EventQuery, enough: usize) -> Outcome<Vec<Row>> {
+    /// The rows of a question, weight by weight and the newest of each first, until there are
+    /// enough.
+    fn weightiest(
+        &self,
+        sql: &str,
+        values: &[Value],
+        which: &EventQuery,
+        enough: usize,
+    ) -> Outcome<Vec<Row>> {
         let sql = format!("{sql} AND kind = ? AND priority = ? ORDER BY seq DESC LIMIT ?");
         let mut query = self.connection.prepare_cached(&sql)?;
         let mut found: Vec<Row> = Vec::new();
         let kinds = if which.kinds.is_empty() { Kind::ALL } else { &which.kinds };
-        let priorities = if which.priorities.is_empty() { Priority::ALL } else { &which.priorities };
+        let priorities =
+            if which.priorities.is_empty() { Priority::ALL } else { &which.priorities };
         for priority in Priority::ALL.iter().filter(|priority| priorities.contains(priority)) {
             let room = enough.saturating_sub(found.len());
             let mut of_weight: Vec<Row> = Vec::new();
             for kind in kinds.iter().filter(|_| room > 0) {
                 let limit = Value::from(i64::try_from(room).unwrap_or(i64::MAX));
-                let more = [Value::from(kind.word().to_owned()), Value::from(priority.word().to_owned()), limit];
-                let rows = query.query_map(params_from_iter(values.iter().cloned().chain(more)), event_row)?;
+                let more = [
+                    Value::from(kind.word().to_owned()),
+                    Value::from(priority.word().to_owned()),
+                    limit,
+                ];
+                let rows = query
+                    .query_map(params_from_iter(values.iter().cloned().chain(more)), event_row)?;
                 of_weight.extend(rows.collect::<Outcome<Vec<Row>>>()?);
             }
             of_weight.sort_by_key(|row| std::cmp::Reverse(row.seq));
@@ -379,7 +426,8 @@ impl Index {
 
     /// How many statements there are.
     pub fn tally(&self) -> Outcome<Vec<Count>> {
-        // Counting along the index for each combination is several times faster than one query that groups.
+        // Counting along the index for each combination is several times faster than one query that
+        // groups.
         let state = self.connection.unchecked_transaction()?;
         let mut query =
             state.prepare("SELECT count(*) FROM event WHERE act = 'assert' AND standing = ?1 AND kind = ?2 AND priority = ?3")?;
@@ -387,7 +435,8 @@ impl Index {
         for standing in ["active", "superseded", "closed", "retracted"] {
             for &kind in Kind::ALL {
                 for &priority in Priority::ALL {
-                    let events: usize = query.query_row([standing, kind.word(), priority.word()], |row| row.get(0))?;
+                    let events: usize = query
+                        .query_row([standing, kind.word(), priority.word()], |row| row.get(0))?;
                     if events > 0 {
                         counts.push(Count { kind, priority, standing, events });
                     }
@@ -400,7 +449,8 @@ impl Index {
     /// Claims of active events about attributes that have been given more than one value.
     pub fn contested(&self) -> Outcome<Vec<(EventId, Claim)>> {
         let mut query = self.connection.prepare(
-            // In this order, whatever the planner thinks: there are few contested attributes and many events.
+            // In this order, whatever the planner thinks: there are few contested attributes and
+            // many events.
             "SELECT e.id, c.attribute, c.value FROM contested CROSS JOIN claim c USING (attribute) CROSS JOIN event e USING (seq)
              WHERE e.standing = 'active' ORDER BY e.seq",
         )?;
@@ -412,7 +462,8 @@ impl Index {
             .collect()
     }
 
-    /// Everything that hangs together with these, and with those about these things, by what one does to another.
+    /// Everything that hangs together with these, and with those about these things, by what one
+    /// does to another.
     pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Tied> {
         const HERE: &str = "SELECT id, seq, line_offset, line_length FROM event";
         const GONE: &str = "SELECT id, file, line_offset, line_length FROM archive";
@@ -447,7 +498,8 @@ impl Index {
                 }
             }
         }
-        let rest: Vec<EventId> = known.iter().copied().filter(|id| met.binary_search(id).is_err()).collect();
+        let rest: Vec<EventId> =
+            known.iter().copied().filter(|id| met.binary_search(id).is_err()).collect();
         let rest = id_list(&rest);
         for (from, lines) in [(HERE, &mut here), (GONE, &mut gone)] {
             let mut query = state.prepare_cached(&format!("{from} {THESE}"))?;
@@ -477,7 +529,9 @@ impl Index {
 
     /// Documents below a folder that were looked at once.
     pub fn looked_at(&self, under: &str) -> Outcome<Vec<String>> {
-        let mut query = self.connection.prepare("SELECT path FROM document WHERE path >= ?1 AND path < ?1 || '~' ORDER BY path")?;
+        let mut query = self.connection.prepare(
+            "SELECT path FROM document WHERE path >= ?1 AND path < ?1 || '~' ORDER BY path",
+        )?;
         query.query_map([under], |row| row.get(0))?.collect()
     }
 
@@ -490,14 +544,22 @@ impl Index {
     pub fn faults(&self) -> Outcome<Vec<LineFault>> {
         let mut query = self.connection.prepare("SELECT line, what FROM fault ORDER BY line")?;
         query
-            .query_map([], |row| Ok(LineFault { line: row.get(0)?, fault: Fault { severity: Severity::Bad, what: row.get(1)? } }))?
+            .query_map([], |row| {
+                Ok(LineFault {
+                    line: row.get(0)?,
+                    fault: Fault { severity: Severity::Bad, what: row.get(1)? },
+                })
+            })?
             .collect()
     }
 
     /// Events that were in the ledger once and are not any more.
     pub fn lost(&self) -> Outcome<Vec<EventId>> {
-        let mut query = self.connection.prepare_cached("SELECT id FROM lost ORDER BY day, number")?;
-        query.query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?.collect()
+        let mut query =
+            self.connection.prepare_cached("SELECT id FROM lost ORDER BY day, number")?;
+        query
+            .query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?
+            .collect()
     }
 
     /// Takes the ledger as it is for whole; the ids of what is lost stay spent.
@@ -509,26 +571,34 @@ impl Index {
     pub fn seen(&self, paths: &[&DocPath]) -> Outcome<Vec<Option<Stamp>>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare("SELECT stamp FROM document WHERE path = ?1")?;
-        paths.iter().map(|path| query.query_row([path.as_str()], |row| row.get(0).map(Stamp)).optional()).collect()
+        paths
+            .iter()
+            .map(|path| query.query_row([path.as_str()], |row| row.get(0).map(Stamp)).optional())
+            .collect()
     }
 
     /// Notes what documents look like.
     pub fn see(&mut self, seen: &[(DocPath, Stamp)]) -> Outcome<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (path, stamp) in seen {
-            transaction.execute("INSERT OR REPLACE INTO document VALUES (?1, ?2)", params![path.as_str(), stamp.0])?;
+            transaction.execute(
+                "INSERT OR REPLACE INTO document VALUES (?1, ?2)",
+                params![path.as_str(), stamp.0],
+            )?;
         }
         transaction.commit()
     }
 
     /// What SQLite finds wrong with its own file.
     pub fn self_check(&self) -> Outcome<Option<String>> {
-        let found: String = self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+        let found: String =
+            self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
         Ok((found != "ok").then_some(found))
     }
 
-    /// Looks at the index in one state, whatever other processes write meanwhile. `look` is told how many bytes of the
-    /// ledger that state covers.
+    /// Looks at the index in one state, whatever other processes write meanwhile. `look` is told
+    /// how many bytes of the ledger that state covers.
     pub fn as_of_now<T>(&self, look: impl FnOnce(u64) -> Outcome<T>) -> Outcome<T> {
         let state = self.connection.unchecked_transaction()?;
         let covered = covered(&state)?;
@@ -542,7 +612,8 @@ impl Index {
         files::taken(&self.connection)
     }
 
-    /// The first difference between what this index and `other` say of the ledger, and, if `files`, of the other files.
+    /// The first difference between what this index and `other` say of the ledger, and, if `files`,
+    /// of the other files.
     pub fn first_difference(&self, other: &Self, files: bool) -> Outcome<Option<String>> {
         let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
@@ -555,7 +626,11 @@ impl Index {
         for &(what, sql) in ledger.iter().chain(files::DUMPS.iter().filter(|_| files)) {
             let (mine, theirs) = (dump(&self.connection, sql)?, dump(&other.connection, sql)?);
             if mine != theirs {
-                let at = mine.iter().zip(&theirs).position(|(mine, theirs)| mine != theirs).unwrap_or(mine.len().min(theirs.len()));
+                let at = mine
+                    .iter()
+                    .zip(&theirs)
+                    .position(|(mine, theirs)| mine != theirs)
+                    .unwrap_or(mine.len().min(theirs.len()));
                 return Ok(Some(format!(
                     "{what}: {} in the index, {} in the files, the first difference at {}",
                     mine.len(),
@@ -575,7 +650,8 @@ impl Index {
 
 fn event_row(row: &rusqlite::Row<'_>) -> Outcome<Row> {
     let ended_by: Option<String> = row.get(5)?;
-    let standing = Standing::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
+    let standing =
+        Standing::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
     Ok(Row {
         id: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
         line: row.get(1)?,
@@ -607,8 +683,12 @@ fn damaged() -> rusqlite::Error {
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, SchemaChanged, Unknown};
     match error {
-        rusqlite::Error::SqliteFailure(failure, _) => matches!(failure.code, DatabaseCorrupt | NotADatabase | SchemaChanged | Unknown),
-        rusqlite::Error::InvalidQuery | rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => true,
+        rusqlite::Error::SqliteFailure(failure, _) => {
+            matches!(failure.code, DatabaseCorrupt | NotADatabase | SchemaChanged | Unknown)
+        }
+        rusqlite::Error::InvalidQuery
+        | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::FromSqlConversionFailure(..) => true,
         // A file that is SQLite's but not ours.
         rusqlite::Error::QueryReturnedNoRows | rusqlite::Error::SqlInputError { .. } => true,
         _ => false,
@@ -625,18 +705,21 @@ fn journal(path: &Path) -> &'static str {
     if on_network(path) { "TRUNCATE" } else { "WAL" }
 }
 
-/// Empties the write-ahead log once it has grown: whoever opens the index first has to read through it. SQLite's
-/// own checkpoints leave that to the last one to close, which for short-lived processes is every one.
+/// Empties the write-ahead log once it has grown: whoever opens the index first has to read through
+/// it. SQLite's own checkpoints leave that to the last one to close, which for short-lived
+/// processes is every one.
 pub(super) fn shorten_log(connection: &Connection, path: &Path) -> Outcome<()> {
     const LONG_BYTES: u64 = 256 * 1024;
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
-        // Not at the price of waiting for somebody who is reading; the next one to write tries again.
+        // Not at the price of waiting for somebody who is reading; the next one to write tries
+        // again.
         connection.busy_timeout(Duration::ZERO)?;
         let emptied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         connection.busy_timeout(PATIENCE)?;
-        if !matches!(&emptied, Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)) {
+        if !matches!(&emptied, Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy))
+        {
             emptied?;
         }
     }
@@ -662,7 +745,8 @@ fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connec
     connection.busy_timeout(PATIENCE)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the log has grown.
+    // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the
+    // log has grown.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
@@ -675,7 +759,9 @@ fn on_network(path: &Path) -> bool {
     {
         const NETWORKED: &[u64] = &[0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
         let folder = path.parent().unwrap_or(path);
-        rustix::fs::statfs(folder).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| NETWORKED.contains(&kind)))
+        rustix::fs::statfs(folder).is_ok_and(|found| {
+            u64::try_from(found.f_type).is_ok_and(|kind| NETWORKED.contains(&kind))
+        })
     }
     #[cfg(not(target_os = "linux"))]
     {
@@ -685,7 +771,8 @@ fn on_network(path: &Path) -> bool {
 }
 
 fn covered(connection: &Connection) -> Outcome<Covered> {
-    let mut query = connection.prepare_cached("SELECT bytes, lines, running, stamp FROM covered")?;
+    let mut query =
+        connection.prepare_cached("SELECT bytes, lines, running, stamp FROM covered")?;
     query.query_row([], |row| {
         let running = Hash::from_bytes(&row.get::<_, Vec<u8>>(2)?).ok_or_else(damaged)?;
         Ok(Covered { bytes: row.get(0)?, lines: row.get(1)?, running, stamp: row.get(3)? })
@@ -694,15 +781,22 @@ fn covered(connection: &Connection) -> Outcome<Covered> {
 
 fn put_spent(transaction: &Transaction<'_>, spent: &[EventId]) -> Outcome<()> {
     for id in spent {
-        let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO spent VALUES (?1, ?2, ?3)")?;
+        let mut put =
+            transaction.prepare_cached("INSERT OR IGNORE INTO spent VALUES (?1, ?2, ?3)")?;
         put.execute(params![id.to_string(), id.day().to_string(), id.number()])?;
     }
     Ok(())
 }
 
 fn put_covered(transaction: &Transaction<'_>, covered: &Covered) -> Outcome<()> {
-    let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO covered VALUES (0, ?1, ?2, ?3, ?4)")?;
-    put.execute(params![covered.bytes, covered.lines, covered.running.bytes().as_slice(), covered.stamp])?;
+    let mut put =
+        transaction.prepare_cached("INSERT OR REPLACE INTO covered VALUES (0, ?1, ?2, ?3, ?4)")?;
+    put.execute(params![
+        covered.bytes,
+        covered.lines,
+        covered.running.bytes().as_slice(),
+        covered.stamp
+    ])?;
     Ok(())
 }
 
@@ -739,7 +833,8 @@ fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<
     } else {
         take_in(&transaction, text, &mut covered)?;
     }
-    covered.stamp = look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
+    covered.stamp =
+        look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
     put_spent(&transaction, &current.spent)?;
     put_covered(&transaction, &covered)?;
     transaction.commit()
@@ -762,8 +857,13 @@ fn take_in(transaction: &Transaction<'_>, text: &[u8], covered: &mut Covered) ->
     Ok(())
 }
 
-/// Takes in one line; true if it retracts something, which only the whole ledger can tell the outcome of.
-fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u64) -> Outcome<bool> {
+/// Takes in one line; true if it retracts something, which only the whole ledger can tell the
+/// outcome of.
+fn take_line(
+    transaction: &Transaction<'_>,
+    raw: ledger::RawLine<'_>,
+    offset: u64,
+) -> Outcome<bool> {
     let mut retracts = false;
     let parsed = line::parse(raw.bytes);
     for fault in parsed.faults.iter().filter(|fault| fault.severity == Severity::Bad) {
@@ -777,11 +877,17 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
         };
         let id = entry.event.id.to_string();
         transaction.prepare_cached("DELETE FROM lost WHERE id = ?1")?.execute([&id])?;
-        transaction.prepare_cached("INSERT OR IGNORE INTO twice SELECT id FROM archive WHERE id = ?1")?.execute([&id])?;
+        transaction
+            .prepare_cached("INSERT OR IGNORE INTO twice SELECT id FROM archive WHERE id = ?1")?
+            .execute([&id])?;
         for claim in conflict::claims(&entry.event) {
-            let mut other = transaction.prepare_cached("SELECT 1 FROM claim WHERE attribute = ?1 AND value <> ?2 LIMIT 1")?;
+            let mut other = transaction.prepare_cached(
+                "SELECT 1 FROM claim WHERE attribute = ?1 AND value <> ?2 LIMIT 1",
+            )?;
             if other.exists(params![claim.attribute, claim.value])? {
-                transaction.prepare_cached("INSERT OR IGNORE INTO contested VALUES (?1)")?.execute([&claim.attribute])?;
+                transaction
+                    .prepare_cached("INSERT OR IGNORE INTO contested VALUES (?1)")?
+                    .execute([&claim.attribute])?;
             }
             put_claim(transaction, seq, &claim)?;
         }
@@ -794,7 +900,12 @@ fn take_line(transaction: &Transaction<'_>, raw: ledger::RawLine<'_>, offset: u6
 }
 
 /// Puts an event's row; `None` if the id is taken.
-fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: usize) -> Outcome<Option<i64>> {
+fn put_event(
+    transaction: &Transaction<'_>,
+    entry: &Entry,
+    offset: u64,
+    length: usize,
+) -> Outcome<Option<i64>> {
     let event = &entry.event;
     let mut put = transaction.prepare_cached(
         "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified, confirmed,
@@ -828,7 +939,9 @@ fn put_event(transaction: &Transaction<'_>, entry: &Entry, offset: u64, length: 
     let seq = transaction.last_insert_rowid();
     put_effects(transaction, event)?;
     for tag in &event.tags {
-        transaction.prepare_cached("INSERT OR IGNORE INTO tag VALUES (?1, ?2)")?.execute(params![tag, seq])?;
+        transaction
+            .prepare_cached("INSERT OR IGNORE INTO tag VALUES (?1, ?2)")?
+            .execute(params![tag, seq])?;
     }
     Ok(Some(seq))
 }
@@ -858,28 +971,47 @@ fn put_effects(transaction: &Transaction<'_>, event: &Event) -> Outcome<()> {
 }
 
 fn put_fault(transaction: &Transaction<'_>, line: usize, what: &str) -> Outcome<()> {
-    transaction.prepare_cached("INSERT INTO fault VALUES (?1, ?2)")?.execute(params![line, what])?;
+    transaction
+        .prepare_cached("INSERT INTO fault VALUES (?1, ?2)")?
+        .execute(params![line, what])?;
     Ok(())
 }
 
 fn put_claim(transaction: &Transaction<'_>, seq: i64, claim: &Claim) -> Outcome<()> {
-    transaction.prepare_cached("INSERT INTO claim VALUES (?1, ?2, ?3)")?.execute(params![seq, claim.attribute, claim.value])?;
+    transaction.prepare_cached("INSERT INTO claim VALUES (?1, ?2, ?3)")?.execute(params![
+        seq,
+        claim.attribute,
+        claim.value
+    ])?;
     Ok(())
 }
 
 /// Lets an event have its effect on an earlier one, by the domain's rule.
-fn have_effect(transaction: &Transaction<'_>, event: &Event, target: EventId, effect: Effect) -> Outcome<()> {
+fn have_effect(
+    transaction: &Transaction<'_>,
+    event: &Event,
+    target: EventId,
+    effect: Effect,
+) -> Outcome<()> {
     if target == event.id || matches!(effect, Effect::Retract | Effect::None) {
         return Ok(());
     }
-    let mut query = transaction.prepare_cached("SELECT standing, ended_by, verified, confirmed FROM event WHERE id = ?1")?;
+    let mut query = transaction.prepare_cached(
+        "SELECT standing, ended_by, verified, confirmed FROM event WHERE id = ?1",
+    )?;
     let row = query
         .query_row([target.to_string()], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?, row.get::<_, bool>(3)?))
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, Option<String>>(1)?,
+                row.get::<_, String>(2)?,
+                row.get::<_, bool>(3)?,
+            ))
         })
         .optional()?;
     let Some((word, by, verified, confirmed)) = row else { return Ok(()) };
-    let before = Standing::from_parts(&word, by.and_then(|id| id.parse().ok())).ok_or_else(damaged)?;
+    let before =
+        Standing::from_parts(&word, by.and_then(|id| id.parse().ok())).ok_or_else(damaged)?;
     let after = before.after(effect, event.id);
     let mut renewed = icecore_domain::calendar::Moment::read(&verified).ok_or_else(damaged)?.moment;
     if effect == Effect::Confirm {
@@ -899,18 +1031,34 @@ fn put_standing(
     let mut put = transaction
         .prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5, verified_on = ?6 WHERE id = ?1")?;
     let ended_by = standing.by().map(|by| by.to_string());
-    put.execute(params![id.to_string(), standing.word(), ended_by, verified.to_string(), confirmed, verified.day().to_string()])?;
+    put.execute(params![
+        id.to_string(),
+        standing.word(),
+        ended_by,
+        verified.to_string(),
+        confirmed,
+        verified.day().to_string()
+    ])?;
     Ok(())
 }
 
 /// Gives every event the standing it has by the whole ledger.
 fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
-    let mut query = transaction.prepare("SELECT id, standing, ended_by, verified, confirmed FROM event")?;
-    let known: HashMap<String, (String, Option<String>, String, bool)> =
-        query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))))?.collect::<Outcome<_>>()?;
+    let mut query =
+        transaction.prepare("SELECT id, standing, ended_by, verified, confirmed FROM event")?;
+    let known: HashMap<String, (String, Option<String>, String, bool)> = query
+        .query_map([], |row| {
+            Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
+        })?
+        .collect::<Outcome<_>>()?;
     for entry in Ledger::read(text, None).entries() {
         let (standing, verified) = (entry.standing, entry.verified);
-        let now = (standing.word().to_owned(), standing.by().map(|by| by.to_string()), verified.to_string(), entry.confirmed);
+        let now = (
+            standing.word().to_owned(),
+            standing.by().map(|by| by.to_string()),
+            verified.to_string(),
+            entry.confirmed,
+        );
         if known.get(&entry.event.id.to_string()) != Some(&now) {
             put_standing(transaction, entry.event.id, standing, verified, entry.confirmed)?;
         }
@@ -934,7 +1082,10 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
     let mut covered = Covered::nothing();
     for raw in ledger::lines(text, 1) {
         while let Some(entry) = entries.next_if(|entry| entry.line == raw.number) {
-            let Some(seq) = put_event(transaction, entry, raw.offset as u64, raw.bytes.len())? else { continue };
+            let Some(seq) = put_event(transaction, entry, raw.offset as u64, raw.bytes.len())?
+            else {
+                continue;
+            };
             for claim in conflict::claims(&entry.event) {
                 put_claim(transaction, seq, &claim)?;
             }

@@ -1,4 +1,5 @@
-//! A picture of a memory as a core: the newest layer on top, a week a layer, as thick as what was said in it.
+//! A picture of a memory as a core: the newest layer on top, a week a layer, as thick as what was
+//! said in it.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,11 @@ fn layers(heads: &[Head]) -> BTreeMap<Month, Vec<Layer>> {
     for head in heads {
         if let Period::Day(day) = head.period {
             let week = Week::of(day);
-            weeks.entry(week).or_insert_with(|| Layer { week, days: Vec::new() }).days.push((day, head.messages, head.importance));
+            weeks.entry(week).or_insert_with(|| Layer { week, days: Vec::new() }).days.push((
+                day,
+                head.messages,
+                head.importance,
+            ));
         }
     }
     let mut months: BTreeMap<Month, Vec<Layer>> = BTreeMap::new();
@@ -60,7 +65,9 @@ fn layers(heads: &[Head]) -> BTreeMap<Month, Vec<Layer>> {
 /// The picture, line by line, and how many messages a column stands for.
 pub fn draw(heads: &[Head]) -> (Vec<String>, u64) {
     let months = layers(heads);
-    let widest = |per_column| months.values().flatten().map(|layer| layer.drawn(per_column).len()).max().unwrap_or(0);
+    let widest = |per_column| {
+        months.values().flatten().map(|layer| layer.drawn(per_column).len()).max().unwrap_or(0)
+    };
     let mut per_column = 1;
     while widest(per_column) > COLUMNS && per_column < MOST_PER_COLUMN {
         per_column += per_column.div_ceil(8);
@@ -73,7 +80,12 @@ pub fn draw(heads: &[Head]) -> (Vec<String>, u64) {
             let stem = if at + 1 == layers.len() { '`' } else { '|' };
             let drawn = layer.drawn(per_column);
             let inset = " ".repeat((widest - drawn.len()) / 2);
-            let row = format!("  {name:<7} {stem}- {}  {:<widest$} {:>5}", short(layer.week), format!("{inset}{drawn}"), layer.messages());
+            let row = format!(
+                "  {name:<7} {stem}- {}  {:<widest$} {:>5}",
+                short(layer.week),
+                format!("{inset}{drawn}"),
+                layer.messages()
+            );
             lines.push(row);
         }
     }
@@ -113,13 +125,24 @@ mod tests {
 
     #[test]
     fn layers_are_as_thick_as_their_weeks_and_never_wider_than_a_terminal() {
-        let (small, one) = draw(&[head(date(2026, 4, 29), 3), head(date(2026, 5, 1), 7), head(date(2026, 5, 6), 4)]);
-        assert_eq!(small, ["  2026-05 `- W19     (====)         4", "  2026-04 `- W18  (===|#######)    10"]);
+        let (small, one) = draw(&[
+            head(date(2026, 4, 29), 3),
+            head(date(2026, 5, 1), 7),
+            head(date(2026, 5, 6), 4),
+        ]);
+        assert_eq!(
+            small,
+            ["  2026-05 `- W19     (====)         4", "  2026-04 `- W18  (===|#######)    10"]
+        );
         assert_eq!(one, 1);
         assert!(draw(&[]).0.is_empty());
         let days = date(2026, 1, 1).series(jiff::Span::new().days(1)).take(120);
-        let full: Vec<Head> = days.enumerate().map(|(at, day)| head(day, 1 + at as u64 * 97)).collect();
+        let full: Vec<Head> =
+            days.enumerate().map(|(at, day)| head(day, 1 + at as u64 * 97)).collect();
         let (drawn, many) = draw(&full);
-        assert!(many > 100 && drawn.len() > 16 && drawn.iter().all(|line| line.len() <= 80), "{drawn:#?}");
+        assert!(
+            many > 100 && drawn.len() > 16 && drawn.iter().all(|line| line.len() <= 80),
+            "{drawn:#?}"
+        );
     }
 }

@@ -20,7 +20,16 @@ pub const DAY: &[Scene] = &[
     Scene {
         at: "2026-02-02T09:10:00+01:00",
         why: "A promise, with a day and somebody it waits for",
-        command: &["remember", "Send the offer to Client X", "--due", "2026-02-12", "--waiting-on", "the lawyers", "--entity", "Client X"],
+        command: &[
+            "remember",
+            "Send the offer to Client X",
+            "--due",
+            "2026-02-12",
+            "--waiting-on",
+            "the lawyers",
+            "--entity",
+            "Client X",
+        ],
     },
     Scene {
         at: "2026-02-03T11:00:00+01:00",
@@ -30,15 +39,37 @@ pub const DAY: &[Scene] = &[
     Scene {
         at: "2026-02-03T11:02:00+01:00",
         why: "",
-        command: &["remember", "The marketing budget is 500 EUR", "--entity", "pricing", "--priority", "P1"],
+        command: &[
+            "remember",
+            "The marketing budget is 500 EUR",
+            "--entity",
+            "pricing",
+            "--priority",
+            "P1",
+        ],
     },
     Scene {
         at: "2026-02-13T09:30:00+01:00",
         why: "Ten days later the fact has changed, and somebody just writes down the new one",
-        command: &["remember", "The marketing budget is 600 EUR", "--entity", "pricing", "--priority", "P1"],
+        command: &[
+            "remember",
+            "The marketing budget is 600 EUR",
+            "--entity",
+            "pricing",
+            "--priority",
+            "P1",
+        ],
     },
-    Scene { at: "2026-02-13T09:31:00+01:00", why: "Nothing is resolved in silence", command: &["conflicts"] },
-    Scene { at: "2026-02-13T09:32:00+01:00", why: "", command: &["retract", "EVT-20260203-002", "--note", "raised to 600"] },
+    Scene {
+        at: "2026-02-13T09:31:00+01:00",
+        why: "Nothing is resolved in silence",
+        command: &["conflicts"],
+    },
+    Scene {
+        at: "2026-02-13T09:32:00+01:00",
+        why: "",
+        command: &["retract", "EVT-20260203-002", "--note", "raised to 600"],
+    },
     Scene {
         at: "2026-02-13T10:00:00+01:00",
         why: "The day's log, a line at a time",
@@ -55,11 +86,22 @@ pub const DAY: &[Scene] = &[
         why: "Done",
         command: &["close", "EVT-20260202-002", "--note", "sent, with the lawyers' blessing"],
     },
-    Scene { at: "2026-02-13T16:01:00+01:00", why: "Where does a line come from?", command: &["why", "EVT-20260213-004"] },
-    Scene { at: "2026-02-13T17:00:00+01:00", why: "Is everything still there?", command: &["verify"] },
-    Scene { at: "2026-02-04T09:00:00+01:00", why: "And what did we know on the 4th?", command: &["events"] },
+    Scene {
+        at: "2026-02-13T16:01:00+01:00",
+        why: "Where does a line come from?",
+        command: &["why", "EVT-20260213-004"],
+    },
+    Scene {
+        at: "2026-02-13T17:00:00+01:00",
+        why: "Is everything still there?",
+        command: &["verify"],
+    },
+    Scene {
+        at: "2026-02-04T09:00:00+01:00",
+        why: "And what did we know on the 4th?",
+        command: &["events"],
+    },
 ];
 
 /// What an assistant writes into the log with its own editor.
-pub const EXTRACTS: &str =
-    "\n## Priority Extracts\n- [P1 commitment] Move the deadline of Client X to 2026-02-27\n- [P2] Client X prefers calls in the morning\n";
+pub const EXTRACTS: &str = "\n## Priority Extracts\n- [P1 commitment] Move the deadline of Client X to 2026-02-27\n- [P2] Client X prefers calls in the morning\n";

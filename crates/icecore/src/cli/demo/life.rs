@@ -1,4 +1,5 @@
-//! Ninety invented days: what is told of them in `life.txt`, and the ordinary hours between, the same on every machine.
+//! Ninety invented days: what is told of them in `life.txt`, and the ordinary hours between, the
+//! same on every machine.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -89,12 +90,17 @@ struct Story {
 
 /// Every day with its sessions, in order; a day without any is quiet.
 pub fn days() -> Vec<(Date, Vec<Session>)> {
-    let mut filler = Filler { story: Story::read(TEXT), used: HashMap::new(), filled: HashMap::new() };
+    let mut filler =
+        Filler { story: Story::read(TEXT), used: HashMap::new(), filled: HashMap::new() };
     DAYS.iter().map(|day| (day, filler.sessions(day))).collect()
 }
 
 fn spoken(sessions: &[Session]) -> usize {
-    sessions.iter().flat_map(|session| &session.steps).filter(|step| matches!(step, Step::Says(..))).count()
+    sessions
+        .iter()
+        .flat_map(|session| &session.steps)
+        .filter(|step| matches!(step, Step::Says(..)))
+        .count()
 }
 
 impl Story {
@@ -107,7 +113,9 @@ impl Story {
                 Some(("=", rest)) => story.read_session(rest).map(|begun| day = Some(begun)),
                 Some(("@", rest)) => story.read_ordinary(rest).map(|()| day = None),
                 Some((name, rest)) if name.starts_with('{') => {
-                    story.words.insert(name.to_owned(), rest.split(", ").map(str::to_owned).collect());
+                    story
+                        .words
+                        .insert(name.to_owned(), rest.split(", ").map(str::to_owned).collect());
                     Some(())
                 }
                 _ => story.read_step(line, day),
@@ -122,7 +130,11 @@ impl Story {
     fn read_session(&mut self, text: &str) -> Option<Date> {
         let [day, conversation, begins] = text.split(' ').collect::<Vec<_>>().try_into().ok()?;
         let (day, begins) = (read_day(day)?, begins.parse().ok()?);
-        self.told.entry(day).or_default().push(Session { conversation: conversation.to_owned(), begins, steps: Vec::new() });
+        self.told.entry(day).or_default().push(Session {
+            conversation: conversation.to_owned(),
+            begins,
+            steps: Vec::new(),
+        });
         Some(day)
     }
 
@@ -142,8 +154,13 @@ impl Story {
             ">" => Step::Says(Role::User, rest.to_owned()),
             "<" => Step::Says(Role::Assistant, rest.to_owned()),
             "+" => Step::Learns(read_learnt(rest)?),
-            "x" => rest.split_once(" | ").map(|(key, note)| Step::Closes { key: key.to_owned(), note: note.to_owned() })?,
-            "~" => rest.split_once(" | ").map(|(title, text)| Step::Saves { title: title.to_owned(), text: text.to_owned() })?,
+            "x" => rest
+                .split_once(" | ")
+                .map(|(key, note)| Step::Closes { key: key.to_owned(), note: note.to_owned() })?,
+            "~" => rest.split_once(" | ").map(|(title, text)| Step::Saves {
+                title: title.to_owned(),
+                text: text.to_owned(),
+            })?,
             "!" => Step::Marks(rest.parse().ok()?),
             "." => Step::Waits(rest.parse().ok()?),
             _ => return None,
@@ -165,7 +182,8 @@ fn read_day(text: &str) -> Option<Date> {
 fn read_learnt(text: &str) -> Option<Learnt> {
     let (head, text) = text.split_once(" | ")?;
     let mut words = head.split(' ');
-    let (priority, kind, entity) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.to_owned());
+    let (priority, kind, entity) =
+        (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.to_owned());
     let mut learnt = Learnt { priority, kind, entity, due: None, key: None, text: text.to_owned() };
     while let Some(word) = words.next() {
         match word {
@@ -197,16 +215,22 @@ impl Filler {
         sessions
     }
 
-    /// Lets a session at the desk go on with ordinary things, unless it was long or the day was special.
+    /// Lets a session at the desk go on with ordinary things, unless it was long or the day was
+    /// special.
     fn go_on(&mut self, day: Date, sessions: &mut [Session]) -> bool {
-        if sessions.iter().flat_map(|session| &session.steps).any(|step| matches!(step, Step::Marks(_))) {
+        if sessions
+            .iter()
+            .flat_map(|session| &session.steps)
+            .any(|step| matches!(step, Step::Marks(_)))
+        {
             return false;
         }
         for session in sessions.iter_mut() {
             let short = spoken(std::slice::from_ref(session)) <= SHORT;
             if short
                 && DESK.contains(&session.conversation.as_str())
-                && let Some(at) = self.least_used(day, |conversation| conversation == session.conversation)
+                && let Some(at) =
+                    self.least_used(day, |conversation| conversation == session.conversation)
             {
                 session.steps.extend(self.hours(at).1);
                 return true;
@@ -217,8 +241,13 @@ impl Filler {
 
     /// Begins a session about something the day has not had yet.
     fn begin(&mut self, day: Date, topics: &[&str], sessions: &mut Vec<Session>) -> bool {
-        let fresh = |name: &str| topics.contains(&name) && sessions.iter().all(|session| session.conversation != name);
-        let Some(at) = self.least_used(day, fresh).filter(|_| sessions.len() < MOST_SESSIONS) else { return false };
+        let fresh = |name: &str| {
+            topics.contains(&name) && sessions.iter().all(|session| session.conversation != name)
+        };
+        let Some(at) = self.least_used(day, fresh).filter(|_| sessions.len() < MOST_SESSIONS)
+        else {
+            return false;
+        };
         let conversation = self.story.ordinary[at].conversation.clone();
         let (begins, steps) = self.hours(at);
         sessions.push(Session { conversation, begins, steps });
@@ -228,9 +257,13 @@ impl Filler {
     /// The hours that were told least so far.
     fn least_used(&self, day: Date, wanted: impl Fn(&str) -> bool) -> Option<usize> {
         let week = week_of(day);
-        let fits = |hours: &Ordinary| (hours.weeks.0..=hours.weeks.1).contains(&week) && wanted(&hours.conversation);
+        let fits = |hours: &Ordinary| {
+            (hours.weeks.0..=hours.weeks.1).contains(&week) && wanted(&hours.conversation)
+        };
         let known = 0..self.story.ordinary.len();
-        known.filter(|&at| fits(&self.story.ordinary[at])).min_by_key(|&at| (self.used.get(&at).copied().unwrap_or(0), stir(day, at)))
+        known
+            .filter(|&at| fits(&self.story.ordinary[at]))
+            .min_by_key(|&at| (self.used.get(&at).copied().unwrap_or(0), stir(day, at)))
     }
 
     fn hours(&mut self, at: usize) -> (Time, Vec<Step>) {
@@ -249,7 +282,8 @@ impl Filler {
             let Step::Says(role, words) = step else { continue };
             let mut text = words.clone();
             while let Some(gap) = first_gap(&text) {
-                let word = chosen.entry(gap.clone()).or_insert_with_key(|gap| self.next_word(gap)).clone();
+                let word =
+                    chosen.entry(gap.clone()).or_insert_with_key(|gap| self.next_word(gap)).clone();
                 text = text.replace(&gap, &word);
             }
             told.push(Step::Says(*role, text));
@@ -276,14 +310,20 @@ fn first_gap(text: &str) -> Option<String> {
     Some(text[begin..=end].to_owned())
 }
 
-/// How much is said on a day at the least, and of what: no two weeks are alike, and Sundays are quiet.
+/// How much is said on a day at the least, and of what: no two weeks are alike, and Sundays are
+/// quiet.
 fn appetite(day: Date) -> (usize, &'static [&'static str]) {
     let week = usize::try_from(week_of(day) - 1).unwrap_or(0);
     match day.weekday() {
         Weekday::Sunday if stir(day, 0).is_multiple_of(3) => (1, &["family", "health"]),
         Weekday::Sunday => (0, &[]),
-        _ if day.weekday() == Weekday::Saturday || HOLIDAYS.contains(&day) => (1 + stir(day, 0) % 4, &["garden", "family", "health"]),
-        _ => (PACE[week % PACE.len()] + stir(day, 0) % 4, &["shop", "client-x", "talk", "garden", "family", "work", "health"]),
+        _ if day.weekday() == Weekday::Saturday || HOLIDAYS.contains(&day) => {
+            (1 + stir(day, 0) % 4, &["garden", "family", "health"])
+        }
+        _ => (
+            PACE[week % PACE.len()] + stir(day, 0) % 4,
+            &["shop", "client-x", "talk", "garden", "family", "work", "health"],
+        ),
     }
 }
 
@@ -319,7 +359,9 @@ mod tests {
                     Step::Learns(Learnt { key: Some(key), .. }) => open.push(key.clone()),
                     Step::Closes { key, .. } => {
                         let at = open.iter().position(|known| known == key);
-                        open.swap_remove(at.unwrap_or_else(|| panic!("{day}: nothing is open by the name of {key}")));
+                        open.swap_remove(at.unwrap_or_else(|| {
+                            panic!("{day}: nothing is open by the name of {key}")
+                        }));
                     }
                     _ => {}
                 }
@@ -339,7 +381,10 @@ mod tests {
                 _ if HOLIDAYS.contains(day) || day.weekday() == Weekday::Saturday => {
                     assert!((1..=9).contains(&said) && many <= MOST_SESSIONS, "{day}: {said}")
                 }
-                _ => assert!((2..=14).contains(&said) && (1..=MOST_SESSIONS).contains(&many), "{day}: {said} in {many}"),
+                _ => assert!(
+                    (2..=14).contains(&said) && (1..=MOST_SESSIONS).contains(&many),
+                    "{day}: {said} in {many}"
+                ),
             }
             for step in sessions.iter().flat_map(|session| &session.steps) {
                 let Step::Says(_, text) = step else { continue };

@@ -1,6 +1,8 @@
-//! icecore shown in a sample vault under a fixed clock: a day with the ledger, then ninety days pressed before your eyes.
+//! icecore shown in a sample vault under a fixed clock: a day with the ledger, then ninety days
+//! pressed before your eyes.
 //!
-//! Everything is done for real, by the same commands and verbs a person uses; only the person is invented.
+//! Everything is done for real, by the same commands and verbs a person uses; only the person is
+//! invented.
 
 mod core;
 mod day;
@@ -57,7 +59,11 @@ const PRIMER_LINES: usize = 30;
 
 /// Plays both acts; for a machine, unseen, and says where the vault is and what is in it.
 pub async fn run(global: &Global, out: &mut Out) -> Result<()> {
-    let folder = tempfile::Builder::new().prefix("icecore-demo-").tempdir().context("making a temporary folder")?.keep();
+    let folder = tempfile::Builder::new()
+        .prefix("icecore-demo-")
+        .tempdir()
+        .context("making a temporary folder")?
+        .keep();
     let stage = Stage { global: global.clone(), root: folder.join("vault") };
     if out.is_json() {
         let counts = stage.perform(&mut Out::muted(global)).await?;
@@ -83,7 +89,9 @@ impl Stage {
     }
 
     async fn a_day(&self, out: &mut Out) -> Result<()> {
-        out.line(format!("{BOLD}A day with icecore{BOLD:#}, in a sample vault under a fixed clock."))?;
+        out.line(format!(
+            "{BOLD}A day with icecore{BOLD:#}, in a sample vault under a fixed clock."
+        ))?;
         self.play(out, "2026-02-02T09:00:00+01:00", &["init", "--tz", ZONE]).await?;
         for scene in day::DAY {
             if !scene.why.is_empty() {
@@ -101,13 +109,19 @@ impl Stage {
     async fn write_by_hand(&self, out: &mut Out) -> Result<()> {
         let (log, open) = ("memory/2026-02-13.md".parse()?, self.open().await?);
         open.memory.store().extend(&log, day::EXTRACTS.as_bytes()).await?;
-        day::EXTRACTS.trim().lines().try_for_each(|line| out.line(format!("{DIM}memory/2026-02-13.md |{DIM:#} {line}")))
+        day::EXTRACTS
+            .trim()
+            .lines()
+            .try_for_each(|line| out.line(format!("{DIM}memory/2026-02-13.md |{DIM:#} {line}")))
     }
 
-    /// Lives the days one after the other: what is said is kept, and every night what is due is pressed.
+    /// Lives the days one after the other: what is said is kept, and every night what is due is
+    /// pressed.
     async fn ninety_days(&self, out: &mut Out) -> Result<Counts> {
         out.line("")?;
-        out.line(format!("{BOLD}Ninety days with icecore{BOLD:#}: Mira Holt rebuilds a tea shop, has a client,"))?;
+        out.line(format!(
+            "{BOLD}Ninety days with icecore{BOLD:#}: Mira Holt rebuilds a tea shop, has a client,"
+        ))?;
         out.line("a talk to give, a garden and a family. Her sessions are kept word for word;")?;
         out.line("every night at three what is due is pressed: sessions into days and weeks,")?;
         out.line("weeks into months. No model is asked.")?;
@@ -142,14 +156,25 @@ impl Stage {
     }
 
     /// One session, as an assistant hands it in when it ends.
-    async fn live(&self, vault: &Open, day: Date, session: &Session, keys: &mut HashMap<String, EventId>) -> Result<()> {
+    async fn live(
+        &self,
+        vault: &Open,
+        day: Date,
+        session: &Session,
+        keys: &mut HashMap<String, EventId>,
+    ) -> Result<()> {
         let mut at = day.to_datetime(session.begins);
         let mut said = Vec::new();
         for (number, step) in session.steps.iter().enumerate() {
             match step {
                 Step::Waits(until) => at = day.to_datetime(*until),
                 Step::Says(role, text) => {
-                    said.push(Said { ts: Some(moment(at)?), role: Some(*role), text: text.clone(), ..Said::default() });
+                    said.push(Said {
+                        ts: Some(moment(at)?),
+                        role: Some(*role),
+                        text: text.clone(),
+                        ..Said::default()
+                    });
                     at = at.saturating_add(life::pause(day, number).minutes());
                 }
                 _ => {}
@@ -157,7 +182,12 @@ impl Stage {
         }
         let open = self.at(vault, at).await?;
         let name = format!("{} {}", session.conversation, session.begins.strftime("%H:%M"));
-        let gaps = Gaps { conversation: Some(session.conversation.clone()), session: Some(name), origin: None, ..Gaps::default() };
+        let gaps = Gaps {
+            conversation: Some(session.conversation.clone()),
+            session: Some(name),
+            origin: None,
+            ..Gaps::default()
+        };
         open.memory.add_messages(said, &gaps).await?;
         for step in &session.steps {
             match step {
@@ -176,8 +206,18 @@ impl Stage {
                     keys.extend(learnt.key.clone().map(|key| (key, remembered.event.id)));
                 }
                 Step::Closes { key, note } => {
-                    let id = keys.remove(key).with_context(|| format!("the sample life closes {key}, which is not open"))?;
-                    open.memory.act(Act::Close, vec![id], Some(note.clone()), Origin::User, gaps.session.clone()).await?;
+                    let id = keys.remove(key).with_context(|| {
+                        format!("the sample life closes {key}, which is not open")
+                    })?;
+                    open.memory
+                        .act(
+                            Act::Close,
+                            vec![id],
+                            Some(note.clone()),
+                            Origin::User,
+                            gaps.session.clone(),
+                        )
+                        .await?;
                 }
                 Step::Saves { title, text } => {
                     open.memory.save_state(text, Some(title), Origin::Assistant).await?;
@@ -188,8 +228,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The night after a day: what `icecore rollup due` does, but for its snapshot, because ninety times git would take
-    /// longer than all the rest.
+    /// The night after a day: what `icecore rollup due` does, but for its snapshot, because ninety
+    /// times git would take longer than all the rest.
     async fn night(&self, vault: &Open, day: Date) -> Result<()> {
         let open = self.at(vault, day.tomorrow()?.to_datetime(time(3, 0, 0, 0))).await?;
         open.memory.roll(&Wish::default(), None, &|_, _, _| {}).await?;
@@ -201,11 +241,19 @@ impl Stage {
         title(out, "The core: the newest week on top, as thick as what was said in it", "")?;
         let (lines, per_column) = core::draw(&counts.heads);
         lines.into_iter().try_for_each(|line| out.line(line))?;
-        let messages = if per_column == 1 { "a message".into() } else { format!("{per_column} messages") };
-        out.line(format!("{DIM}  = {messages} of a day, # of an important one, . of a dull one{DIM:#}"))?;
+        let messages =
+            if per_column == 1 { "a message".into() } else { format!("{per_column} messages") };
+        out.line(format!(
+            "{DIM}  = {messages} of a day, # of an important one, . of a dull one{DIM:#}"
+        ))?;
 
         title(out, "What a new session begins with", "")?;
-        excerpt(out, &format!("icecore pack upload | head -n {UPLOAD_LINES}"), &counts.upload, UPLOAD_LINES)?;
+        excerpt(
+            out,
+            &format!("icecore pack upload | head -n {UPLOAD_LINES}"),
+            &counts.upload,
+            UPLOAD_LINES,
+        )?;
         out.line(format!(
             "{BOLD}{} sessions, {} messages, {:.0} kB of words → one package of {} bytes{BOLD:#}",
             counts.sessions,
@@ -217,7 +265,12 @@ impl Stage {
         title(out, "What was said on that Friday? Every word is still there", "")?;
         self.play(out, &now, &["zoom", THAT_FRIDAY]).await?;
         title(out, "And what did its week come to?", "")?;
-        excerpt(out, &format!("head -n {PRIMER_LINES} {ITS_PRIMER}"), &counts.primer, PRIMER_LINES)?;
+        excerpt(
+            out,
+            &format!("head -n {PRIMER_LINES} {ITS_PRIMER}"),
+            &counts.primer,
+            PRIMER_LINES,
+        )?;
         title(out, "The screen to look at first", "")?;
         self.play(out, &now, &["status"]).await
     }
@@ -227,7 +280,8 @@ impl Stage {
         out.line("")?;
         out.line(format!("All of it is plain files in {BOLD}{root}{BOLD:#}. Look around:"))?;
         out.line(format!("  {CYAN}export ICECORE_VAULT={root}{CYAN:#}"))?;
-        for command in ["pack pyramid", "zoom apr 2026 --summary", "zoom 2026-05-08", "commitments"] {
+        for command in ["pack pyramid", "zoom apr 2026 --summary", "zoom 2026-05-08", "commitments"]
+        {
             out.line(format!("  {CYAN}icecore --now {} {command}{CYAN:#}", moment(AFTERWARDS)?))?;
         }
         out.line(format!("then {CYAN}unset ICECORE_VAULT{CYAN:#} and begin your own memory with {CYAN}icecore init{CYAN:#}."))
@@ -243,13 +297,24 @@ impl Stage {
 
     async fn play(&self, out: &mut Out, at: &str, command: &[&str]) -> Result<()> {
         let shown: Vec<String> =
-            command.iter().map(|word| if word.contains([' ', '"']) { format!("\"{word}\"") } else { (*word).to_owned() }).collect();
+            command
+                .iter()
+                .map(|word| {
+                    if word.contains([' ', '"']) {
+                        format!("\"{word}\"")
+                    } else {
+                        (*word).to_owned()
+                    }
+                })
+                .collect();
         out.line(format!("{CYAN}$ icecore {}{CYAN:#}", shown.join(" ")))?;
         out.flush()?;
         let root = self.root.to_string_lossy();
-        let words = ["icecore", "--vault", &root, "--now", at].into_iter().chain(command.iter().copied());
+        let words =
+            ["icecore", "--vault", &root, "--now", at].into_iter().chain(command.iter().copied());
         let mut cli = Cli::read(words)?;
-        (cli.global.color, cli.global.quiet, cli.global.verbose) = (self.global.color, self.global.quiet, self.global.verbose);
+        (cli.global.color, cli.global.quiet, cli.global.verbose) =
+            (self.global.color, self.global.quiet, self.global.verbose);
         let mut scene = out.together(&cli.global);
         Box::pin(super::run(&cli, &mut scene)).await?;
         scene.flush()
@@ -275,7 +340,10 @@ async fn count(open: &Open, days: usize) -> Result<Counts> {
         upload_bytes: pack.bytes,
         heads,
         upload: pack.text,
-        primer: String::from_utf8_lossy(&store.document(&ITS_PRIMER.parse()?).await?.unwrap_or_default()).into_owned(),
+        primer: String::from_utf8_lossy(
+            &store.document(&ITS_PRIMER.parse()?).await?.unwrap_or_default(),
+        )
+        .into_owned(),
     })
 }
 

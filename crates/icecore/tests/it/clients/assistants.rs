@@ -1,5 +1,6 @@
-//! `icecore install` with the assistants themselves, as npm has them: after it their settings are still valid, a prompt
-//! reaches the model, and memory has it. The model is a script on this machine.
+//! `icecore install` with the assistants themselves, as npm has them: after it their settings are
+//! still valid, a prompt reaches the model, and memory has it. The model is a script on this
+//! machine.
 //!
 //! `ICECORE_LONG` adds the versions that `just long` installs.
 
@@ -27,13 +28,33 @@ struct Assistant {
 
 const CLAUDE_CODE: [Assistant; 4] = [
     Assistant { version: "2.1.39", folder: "assistants", program: "claude-code-2.1.39/cli.js" },
-    Assistant { version: "2.1.327", folder: "assistants", program: "claude-code-2.1.327/cli-wrapper.cjs" },
-    Assistant { version: "1.0.85", folder: "assistants-long", program: "claude-code-1.0.85/cli.js" },
-    Assistant { version: "2.1.138", folder: "assistants-long", program: "claude-code-2.1.138/cli-wrapper.cjs" },
+    Assistant {
+        version: "2.1.327",
+        folder: "assistants",
+        program: "claude-code-2.1.327/cli-wrapper.cjs",
+    },
+    Assistant {
+        version: "1.0.85",
+        folder: "assistants-long",
+        program: "claude-code-1.0.85/cli.js",
+    },
+    Assistant {
+        version: "2.1.138",
+        folder: "assistants-long",
+        program: "claude-code-2.1.138/cli-wrapper.cjs",
+    },
 ];
 const CODEX: [Assistant; 2] = [
-    Assistant { version: "0.169.0", folder: "assistants-long", program: "codex-0.169.0/bin/codex.js" },
-    Assistant { version: "0.147.0", folder: "assistants-long", program: "codex-0.147.0/bin/codex.js" },
+    Assistant {
+        version: "0.169.0",
+        folder: "assistants-long",
+        program: "codex-0.169.0/bin/codex.js",
+    },
+    Assistant {
+        version: "0.147.0",
+        folder: "assistants-long",
+        program: "codex-0.147.0/bin/codex.js",
+    },
 ];
 
 impl Assistant {
@@ -43,7 +64,8 @@ impl Assistant {
 
     /// A person who has it on the search path.
     fn of_person(&self, name: &str) -> Person {
-        let program: PathBuf = house().join("target").join(self.folder).join("node_modules").join(self.program);
+        let program: PathBuf =
+            house().join("target").join(self.folder).join("node_modules").join(self.program);
         assert!(
             program.exists(),
             "there is no assistant to test with: {} is missing. `./tests/clients/install` installs it, with --long what `just long` \
@@ -66,14 +88,20 @@ fn anthropic_model() -> Scripted {
             return Answer::json(&json!({ "input_tokens": 10 }));
         }
         let body = request.json();
-        let has_bash = body["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "Bash"));
+        let has_bash = body["tools"]
+            .as_array()
+            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "Bash"));
         let first = has_bash && !body["messages"].to_string().contains("tool_result");
         let (block, delta, reason) = if first {
             let input = json!({ "command": OWN_TOOL, "description": "Makes a file" }).to_string();
             let block = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {} });
             (block, json!({ "type": "input_json_delta", "partial_json": input }), "tool_use")
         } else {
-            (json!({ "type": "text", "text": "" }), json!({ "type": "text_delta", "text": "Noted." }), "end_turn")
+            (
+                json!({ "type": "text", "text": "" }),
+                json!({ "type": "text_delta", "text": "Noted." }),
+                "end_turn",
+            )
         };
         let usage = json!({ "input_tokens": 10, "output_tokens": 1 });
         let message = json!({
@@ -109,8 +137,7 @@ fn openai_model() -> Scripted {
             "input_tokens": 12, "input_tokens_details": { "cached_tokens": 0 },
             "output_tokens": 2, "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 14,
         });
-        let response =
-            json!({ "id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [item], "usage": usage });
+        let response = json!({ "id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [item], "usage": usage });
         let events = [
             json!({ "type": "response.created", "sequence_number": 0, "response": { "id": "resp_1", "object": "response", "status": "in_progress", "model": "m", "output": [] } }),
             json!({ "type": "response.output_item.done", "sequence_number": 1, "output_index": 0, "item": item }),
@@ -125,12 +152,14 @@ fn sse(event: &Value) -> String {
 }
 
 fn is_prompt(request: &Arrived) -> bool {
-    (request.path.starts_with("/v1/messages") || request.path.starts_with("/v1/responses")) && !request.path.contains("count_tokens")
+    (request.path.starts_with("/v1/messages") || request.path.starts_with("/v1/responses"))
+        && !request.path.contains("count_tokens")
 }
 
 /// The bodies of the requests in which a prompt reached the model.
 fn requests(model: &Scripted, prompt: &str) -> Vec<String> {
-    let bodies = model.all().into_iter().filter(is_prompt).map(|request| request.json().to_string());
+    let bodies =
+        model.all().into_iter().filter(is_prompt).map(|request| request.json().to_string());
     bodies.filter(|body| body.contains(prompt)).collect()
 }
 
@@ -148,7 +177,8 @@ fn run(person: &Person, model: &Scripted, words: &[&str]) -> Said {
 
 /// How often memory has what was said.
 fn kept(person: &Person, text: &str) -> usize {
-    let files = std::fs::read_dir(person.vault().join("memory/messages")).into_iter().flatten().flatten();
+    let files =
+        std::fs::read_dir(person.vault().join("memory/messages")).into_iter().flatten().flatten();
     files.map(|file| std::fs::read_to_string(file.path()).unwrap().matches(text).count()).sum()
 }
 
@@ -175,16 +205,26 @@ fn check_claude_code(assistant: &Assistant) {
     assert!(!requests(&model, DECIDED).is_empty(), "{version}: the prompt did not reach the model");
     assert!(person.at("own-hook").exists(), "{version}: the person's own hook did not run");
     let results = requests(&model, "tool_result");
-    assert!(person.at("own-permission").exists(), "{version}: the person's own permission did not hold: {results:?}");
+    assert!(
+        person.at("own-permission").exists(),
+        "{version}: the person's own permission did not hold: {results:?}"
+    );
     settled(&Vault::opened(person.vault()));
-    assert_eq!((kept(&person, DECIDED), kept(&person, "\"Noted.\"")), (1, 1), "{version}: in memory");
+    assert_eq!(
+        (kept(&person, DECIDED), kept(&person, "\"Noted.\"")),
+        (1, 1),
+        "{version}: in memory"
+    );
     // The next session knows it.
     let second = run(&person, &model, &["claude", "-p", "Which port was it again?"]);
     assert_eq!(second.code, Some(0), "{version}: {second:?}");
     let asked = requests(&model, "Which port was it again?");
     assert!(asked.iter().any(|body| body.contains(KNOWN)), "{version}: {asked:?}");
     let servers = run(&person, &model, &["claude", "mcp", "list"]);
-    assert!(servers.out.contains("icecore mcp") && servers.out.contains("Connected"), "{version}: {servers:?}");
+    assert!(
+        servers.out.contains("icecore mcp") && servers.out.contains("Connected"),
+        "{version}: {servers:?}"
+    );
     settled(&Vault::opened(person.vault()));
     person.ok(&["uninstall", "claude-code", "--yes"]);
     assert_eq!(person.read(".claude/settings.json"), settings, "{version}");
@@ -195,11 +235,23 @@ fn check_old_form(assistant: &Assistant) {
     let person = assistant.of_person("claude");
     person.ok(&["init", "-q"]);
     let hook = json!([{ "hooks": [{ "type": "command", "command": "icecore", "args": ["hook", "user-prompt-submit"] }] }]);
-    person.write(".claude/settings.json", &json!({ "hooks": { "UserPromptSubmit": hook } }).to_string());
+    person.write(
+        ".claude/settings.json",
+        &json!({ "hooks": { "UserPromptSubmit": hook } }).to_string(),
+    );
     let model = anthropic_model();
     let first = run(&person, &model, &["claude", "-p", DECIDED]);
-    assert_eq!((first.code, first.out.trim()), (Some(0), "Noted."), "{}: {first:?}", assistant.version);
-    assert_eq!(requests(&model, "Long-term memory for LLM assistants").len(), 0, "help became context");
+    assert_eq!(
+        (first.code, first.out.trim()),
+        (Some(0), "Noted."),
+        "{}: {first:?}",
+        assistant.version
+    );
+    assert_eq!(
+        requests(&model, "Long-term memory for LLM assistants").len(),
+        0,
+        "help became context"
+    );
     person.ok(&["install", "claude-code", "--yes"]);
     run(&person, &model, &["claude", "-p", DECIDED]);
     settled(&Vault::opened(person.vault()));
@@ -210,18 +262,29 @@ fn check_codex(assistant: &Assistant) {
     let version = assistant.version;
     let person = assistant.of_person("codex");
     let model = openai_model();
-    let provider = format!("[model_providers.script]\nname = \"script\"\nbase_url = \"{}\"\nwire_api = \"responses\"\n", model.base());
-    person.write(".codex/config.toml", &format!("model = \"m\"\nmodel_provider = \"script\"\n{provider}"));
+    let provider = format!(
+        "[model_providers.script]\nname = \"script\"\nbase_url = \"{}\"\nwire_api = \"responses\"\n",
+        model.base()
+    );
+    person.write(
+        ".codex/config.toml",
+        &format!("model = \"m\"\nmodel_provider = \"script\"\n{provider}"),
+    );
     let told = person.json(&["install", "codex", "--yes"]);
     assert_eq!(told["version"], version, "{told}");
     let exec = ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"];
     let first = run(&person, &model, &[&exec[..], &[DECIDED]].concat());
     assert_eq!((first.code, first.out.trim()), (Some(0), "Noted."), "{version}: {first:?}");
-    let hook_warnings: Vec<&str> = first.err.lines().filter(|line| line.contains("hooks.json")).collect();
+    let hook_warnings: Vec<&str> =
+        first.err.lines().filter(|line| line.contains("hooks.json")).collect();
     assert!(hook_warnings.is_empty() && !first.err.contains("Failed"), "{version}: {first:?}");
     assert!(!requests(&model, DECIDED).is_empty(), "{version}: the prompt did not reach the model");
     settled(&Vault::opened(person.vault()));
-    assert_eq!((kept(&person, DECIDED), kept(&person, "\"Noted.\"")), (1, 1), "{version}: in memory");
+    assert_eq!(
+        (kept(&person, DECIDED), kept(&person, "\"Noted.\"")),
+        (1, 1),
+        "{version}: in memory"
+    );
     let second = run(&person, &model, &[&exec[..], &["Which port was it again?"]].concat());
     assert_eq!(second.code, Some(0), "{version}: {second:?}");
     let asked = requests(&model, "Which port was it again?");
@@ -233,6 +296,9 @@ fn check_codex(assistant: &Assistant) {
 fn assistants_work_after_install() {
     CLAUDE_CODE.iter().filter(|assistant| assistant.is_wanted()).for_each(check_claude_code);
     // One that does not know `args`: the oldest of ./test, and the last.
-    CLAUDE_CODE.iter().filter(|assistant| assistant.is_wanted() && assistant.version != "2.1.327").for_each(check_old_form);
+    CLAUDE_CODE
+        .iter()
+        .filter(|assistant| assistant.is_wanted() && assistant.version != "2.1.327")
+        .for_each(check_old_form);
     CODEX.iter().filter(|assistant| assistant.is_wanted()).for_each(check_codex);
 }

@@ -1,4 +1,5 @@
-//! Chats that begin alike and messages that were edited, as the official packages send them through the real server.
+//! Chats that begin alike and messages that were edited, as the official packages send them through
+//! the real server.
 
 use serde_json::{Value, json};
 
@@ -26,15 +27,24 @@ fn said(texts: &[&str]) -> Value {
 // C1, C3
 #[test]
 fn chats_that_begin_alike_and_edited_messages_stay_apart() {
-    for (package, provider, base) in [(Package::OpenAiPython, "openai", "/v1"), (Package::AnthropicPython, "anthropic", "")] {
+    for (package, provider, base) in
+        [(Package::OpenAiPython, "openai", "/v1"), (Package::AnthropicPython, "anthropic", "")]
+    {
         let script = Scripted::start(play);
-        let home = Home::new("wait_ms = 2000").asks("chat", provider, &format!("http://{}{base}", script.address), "m");
+        let home = Home::new("wait_ms = 2000").asks(
+            "chat",
+            provider,
+            &format!("http://{}{base}", script.address),
+            "m",
+        );
         let server = Server::start(&home);
         let mut client = Client::start(package);
         let mut chat = |texts: &[&str], headers: Value| -> (String, String) {
             let body = json!({ "model": "m", "max_tokens": 50, "messages": said(texts) });
             let seen = client.gets(&server, "chat", &json!({ "headers": headers, "body": body }));
-            let sent = String::from_utf8(script.arrived.lock().unwrap().last().unwrap().body.clone()).unwrap();
+            let sent =
+                String::from_utf8(script.arrived.lock().unwrap().last().unwrap().body.clone())
+                    .unwrap();
             (seen["headers"]["x-icecore-conversation"].as_str().unwrap().to_owned(), sent)
         };
         // Two chats of the same beginning, without any id.
@@ -49,19 +59,33 @@ fn chats_that_begin_alike_and_edited_messages_stay_apart() {
         home.turns(&a, 2);
         let (again, sent) = chat(&["hi", hello, code, "Noted.", "Which door?"], json!({}));
         assert!(again == a && sent.contains("7731"), "{package:?}: {sent}");
-        let (again, sent) = chat(&["hi", hello, "I work for the Beta project.", "Noted.", "Which door?"], json!({}));
-        assert!(again == b && !sent.contains("7731") && !sent.contains("Alpha"), "{package:?}: {sent}");
-        // An edited message of a chat that has an id, as Open WebUI sends it, and a title in between.
+        let (again, sent) = chat(
+            &["hi", hello, "I work for the Beta project.", "Noted.", "Which door?"],
+            json!({}),
+        );
+        assert!(
+            again == b && !sent.contains("7731") && !sent.contains("Alpha"),
+            "{package:?}: {sent}"
+        );
+        // An edited message of a chat that has an id, as Open WebUI sends it, and a title in
+        // between.
         let id = json!({ "X-OpenWebUI-Chat-Id": "garden", "X-OpenWebUI-User-Id": "ada" });
         let garden = "I plan a garden.";
         chat(&[garden], id.clone());
-        let (_, sent) = chat(&["### Task:\nGenerate a title.\n### Chat History:\n<chat_history>x</chat_history>"], id.clone());
+        let (_, sent) = chat(
+            &["### Task:\nGenerate a title.\n### Chat History:\n<chat_history>x</chat_history>"],
+            id.clone(),
+        );
         assert!(!sent.contains("garden"), "{package:?}: {sent}");
         chat(&[garden, "Noted.", "We must always use roses."], id.clone());
         let (name, sent) = chat(&[garden, "Noted.", "No. We must always use tulips."], id.clone());
         assert!(name == "garden" && !sent.contains("roses"), "{package:?}: {sent}");
-        let history = [garden, "Noted.", "No. We must always use tulips.", "Noted.", "And the path?"];
+        let history =
+            [garden, "Noted.", "No. We must always use tulips.", "Noted.", "And the path?"];
         let (_, sent) = chat(&history, id);
-        assert!(!sent.contains("roses") && sent.matches(garden).count() == 1, "{package:?}: {sent}");
+        assert!(
+            !sent.contains("roses") && sent.matches(garden).count() == 1,
+            "{package:?}: {sent}"
+        );
     }
 }

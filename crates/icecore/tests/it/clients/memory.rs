@@ -1,5 +1,5 @@
-//! The official package's own memory tool, kept in the vault: its runner asks the model, the model asks for its notes, and the
-//! answers go back to it, all through the real server.
+//! The official package's own memory tool, kept in the vault: its runner asks the model, the model
+//! asks for its notes, and the answers go back to it, all through the real server.
 
 use serde_json::{Value, json};
 
@@ -54,10 +54,17 @@ fn calls() -> Vec<(Value, &'static str, bool)> {
             "File created successfully at: /memories/old.md",
             false,
         ),
-        (json!({ "command": "delete", "path": "/memories/old.md" }), "Successfully deleted /memories/old.md", false),
+        (
+            json!({ "command": "delete", "path": "/memories/old.md" }),
+            "Successfully deleted /memories/old.md",
+            false,
+        ),
         (
             json!({ "command": "view", "path": "/memories" }),
-            Box::leak(format!("{LISTED}27B\t/memories\n27B\t/memories/net\n27B\t/memories/net/ports.md").into_boxed_str()),
+            Box::leak(
+                format!("{LISTED}27B\t/memories\n27B\t/memories/net\n27B\t/memories/net/ports.md")
+                    .into_boxed_str(),
+            ),
             false,
         ),
     ]
@@ -66,7 +73,10 @@ fn calls() -> Vec<(Value, &'static str, bool)> {
 fn play(request: &Arrived) -> Answer {
     let done = request.messages().iter().filter(|message| message["role"] == "assistant").count();
     let (content, stop) = match calls().get(done) {
-        Some((input, ..)) => (json!({ "type": "tool_use", "id": format!("toolu_{done}"), "name": "memory", "input": input }), "tool_use"),
+        Some((input, ..)) => (
+            json!({ "type": "tool_use", "id": format!("toolu_{done}"), "name": "memory", "input": input }),
+            "tool_use",
+        ),
         None => (json!({ "type": "text", "text": "Noted." }), "end_turn"),
     };
     Answer::json(&json!({
@@ -78,14 +88,23 @@ fn play(request: &Arrived) -> Answer {
 #[test]
 fn the_official_memory_tool_is_kept_in_the_vault() {
     let script = Scripted::start(play);
-    let home = Home::new("").asks("chat", "anthropic", &format!("http://{}", script.address), "golden");
+    let home =
+        Home::new("").asks("chat", "anthropic", &format!("http://{}", script.address), "golden");
     let server = Server::start(&home);
     let mut client = Client::start(Package::AnthropicPython);
     let body = json!({ "model": "golden", "max_tokens": 100, "messages": [{ "role": "user", "content": "Remember the ports." }] });
     let seen = client.gets(&server, "memory", &json!({ "body": body }));
-    assert_eq!(seen["replies"].as_array().unwrap().last().unwrap()["content"][0]["text"], "Noted.", "{seen}");
-    // The tool is declared as the model knows it, and every result came back to the model as documented.
-    assert_eq!(script.all()[0].json()["tools"], json!([{ "type": "memory_20250818", "name": "memory" }]));
+    assert_eq!(
+        seen["replies"].as_array().unwrap().last().unwrap()["content"][0]["text"],
+        "Noted.",
+        "{seen}"
+    );
+    // The tool is declared as the model knows it, and every result came back to the model as
+    // documented.
+    assert_eq!(
+        script.all()[0].json()["tools"],
+        json!([{ "type": "memory_20250818", "name": "memory" }])
+    );
     let messages = script.last().messages();
     let results: Vec<&Value> = messages
         .iter()
@@ -96,14 +115,34 @@ fn the_official_memory_tool_is_kept_in_the_vault() {
     let expected = calls();
     assert_eq!(results.len(), expected.len(), "{messages:?}");
     for (result, (input, content, is_error)) in results.iter().zip(&expected) {
-        let told = result["content"].as_str().or_else(|| result["content"][0]["text"].as_str()).unwrap_or_default();
+        let told = result["content"]
+            .as_str()
+            .or_else(|| result["content"][0]["text"].as_str())
+            .unwrap_or_default();
         assert_eq!((told, result["is_error"] == true), (*content, *is_error), "{input}");
     }
-    assert_eq!(std::fs::read_to_string(home.vault().join("memory/tool/net/ports.md")).unwrap(), "# Ports\nAPI: 7431\nDB: 5432\n");
+    assert_eq!(
+        std::fs::read_to_string(home.vault().join("memory/tool/net/ports.md")).unwrap(),
+        "# Ports\nAPI: 7431\nDB: 5432\n"
+    );
     // The words can be found, and every version can be had back.
-    assert_eq!(home.json(&["search", "7431", "--kind", "memory"])["hits"][0]["source"], "memory/tool/net/ports.md");
+    assert_eq!(
+        home.json(&["search", "7431", "--kind", "memory"])["hits"][0]["source"],
+        "memory/tool/net/ports.md"
+    );
     let versions = home.json(&["memory-tool", "--versions", "/memories/net/ports.md"]);
-    let texts: Vec<&str> = versions["versions"].as_array().unwrap().iter().map(|version| version["text"].as_str().unwrap()).collect();
-    assert_eq!(texts, ["# Ports\nAPI: 1\n", "# Ports\nAPI: 7431\n", "# Ports\nAPI: 7431\nDB: 5432\n"]);
-    assert_eq!(home.ok(&["memory-tool", "--versions", "/memories/old.md", "--version", "1"]).out, "x");
+    let texts: Vec<&str> = versions["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|version| version["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        texts,
+        ["# Ports\nAPI: 1\n", "# Ports\nAPI: 7431\n", "# Ports\nAPI: 7431\nDB: 5432\n"]
+    );
+    assert_eq!(
+        home.ok(&["memory-tool", "--versions", "/memories/old.md", "--version", "1"]).out,
+        "x"
+    );
 }

@@ -1,4 +1,5 @@
-//! The official clients before a real model: a very small one, so its words are not looked at, but that they come.
+//! The official clients before a real model: a very small one, so its words are not looked at, but
+//! that they come.
 
 use serde_json::{Value, json};
 
@@ -17,7 +18,11 @@ fn says(seen: &Value, package: Package) -> String {
 }
 
 fn turn(seen: &Value) -> u64 {
-    seen["headers"]["x-icecore-turn"].as_str().unwrap_or_else(|| panic!("no turn: {seen}")).parse().unwrap()
+    seen["headers"]["x-icecore-turn"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no turn: {seen}"))
+        .parse()
+        .unwrap()
 }
 
 fn body(messages: &[Value]) -> Value {
@@ -32,7 +37,10 @@ fn user(text: &str) -> Value {
 fn talks(client: &mut Client, server: &Server) {
     let package = client.package;
     let off = json!({ "X-Icecore-Memory": "off" });
-    assert!(client.gets(server, "models", &json!({}))["models"].to_string().contains("smollm2"), "{package:?}");
+    assert!(
+        client.gets(server, "models", &json!({}))["models"].to_string().contains("smollm2"),
+        "{package:?}"
+    );
     let asked = [user("What colour is grass?")];
     let seen = client.gets(server, "chat", &json!({ "headers": off, "body": body(&asked) }));
     says(&seen, package);
@@ -42,13 +50,19 @@ fn talks(client: &mut Client, server: &Server) {
         says(&seen, package);
         return;
     }
-    assert!(seen["reply"]["usage"]["completion_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{seen}");
+    assert!(
+        seen["reply"]["usage"]["completion_tokens"].as_u64().is_some_and(|tokens| tokens > 0),
+        "{seen}"
+    );
 
     let mut streamed = body(&asked);
     streamed["stream_options"] = json!({ "include_usage": true });
     let seen = client.gets(server, "chunks", &json!({ "body": streamed }));
     let chunks = seen["chunks"].as_array().unwrap();
-    let text: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    let text: String = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+        .collect();
     assert!(chunks.len() > 3 && !text.trim().is_empty(), "{package:?}: {seen}");
     assert!(chunks.last().unwrap()["usage"]["total_tokens"].is_u64(), "{package:?}: {seen}");
     assert_eq!(turn(&seen), 1);
@@ -65,14 +79,31 @@ fn talks(client: &mut Client, server: &Server) {
         let seen = client.gets(server, "chat", &json!({ "body": asked }));
         serde_json::from_str(&says(&seen, package)).unwrap()
     };
-    assert!(["red", "green", "blue"].contains(&colour["name"].as_str().unwrap_or_default()) && colour["warm"].is_boolean(), "{colour}");
+    assert!(
+        ["red", "green", "blue"].contains(&colour["name"].as_str().unwrap_or_default())
+            && colour["warm"].is_boolean(),
+        "{colour}"
+    );
 
     // What the model's server refuses, and what this one does, are both the client's own errors.
-    let wrong = json!({ "model": "smollm2", "messages": asked, "response_format": { "type": "nonsense" } });
+    let wrong =
+        json!({ "model": "smollm2", "messages": asked, "response_format": { "type": "nonsense" } });
     let seen = client.does(server, "chat", &json!({ "body": wrong }));
-    assert_eq!((&seen["error"]["class"], &seen["error"]["status_code"]), (&json!("BadRequestError"), &json!(400)), "{package:?}: {seen}");
-    let seen = client.does(server, "chat", &json!({ "headers": { "X-Icecore-Memory": "sometimes" }, "body": body(&asked) }));
-    assert_eq!((&seen["error"]["class"], &seen["error"]["code"]), (&json!("BadRequestError"), &json!("invalid_request")), "{seen}");
+    assert_eq!(
+        (&seen["error"]["class"], &seen["error"]["status_code"]),
+        (&json!("BadRequestError"), &json!(400)),
+        "{package:?}: {seen}"
+    );
+    let seen = client.does(
+        server,
+        "chat",
+        &json!({ "headers": { "X-Icecore-Memory": "sometimes" }, "body": body(&asked) }),
+    );
+    assert_eq!(
+        (&seen["error"]["class"], &seen["error"]["code"]),
+        (&json!("BadRequestError"), &json!("invalid_request")),
+        "{seen}"
+    );
 }
 
 /// A client that sends everything each time needs no name for the conversation to be known again.
@@ -100,7 +131,8 @@ fn sends_the_new(client: &mut Client, server: &Server, numbers: std::ops::RangeI
         let seen = client.gets(server, "chat", &json!({ "headers": headers, "body": body(&told) }));
         says(&seen, package);
         assert_eq!(turn(&seen), number, "{package:?}: {seen}");
-        let injected: u64 = seen["headers"]["x-icecore-injected-tokens"].as_str().unwrap().parse().unwrap();
+        let injected: u64 =
+            seen["headers"]["x-icecore-injected-tokens"].as_str().unwrap().parse().unwrap();
         assert_eq!(injected > 0, number > 1, "{package:?}: {seen}");
     }
 }
@@ -126,7 +158,10 @@ fn official_clients_talk_to_a_real_model() {
     for client in &mut clients {
         sends_the_new(client, &server, 4..=5);
         let turns = home.turns(&format!("boat {:?}", client.package), 5);
-        assert_eq!(turns.iter().map(|line| line["turn"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(
+            turns.iter().map(|line| line["turn"].as_u64().unwrap()).collect::<Vec<_>>(),
+            [1, 2, 3, 4, 5]
+        );
     }
     for conversation in &known {
         assert_eq!(home.turns(conversation, 4).len(), 4, "{conversation}");
@@ -140,18 +175,26 @@ fn official_clients_talk_to_a_real_model() {
     assert!(head.contains("x-icecore-turn: 6") && !head.contains(TOKEN), "{head}");
 }
 
-/// What the real model makes of turns that waited for it: summaries, or the reason why there is none.
+/// What the real model makes of turns that waited for it: summaries, or the reason why there is
+/// none.
 // C4 C8
 #[test]
 fn a_real_model_summarises_what_waited() {
     let smol = Smol::start();
     let base = format!("http://{}/v1", smol.address);
-    let home = Home::new("summarizer_secs = 60\nshort_words = 4\n").asks("chat", "openai", &base, "smollm2");
+    let home = Home::new("summarizer_secs = 60\nshort_words = 4\n")
+        .asks("chat", "openai", &base, "smollm2");
     let mut client = Client::start(Package::OpenAiPython);
     let server = Server::start(&home);
     for number in 1..=2 {
-        let told = [user(&format!("The boat number {number} never sails at night, and its port is Bergen."))];
-        let seen = client.gets(&server, "chat", &json!({ "headers": { "X-Icecore-Conversation": "bergen" }, "body": body(&told) }));
+        let told = [user(&format!(
+            "The boat number {number} never sails at night, and its port is Bergen."
+        ))];
+        let seen = client.gets(
+            &server,
+            "chat",
+            &json!({ "headers": { "X-Icecore-Conversation": "bergen" }, "body": body(&told) }),
+        );
         assert_eq!(turn(&seen), number);
     }
     let raw: Vec<Value> = home.turns("bergen", 2);
@@ -160,14 +203,18 @@ fn a_real_model_summarises_what_waited() {
     let home = home
         .asks("summarizer", "openai", &base, "smollm2")
         .with("ICECORE_SUMMARIZER_MAX_INPUT_TOKENS", "2000")
-        .with("ICECORE_SUMMARIZER_EXTRA", "{ max_tokens = 160, temperature = 0.0, repeat_penalty = 1.1 }");
+        .with(
+            "ICECORE_SUMMARIZER_EXTRA",
+            "{ max_tokens = 160, temperature = 0.0, repeat_penalty = 1.1 }",
+        );
     let reflected = home.json(&["conversation", "retry", "bergen"]);
     let many = |name: &str| reflected[name].as_array().unwrap().len();
     assert_eq!(many("summarized") + many("raw"), 2, "{reflected}");
     for line in home.turns("bergen", 2) {
         assert_eq!(line["model"], "openai:smollm2", "{line}");
         assert!(line["tokens_in"].as_u64().is_some_and(|tokens| tokens > 0), "{line}");
-        let told = line["state"] == "summarized" || !line["why"].as_str().unwrap_or_default().is_empty();
+        let told =
+            line["state"] == "summarized" || !line["why"].as_str().unwrap_or_default().is_empty();
         assert!(told && !line["user_summary"].as_str().unwrap().is_empty(), "{line}");
     }
     // Whatever it proposed, the vault is sound.

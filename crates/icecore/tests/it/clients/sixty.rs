@@ -1,8 +1,9 @@
-//! A conversation of sixty turns in which facts change, told by official clients: at the end the model is told exactly the facts
-//! that hold.
+//! A conversation of sixty turns in which facts change, told by official clients: at the end the
+//! model is told exactly the facts that hold.
 //!
-//! The chat's model and the summarizer are scripted. The summarizer also invents, talks nonsense, hangs, and would drop what must
-//! stay; the server is killed in the middle; and somebody else speaks at the same time.
+//! The chat's model and the summarizer are scripted. The summarizer also invents, talks nonsense,
+//! hangs, and would drop what must stay; the server is killed in the middle; and somebody else
+//! speaks at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -80,7 +81,11 @@ impl Step {
     }
 
     fn adds(topic: &'static str, text: &str) -> Self {
-        Self { add: vec![text.into()], becomes: vec![(topic, Some(text.into()))], ..Self::says(&[text]) }
+        Self {
+            add: vec![text.into()],
+            becomes: vec![(topic, Some(text.into()))],
+            ..Self::says(&[text])
+        }
     }
 }
 
@@ -109,25 +114,42 @@ fn steps() -> Vec<Step> {
     for turn in 1..=60 {
         steps.push(match turn {
             1 => Step::adds("hard", HARD),
-            14 => Step { trouble: Some(Trouble::Malformed), ..Step::adds("Tug name", "Tug name: Hercules") },
+            14 => Step {
+                trouble: Some(Trouble::Malformed),
+                ..Step::adds("Tug name", "Tug name: Hercules")
+            },
             15 => Step::adds("galley", GALLEY),
             16 => Step::adds("cats", CATS[0]),
             17 => Step::adds("food", CATS[1]),
             // Too short for facts, and time to make them fewer.
             18 => {
-                let becomes = vec![("galley", None), ("food", None), ("cats", Some(CATS_MERGED.into()))];
+                let becomes =
+                    vec![("galley", None), ("food", None), ("cats", Some(CATS_MERGED.into()))];
                 Step { asked: "Thanks, Seabird out.".into(), becomes, ..Step::default() }
             }
-            23 => Step { update: vec![LATE_CAPTAIN.into()], trouble: Some(Trouble::Hangs), ..Step::says(&[LATE_CAPTAIN]) },
-            30 => {
-                Step { remove: vec!["deck rota".into()], becomes: vec![("Deck rota", None)], ..Step::says(&["The deck rota is given up"]) }
-            }
+            23 => Step {
+                update: vec![LATE_CAPTAIN.into()],
+                trouble: Some(Trouble::Hangs),
+                ..Step::says(&[LATE_CAPTAIN])
+            },
+            30 => Step {
+                remove: vec!["deck rota".into()],
+                becomes: vec![("Deck rota", None)],
+                ..Step::says(&["The deck rota is given up"])
+            },
             // A hard exception goes only if it is named.
-            33 => Step { remove: vec!["a guard at the berth".into(), "night".into()], ..Step::says(&["Somebody asked about the berth"]) },
+            33 => Step {
+                remove: vec!["a guard at the berth".into(), "night".into()],
+                ..Step::says(&["Somebody asked about the berth"])
+            },
             36 => Step { asked: "Good morning, Seabird here.".into(), ..Step::default() },
             40 => Step::adds("Deck rota", "Deck rota: seven sailors"),
             50 => Step::adds("deck", DECK),
-            54 => Step { asked: "Good evening, Seabird here.".into(), becomes: vec![("deck", None)], ..Step::default() },
+            54 => Step {
+                asked: "Good evening, Seabird here.".into(),
+                becomes: vec![("deck", None)],
+                ..Step::default()
+            },
             59 => Step::adds("Anchor chain", "Anchor chain: 90 m"),
             60 => Step { asked: "What do you know of the Seabird now?".into(), ..Step::default() },
             turn => next(turn),
@@ -144,7 +166,11 @@ fn bea(number: usize) -> Step {
          rather read it from the board than ask me about it while I am still asleep and dreaming of bread, butter and jam."
     );
     let list = vec![text];
-    if number == 1 { Step { asked, add: list, ..Step::default() } } else { Step { asked, update: list, ..Step::default() } }
+    if number == 1 {
+        Step { asked, add: list, ..Step::default() }
+    } else {
+        Step { asked, update: list, ..Step::default() }
+    }
 }
 
 /// What the summarizer knows of the story.
@@ -157,7 +183,10 @@ struct Plot {
 
 fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
     let body = request.json();
-    let prompt = body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned();
+    let prompt = body["messages"].as_array().unwrap().last().unwrap()["content"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let says = |value: Value| Answer::says(&body, &value.to_string());
     let mut plot = plot.lock().unwrap();
     if body["response_format"]["json_schema"]["name"] == "facts" {
@@ -165,7 +194,8 @@ fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
         let turn = plot.turn / 18 * 18;
         plot.consolidations.push(turn);
         let attempt = plot.consolidations.iter().filter(|of| **of == turn).count();
-        let mut facts: Vec<String> = prompt.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect();
+        let mut facts: Vec<String> =
+            prompt.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect();
         facts.retain(|fact| match (turn, attempt) {
             (18, _) => fact != GALLEY && !CATS.contains(&fact.as_str()),
             (36, _) => fact != HARD,
@@ -180,13 +210,17 @@ fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
         return says(json!({ "facts": facts }));
     }
     let bakery = (1..=15).map(bea).find(|step| prompt.contains(&step.asked));
-    let step = bakery.or_else(|| steps.iter().skip(1).find(|step| prompt.contains(&step.asked)).cloned()).unwrap_or_default();
+    let step = bakery
+        .or_else(|| steps.iter().skip(1).find(|step| prompt.contains(&step.asked)).cloned())
+        .unwrap_or_default();
     match step.trouble.filter(|_| !plot.mended) {
         Some(Trouble::Malformed) => Answer::says(&body, "I would rather not say it in JSON today."),
         Some(Trouble::Hangs) => Answer::hangs(),
         None => {
             let diff = json!({ "add": step.add, "update": step.update, "remove": step.remove });
-            says(json!({ "user_summary": "Told a fact.", "assistant_summary": "Took note.", "base_truth_diff": diff }))
+            says(
+                json!({ "user_summary": "Told a fact.", "assistant_summary": "Took note.", "base_truth_diff": diff }),
+            )
         }
     }
 }
@@ -214,13 +248,20 @@ fn texts(truth: &Truth) -> BTreeSet<String> {
 /// The rules and the facts of the block in a request.
 fn block(request: &Arrived) -> (Vec<String>, Vec<String>) {
     let messages = request.messages();
-    let block = messages.iter().filter_map(|message| message["content"].as_str()).find(|text| text.contains("icecore:begin chat"));
+    let block = messages
+        .iter()
+        .filter_map(|message| message["content"].as_str())
+        .find(|text| text.contains("icecore:begin chat"));
     let (mut rules, mut facts, mut heading) = (Vec::new(), Vec::new(), "");
     for line in block.unwrap_or_default().lines() {
         match line.strip_prefix("- ") {
             Some(fact) if heading == "## Rules That Always Hold" => rules.push(fact.to_owned()),
-            Some(fact) if heading == "## Established Facts and Constraints" => facts.push(fact.to_owned()),
-            _ if line.starts_with("## ") => heading = if line.contains("Rules") { "## Rules That Always Hold" } else { line },
+            Some(fact) if heading == "## Established Facts and Constraints" => {
+                facts.push(fact.to_owned())
+            }
+            _ if line.starts_with("## ") => {
+                heading = if line.contains("Rules") { "## Rules That Always Hold" } else { line }
+            }
             _ => {}
         }
     }
@@ -245,7 +286,12 @@ impl Story {
         let chat = Scripted::start(|request| Answer::says(&request.json(), "Noted."));
         let (known, script) = (plot.clone(), steps.clone());
         let summarizer = Scripted::start(move |request| summarize(request, &script, &known));
-        let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+        let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks(
+            "summarizer",
+            "openai",
+            &summarizer.base(),
+            "s",
+        );
         let (ann, bea) = (Client::start(Package::OpenAiPython), Client::start(Package::OpenAiNpm));
         Self { server: Some(Server::start(&home)), home, chat, summarizer, plot, steps, ann, bea }
     }
@@ -266,7 +312,8 @@ impl Story {
     }
 
     fn bea_says(&mut self, number: usize) {
-        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": bea(number).asked }] });
+        let body =
+            json!({ "model": "m", "messages": [{ "role": "user", "content": bea(number).asked }] });
         let told = json!({ "headers": { "X-Icecore-Conversation": "log", "X-Icecore-User": "bea" }, "body": body });
         let seen = self.bea.gets(self.server.as_ref().unwrap(), "chat", &told);
         assert_eq!(seen["headers"]["x-icecore-turn"], json!(number.to_string()), "{seen}");
@@ -279,21 +326,42 @@ impl Story {
 
     fn settled(&self, turn: usize) {
         until(&format!("the summary of turn {turn}"), || {
-            self.tells(&["turns", "log"], "ann")["turns"].as_array().unwrap().iter().any(|line| line["turn"] == turn).then_some(())
+            self.tells(&["turns", "log"], "ann")["turns"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|line| line["turn"] == turn)
+                .then_some(())
         });
     }
 
     fn unsummarized(&self) -> (u64, Vec<u64>) {
         let list = self.tells(&["list"], "ann");
-        let log = list["conversations"].as_array().unwrap().iter().find(|one| one["conversation"] == "log").unwrap().clone();
+        let log = list["conversations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["conversation"] == "log")
+            .unwrap()
+            .clone();
         let raw = self.tells(&["turns", "log", "--unsummarized"], "ann");
-        let raw = raw["turns"].as_array().unwrap().iter().map(|line| line["turn"].as_u64().unwrap()).collect();
+        let raw = raw["turns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["turn"].as_u64().unwrap())
+            .collect();
         (log["unsummarized"].as_u64().unwrap(), raw)
     }
 
     fn facts(&self) -> Vec<(String, bool)> {
         let facts = self.tells(&["facts", "log"], "ann");
-        facts["facts"].as_array().unwrap().iter().map(|fact| (fact["text"].as_str().unwrap().to_owned(), fact["hard"] == true)).collect()
+        facts["facts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|fact| (fact["text"].as_str().unwrap().to_owned(), fact["hard"] == true))
+            .collect()
     }
 }
 
@@ -304,11 +372,19 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
     // Spaces are made when somebody first speaks.
     for (user, client) in [("ann", &mut story.ann), ("bea", &mut story.bea)] {
         let body = json!({ "model": "m", "user": user, "messages": [{ "role": "user", "content": "hello" }] });
-        client.gets(story.server.as_ref().unwrap(), "chat", &json!({ "headers": { "X-Icecore-Memory": "on" }, "body": body }));
+        client.gets(
+            story.server.as_ref().unwrap(),
+            "chat",
+            &json!({ "headers": { "X-Icecore-Memory": "on" }, "body": body }),
+        );
     }
     // A space begins with the policy of its home.
     for space in std::fs::read_dir(story.home.vault().join("spaces")).unwrap().flatten() {
-        assert!(std::fs::read_to_string(space.path().join("icecore.toml")).unwrap().contains(POLICY.trim()));
+        assert!(
+            std::fs::read_to_string(space.path().join("icecore.toml"))
+                .unwrap()
+                .contains(POLICY.trim())
+        );
     }
     story.kill();
 
@@ -317,11 +393,16 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
         if turn % 4 == 0 {
             story.bea_says(turn / 4);
         }
-        // At once after the reply, whatever the summarizer is doing: it was acknowledged and must be there.
+        // At once after the reply, whatever the summarizer is doing: it was acknowledged and must
+        // be there.
         if turn == 27 || turn == 41 {
             story.kill();
-            let said = story.tells(&["show", "log", "--turn", &turn.to_string()], "ann").to_string();
-            assert!(said.contains(&fact_of(&story.steps[turn])) && said.contains("Noted."), "{turn}: {said}");
+            let said =
+                story.tells(&["show", "log", "--turn", &turn.to_string()], "ann").to_string();
+            assert!(
+                said.contains(&fact_of(&story.steps[turn])) && said.contains("Noted."),
+                "{turn}: {said}"
+            );
             story.settled(turn);
         }
     }
@@ -335,10 +416,15 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
     assert!(refused.contains("Kessel"), "{refused}");
     assert_eq!(story.plot.lock().unwrap().consolidations, [18, 36, 36, 54, 54]);
 
-    // The summarizer comes to its senses: nothing is left, and what was overtaken meanwhile stays overtaken.
+    // The summarizer comes to its senses: nothing is left, and what was overtaken meanwhile stays
+    // overtaken.
     story.plot.lock().unwrap().mended = true;
     let retried = story.tells(&["retry", "log"], "ann");
-    assert_eq!((&retried["summarized"], &retried["raw"]), (&json!([14, 23]), &json!([])), "{retried}");
+    assert_eq!(
+        (&retried["summarized"], &retried["raw"]),
+        (&json!([14, 23]), &json!([])),
+        "{retried}"
+    );
     assert_eq!(story.unsummarized(), (0, vec![]));
 
     story.ann_says(59);
@@ -369,35 +455,62 @@ fn compares(story: &Story) {
     let (old, new) = (truth(&story.steps, 10, true), truth(&story.steps, 50, true));
     let compared = story.tells(&["diff", "log", "10", "50"], "ann");
     let set = |name: &str| -> BTreeSet<String> {
-        compared[name].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+        compared[name]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect()
     };
     let without = |one: &Truth, other: &Truth| -> BTreeSet<String> {
-        one.iter().filter(|(topic, _)| !other.contains_key(*topic)).map(|(_, text)| text.clone()).collect()
+        one.iter()
+            .filter(|(topic, _)| !other.contains_key(*topic))
+            .map(|(_, text)| text.clone())
+            .collect()
     };
-    assert_eq!((set("added"), set("removed")), (without(&new, &old), without(&old, &new)), "{compared}");
+    assert_eq!(
+        (set("added"), set("removed")),
+        (without(&new, &old), without(&old, &new)),
+        "{compared}"
+    );
     let changed: BTreeSet<(String, String)> = compared["changed"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|pair| (pair["old"].as_str().unwrap().to_owned(), pair["new"].as_str().unwrap().to_owned()))
+        .map(|pair| {
+            (pair["old"].as_str().unwrap().to_owned(), pair["new"].as_str().unwrap().to_owned())
+        })
         .collect();
-    let expected = old.iter().filter_map(|(topic, text)| Some((text.clone(), new.get(topic)?.clone())).filter(|(old, new)| old != new));
+    let expected = old.iter().filter_map(|(topic, text)| {
+        Some((text.clone(), new.get(topic)?.clone())).filter(|(old, new)| old != new)
+    });
     assert_eq!(changed, expected.collect(), "{compared}");
 }
 
 /// Every acknowledged word is there, word for word.
 fn nothing_is_lost(story: &Story) {
     let exported = story.tells(&["export", "log"], "ann");
-    let said: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|message| message["text"].as_str()).collect();
+    let said: Vec<&str> = exported["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|message| message["text"].as_str())
+        .collect();
     for step in story.steps.iter().skip(1) {
-        assert_eq!(said.iter().filter(|text| text.trim() == step.asked).count(), 1, "{}", step.asked);
+        assert_eq!(
+            said.iter().filter(|text| text.trim() == step.asked).count(),
+            1,
+            "{}",
+            step.asked
+        );
     }
     assert_eq!(said.len(), 120, "sixty times one said something and the other answered");
 }
 
 /// No word of one user is in a request of the other's, neither to the model nor to the summarizer.
 fn nobody_hears_of_another(story: &Story) {
-    let facts: BTreeSet<String> = story.steps.iter().flat_map(|step| step.add.iter().chain(&step.update)).cloned().collect();
+    let facts: BTreeSet<String> =
+        story.steps.iter().flat_map(|step| step.add.iter().chain(&step.update)).cloned().collect();
     let (mut anns, mut beas) = (0, 0);
     for request in story.chat.all().into_iter().chain(story.summarizer.all()) {
         let body = String::from_utf8(request.body).unwrap();
@@ -409,11 +522,21 @@ fn nobody_hears_of_another(story: &Story) {
         assert!(!ann || !body.contains("Oven"), "{body}");
     }
     assert!(anns >= 120 && beas >= 28, "{anns} {beas}");
-    let last = story.chat.all().into_iter().rfind(|request| String::from_utf8_lossy(&request.body).contains("Boulangerie")).unwrap();
-    assert_eq!(block(&last).1, [bea(13).update[0].clone()], "bea's own fact is the one before the last thing she said");
+    let last = story
+        .chat
+        .all()
+        .into_iter()
+        .rfind(|request| String::from_utf8_lossy(&request.body).contains("Boulangerie"))
+        .unwrap();
+    assert_eq!(
+        block(&last).1,
+        [bea(13).update[0].clone()],
+        "bea's own fact is the one before the last thing she said"
+    );
 }
 
-/// An answer is kept so that a crash does not pay twice; one that could not be read must not be read again for ever.
+/// An answer is kept so that a crash does not pay twice; one that could not be read must not be
+/// read again for ever.
 // C8
 #[test]
 fn a_summarizer_that_talked_nonsense_is_asked_anew() {
@@ -422,13 +545,26 @@ fn a_summarizer_that_talked_nonsense_is_asked_anew() {
     let chat = Scripted::start(|request| Answer::says(&request.json(), "Noted."));
     let summarizer = Scripted::start(move |request| {
         let answer = json!({ "user_summary": "Named the rule.", "assistant_summary": "Took note.", "base_truth_diff": { "add": [HARD] } });
-        let text = if *known.lock().unwrap() { answer.to_string() } else { "Not in JSON, not today.".into() };
+        let text = if *known.lock().unwrap() {
+            answer.to_string()
+        } else {
+            "Not in JSON, not today.".into()
+        };
         Answer::says(&request.json(), &text)
     });
-    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks(
+        "summarizer",
+        "openai",
+        &summarizer.base(),
+        "s",
+    );
     let (server, mut client) = (Server::start(&home), Client::start(Package::OpenAiPython));
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": HARD }] });
-    client.gets(&server, "chat", &json!({ "headers": { "X-Icecore-Conversation": "log" }, "body": body }));
+    client.gets(
+        &server,
+        "chat",
+        &json!({ "headers": { "X-Icecore-Conversation": "log" }, "body": body }),
+    );
     let turns = home.turns("log", 1);
     assert_eq!((&turns[0]["state"], summarizer.all().len()), (&json!("raw"), 2), "{turns:?}");
     *mended.lock().unwrap() = true;
@@ -437,7 +573,8 @@ fn a_summarizer_that_talked_nonsense_is_asked_anew() {
     assert_eq!(home.json(&["conversation", "facts", "log"])["facts"][0]["text"], HARD);
 }
 
-/// A turn with tools is several requests; what is remembered of it is all that was said, and the reply at its end above all.
+/// A turn with tools is several requests; what is remembered of it is all that was said, and the
+/// reply at its end above all.
 // C4
 #[test]
 fn a_turn_with_tools_is_remembered_to_its_end() {
@@ -449,7 +586,9 @@ fn a_turn_with_tools_is_remembered_to_its_end() {
         let call = json!({ "id": "call_a", "type": "function", "function": { "name": "look", "arguments": "{}" } });
         let message = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
         let choice = json!({ "index": 0, "message": message, "finish_reason": "tool_calls" });
-        Answer::json(&json!({ "id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice] }))
+        Answer::json(
+            &json!({ "id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice] }),
+        )
     });
     let summarizer = Scripted::start(move |request| {
         let told = String::from_utf8_lossy(&request.body).contains(rule);
@@ -457,16 +596,22 @@ fn a_turn_with_tools_is_remembered_to_its_end() {
         let answer = json!({ "user_summary": "Asked about the pump.", "assistant_summary": "Looked.", "base_truth_diff": { "add": add } });
         Answer::says(&request.json(), &answer.to_string())
     });
-    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks("summarizer", "openai", &summarizer.base(), "s");
+    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks(
+        "summarizer",
+        "openai",
+        &summarizer.base(),
+        "s",
+    );
     let (server, mut client) = (Server::start(&home), Client::start(Package::OpenAiPython));
     let mut messages = vec![json!({ "role": "user", "content": "What holds for the pump?" })];
-    let told =
-        |messages: &[Value]| json!({ "headers": { "X-Icecore-Conversation": "pump" }, "body": { "model": "m", "messages": messages } });
+    let told = |messages: &[Value]| json!({ "headers": { "X-Icecore-Conversation": "pump" }, "body": { "model": "m", "messages": messages } });
     let seen = client.gets(&server, "chat", &told(&messages));
     // Tools take their time; what is there of the turn may have been remembered meanwhile.
     std::thread::sleep(std::time::Duration::from_secs(1));
     messages.push(seen["reply"]["choices"][0]["message"].clone());
-    messages.push(json!({ "role": "tool", "tool_call_id": "call_a", "content": "It says so on the pump." }));
+    messages.push(
+        json!({ "role": "tool", "tool_call_id": "call_a", "content": "It says so on the pump." }),
+    );
     let seen = client.gets(&server, "chat", &told(&messages));
     assert_eq!(seen["headers"]["x-icecore-turn"], "1");
     let known = until("the fact", || {

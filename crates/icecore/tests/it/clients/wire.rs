@@ -1,4 +1,5 @@
-//! Byte for byte: what a scripted model's server says reaches the official clients, and nothing else does.
+//! Byte for byte: what a scripted model's server says reaches the official clients, and nothing
+//! else does.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,9 @@ const ANTHROPIC: &str = "/v1/messages";
 /// What the scripted server has to say, by the model that is asked for.
 fn play(request: &Arrived) -> Answer {
     let anthropic = request.path.starts_with("/v1/messages");
-    let named = |kind: &str| golden(&format!("{}-{kind}.sse", if anthropic { "anthropic" } else { "openai" }));
+    let named = |kind: &str| {
+        golden(&format!("{}-{kind}.sse", if anthropic { "anthropic" } else { "openai" }))
+    };
     let body = request.json();
     let failed = |status: &str, kind: &str, headers: &str| {
         let said = format!("upstream says {status}");
@@ -19,11 +22,17 @@ fn play(request: &Arrived) -> Answer {
         } else {
             json!({ "error": { "message": said, "type": kind, "param": null, "code": kind } })
         };
-        Answer::failed(status, &format!("x-request-id: req_failed\r\nrequest-id: req_failed\r\n{headers}"), &error)
+        Answer::failed(
+            status,
+            &format!("x-request-id: req_failed\r\nrequest-id: req_failed\r\n{headers}"),
+            &error,
+        )
     };
     if request.path.starts_with("/v1/models") {
         let model = json!({ "id": "golden", "object": "model", "created": 1, "owned_by": "us", "type": "model", "display_name": "Golden" });
-        return Answer::json(&json!({ "object": "list", "data": [model], "has_more": false, "first_id": "golden", "last_id": "golden" }));
+        return Answer::json(
+            &json!({ "object": "list", "data": [model], "has_more": false, "first_id": "golden", "last_id": "golden" }),
+        );
     }
     match request.model().as_str() {
         "tools" if answers_a_tool(&request.messages()) => Answer::stream(named("text")),
@@ -31,7 +40,8 @@ fn play(request: &Arrived) -> Answer {
         "half" => Answer::stream(named("half")),
         "breaks" => {
             let whole = named("half");
-            // After the event with the first words, so that nothing but the connection tells that it is over.
+            // After the event with the first words, so that nothing but the connection tells that
+            // it is over.
             let said = whole.windows(6).position(|six| six == b"Half a").unwrap();
             let end = said + whole[said..].windows(2).position(|two| two == b"\n\n").unwrap() + 2;
             Answer { then: Then::Breaks, ..Answer::stream(&whole[..end]) }
@@ -39,7 +49,11 @@ fn play(request: &Arrived) -> Answer {
         "400" => failed("400 Bad Request", "invalid_request_error", "x-odd: 1"),
         "401" => failed("401 Unauthorized", "authentication_error", "x-odd: 1"),
         "404" => failed("404 Not Found", "not_found_error", "x-odd: 1"),
-        "429" => failed("429 Too Many Requests", "rate_limit_error", "retry-after: 7\r\nx-ratelimit-remaining-requests: 0"),
+        "429" => failed(
+            "429 Too Many Requests",
+            "rate_limit_error",
+            "retry-after: 7\r\nx-ratelimit-remaining-requests: 0",
+        ),
         "529" => failed("529 Overloaded", "overloaded_error", "x-odd: 1"),
         "whole" if anthropic => Answer::json(&message()),
         _ if body["stream"] == true => Answer::stream(named("text")),
@@ -66,18 +80,20 @@ fn message() -> Value {
 }
 
 fn serving(script: &Scripted, provider: &str) -> (Home, Server) {
-    let base = if provider == "anthropic" { format!("http://{}", script.address) } else { script.base() };
+    let base =
+        if provider == "anthropic" { format!("http://{}", script.address) } else { script.base() };
     let home = Home::new("").asks("chat", provider, &base, "golden");
     let server = Server::start(&home);
     (home, server)
 }
 
 fn tool(name: &str, field: &str, dialect: &str) -> Value {
-    let schema =
-        json!({ "type": "object", "properties": { field: { "type": "string" } }, "required": [field], "additionalProperties": false });
+    let schema = json!({ "type": "object", "properties": { field: { "type": "string" } }, "required": [field], "additionalProperties": false });
     match dialect {
         "anthropic" => json!({ "name": name, "description": name, "input_schema": schema }),
-        _ => json!({ "type": "function", "function": { "name": name, "strict": true, "parameters": schema } }),
+        _ => {
+            json!({ "type": "function", "function": { "name": name, "strict": true, "parameters": schema } })
+        }
     }
 }
 
@@ -101,7 +117,8 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
         let mut client = Client::start(package);
         let conversation = format!("{package:?}");
         let headers = json!({ "X-Icecore-Conversation": conversation });
-        let mut messages = vec![json!({ "role": "user", "content": "What is it like in Zürich, and how late?" })];
+        let mut messages =
+            vec![json!({ "role": "user", "content": "What is it like in Zürich, and how late?" })];
         let ask = |messages: &[Value]| {
             json!({ "headers": headers, "body": { "model": "tools", "messages": messages, "tools": tools("openai"),
                     "stream_options": { "include_usage": true } } })
@@ -110,11 +127,15 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
         // Every chunk, the one with the usage included, is the script's.
         let seen = client.gets(&server, "chunks", &ask(&messages));
         assert_eq!(seen["chunks"], json!(events(&golden("openai-tools.sse"))), "{package:?}");
-        assert_eq!((&seen["headers"]["x-icecore-turn"], &seen["headers"]["x-request-id"]), (&json!("1"), &json!("req_golden")));
+        assert_eq!(
+            (&seen["headers"]["x-icecore-turn"], &seen["headers"]["x-request-id"]),
+            (&json!("1"), &json!("req_golden"))
+        );
         assert_eq!(seen["headers"]["x-icecore-conversation"], json!(conversation));
         assert_eq!(script.last().messages(), messages, "there is no memory yet");
 
-        // The client's own helper makes of them the two calls. It asks as a conversation of its own, or this would be turn 2.
+        // The client's own helper makes of them the two calls. It asks as a conversation of its
+        // own, or this would be turn 2.
         let mut apart = ask(&messages);
         apart["headers"] = json!({ "X-Icecore-Memory": "off" });
         let reply = client.gets(&server, "stream", &apart)["reply"].take();
@@ -124,8 +145,12 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
             .iter()
             .map(|call| (&call["id"], &call["function"]["name"], &call["function"]["arguments"]))
             .collect();
-        let (weather, clock) = (json!("{\"city\": \"Zürich\"}"), json!("{\"zone\": \"Europe/Zurich\"}"));
-        let expected = [(&json!("call_a"), &json!("weather"), &weather), (&json!("call_b"), &json!("clock"), &clock)];
+        let (weather, clock) =
+            (json!("{\"city\": \"Zürich\"}"), json!("{\"zone\": \"Europe/Zurich\"}"));
+        let expected = [
+            (&json!("call_a"), &json!("weather"), &weather),
+            (&json!("call_b"), &json!("clock"), &clock),
+        ];
         assert_eq!(calls, expected, "{package:?}: {reply}");
         assert_eq!(reply["choices"][0]["finish_reason"], "tool_calls");
         assert_eq!(reply["usage"]["total_tokens"], 46, "{reply}");
@@ -140,15 +165,26 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
         assert_eq!(seen["headers"]["x-icecore-turn"], "1", "{package:?}");
         assert_eq!(script.last().messages(), messages);
 
-        messages.push(json!({ "role": "assistant", "content": "It is 12 °C in Zürich — and 𝟡 o’clock." }));
+        messages.push(
+            json!({ "role": "assistant", "content": "It is 12 °C in Zürich — and 𝟡 o’clock." }),
+        );
         messages.push(json!({ "role": "user", "content": "Thank you." }));
-        let seen = client.gets(&server, "chat", &json!({ "headers": headers, "body": { "model": "golden", "messages": messages } }));
+        let seen = client.gets(
+            &server,
+            "chat",
+            &json!({ "headers": headers, "body": { "model": "golden", "messages": messages } }),
+        );
         assert_eq!(seen["headers"]["x-icecore-turn"], "2", "{package:?}");
         assert_eq!(seen["reply"]["choices"][0]["message"]["content"], "It is 12 °C.");
 
         assert_eq!(home.turns(&conversation, 2).len(), 2);
         let said = home.json(&["conversation", "show", &conversation, "--turn", "1"]).to_string();
-        for word in ["What is it like in Zürich", "call_a", "Europe/Zurich", "12 °C in Zürich — and 𝟡 o’clock."] {
+        for word in [
+            "What is it like in Zürich",
+            "call_a",
+            "Europe/Zurich",
+            "12 °C in Zürich — and 𝟡 o’clock.",
+        ] {
             assert!(said.contains(word), "{package:?}: no {word} in {said}");
         }
         assert_eq!(client.gets(&server, "models", &json!({}))["models"], json!(["golden"]));
@@ -162,7 +198,8 @@ fn the_anthropic_client_puts_thinking_text_and_tool_use_together() {
     let (home, server) = serving(&script, "anthropic");
     let mut client = Client::start(Package::AnthropicPython);
     let headers = json!({ "X-Icecore-Conversation": "zürich" });
-    let mut messages = vec![json!({ "role": "user", "content": "What is it like in Zürich, and how late?" })];
+    let mut messages =
+        vec![json!({ "role": "user", "content": "What is it like in Zürich, and how late?" })];
     let ask = |model: &str, messages: &[Value]| {
         json!({ "headers": headers, "body": { "model": model, "max_tokens": 2000, "messages": messages, "tools": tools("anthropic"),
                 "thinking": { "type": "enabled", "budget_tokens": 1024 } } })
@@ -175,18 +212,35 @@ fn the_anthropic_client_puts_thinking_text_and_tool_use_together() {
         { "type": "tool_use", "id": "toolu_b", "name": "clock", "input": { "zone": "Europe/Zurich" } },
     ]);
     assert_eq!(seen["reply"]["content"], content, "{seen}");
-    assert_eq!((&seen["reply"]["stop_reason"], &seen["reply"]["usage"]["output_tokens"]), (&json!("tool_use"), &json!(57)));
-    assert_eq!((&seen["headers"]["x-icecore-turn"], &seen["headers"]["request-id"]), (&json!("1"), &json!("req_golden")));
+    assert_eq!(
+        (&seen["reply"]["stop_reason"], &seen["reply"]["usage"]["output_tokens"]),
+        (&json!("tool_use"), &json!(57))
+    );
+    assert_eq!(
+        (&seen["headers"]["x-icecore-turn"], &seen["headers"]["request-id"]),
+        (&json!("1"), &json!("req_golden"))
+    );
     assert_eq!(script.last().messages(), messages);
-    assert!(script.last().header("anthropic-version").is_some_and(|version| version.starts_with("20")));
-    assert_eq!((script.last().header("x-api-key"), script.last().header("authorization")), (None, None), "the token is ours alone");
+    assert!(
+        script.last().header("anthropic-version").is_some_and(|version| version.starts_with("20"))
+    );
+    assert_eq!(
+        (script.last().header("x-api-key"), script.last().header("authorization")),
+        (None, None),
+        "the token is ours alone"
+    );
 
     // Thinking and its signature come back to the model as they are.
-    let result = |id: &str, text: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+    let result =
+        |id: &str, text: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": text });
     messages.push(json!({ "role": "assistant", "content": content }));
     messages.push(json!({ "role": "user", "content": [result("toolu_a", "12 °C"), result("toolu_b", "nine")] }));
     let seen = client.gets(&server, "stream", &ask("tools", &messages));
-    assert_eq!(seen["reply"]["content"], json!([{ "type": "text", "text": "It is 12 °C in Zürich — and 𝟡 o’clock." }]), "{seen}");
+    assert_eq!(
+        seen["reply"]["content"],
+        json!([{ "type": "text", "text": "It is 12 °C in Zürich — and 𝟡 o’clock." }]),
+        "{seen}"
+    );
     assert_eq!(seen["headers"]["x-icecore-turn"], "1");
     assert_eq!(script.last().messages(), messages);
 
@@ -207,8 +261,12 @@ fn check_error(client: &mut Client, server: &Server, model: &str, class: &str) {
     assert_eq!(error["class"], class, "{model}: {seen}");
     assert_eq!(error["status_code"].to_string(), model, "{seen}");
     assert_eq!(error["request_id"], "req_failed", "{model}: {seen}");
-    let body = if error["body"]["error"].is_object() { &error["body"]["error"] } else { &error["body"] };
-    assert!(body["message"].as_str().unwrap().starts_with(&format!("upstream says {model}")), "{seen}");
+    let body =
+        if error["body"]["error"].is_object() { &error["body"]["error"] } else { &error["body"] };
+    assert!(
+        body["message"].as_str().unwrap().starts_with(&format!("upstream says {model}")),
+        "{seen}"
+    );
     if model == "429" {
         assert_eq!(error["headers"]["retry-after"], "7", "{seen}");
     }
@@ -237,7 +295,8 @@ fn clients_see_the_upstream_errors_as_their_own() {
         // What failed was no exchange.
         assert_ne!(home.run(&["conversation", "turns", "never", "--json"]).code, Some(0));
 
-        // In the middle of a stream, as an event and as a connection that breaks off: an error, and what came is kept.
+        // In the middle of a stream, as an event and as a connection that breaks off: an error, and
+        // what came is kept.
         for model in ["half", "breaks"] {
             let body = json!({ "model": model, "max_tokens": 10, "messages": [{ "role": "user", "content": "Say it all." }] });
             let scenario = if package == Package::AnthropicPython { "stream" } else { "chunks" };
@@ -245,7 +304,10 @@ fn clients_see_the_upstream_errors_as_their_own() {
             let seen = client.does(&server, scenario, &told);
             assert!(seen["error"].is_object(), "{package:?} {model}: {seen}");
             if model == "half" {
-                assert!(seen["error"].to_string().contains("The model lost its thread"), "{package:?}: {seen}");
+                assert!(
+                    seen["error"].to_string().contains("The model lost its thread"),
+                    "{package:?}: {seen}"
+                );
             }
             home.turns(model, 1);
             let said = home.json(&["conversation", "show", model, "--turn", "1"]);
@@ -255,7 +317,11 @@ fn clients_see_the_upstream_errors_as_their_own() {
         // Without the right token nobody comes in, and that too is an error of the client's own.
         let before = script.all().len();
         let body = json!({ "model": "golden", "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] });
-        let seen = client.does(&server, "chat", &json!({ "token": "not-the-token-of-the-tests", "body": body }));
+        let seen = client.does(
+            &server,
+            "chat",
+            &json!({ "token": "not-the-token-of-the-tests", "body": body }),
+        );
         assert_eq!(seen["error"]["class"], "AuthenticationError", "{seen}");
         assert_eq!(script.all().len(), before);
     }
@@ -267,14 +333,22 @@ fn a_client_that_tries_again_has_one_turn() {
     let busy = std::sync::atomic::AtomicBool::new(true);
     let script = Scripted::start(move |request| {
         if busy.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            return Answer::failed("429 Too Many Requests", "retry-after-ms: 10", &json!({ "error": { "message": "busy", "type": "x" } }));
+            return Answer::failed(
+                "429 Too Many Requests",
+                "retry-after-ms: 10",
+                &json!({ "error": { "message": "busy", "type": "x" } }),
+            );
         }
         play(request)
     });
     let (home, server) = serving(&script, "openai");
     let mut client = Client::start(Package::OpenAiPython);
     let body = json!({ "model": "golden", "messages": [{ "role": "user", "content": "hi" }] });
-    let seen = client.gets(&server, "chat", &json!({ "retries": 2, "headers": { "X-Icecore-Conversation": "again" }, "body": body }));
+    let seen = client.gets(
+        &server,
+        "chat",
+        &json!({ "retries": 2, "headers": { "X-Icecore-Conversation": "again" }, "body": body }),
+    );
     assert_eq!(seen["headers"]["x-icecore-turn"], "1");
     assert_eq!((script.all().len(), home.turns("again", 1).len()), (2, 1));
 }
@@ -287,14 +361,25 @@ fn the_bytes_on_the_socket_are_the_scripts() {
         let (_home, server) = serving(&script, provider);
         let path = if provider == "openai" { OPENAI } else { ANTHROPIC };
         for (model, name) in [("tools", "tools"), ("golden", "text"), ("half", "half")] {
-            let body = format!(r#"{{"model":"{model}","stream":true,"max_tokens":9,"messages":[{{"role":"user","content":"hi"}}]}}"#);
-            let (head, bytes) = raw(&server, path, &[("anthropic-version", "2023-06-01")], body.as_bytes());
-            assert!(head.starts_with("http/1.1 200") && head.contains("x-icecore-memory: on"), "{head}");
+            let body = format!(
+                r#"{{"model":"{model}","stream":true,"max_tokens":9,"messages":[{{"role":"user","content":"hi"}}]}}"#
+            );
+            let (head, bytes) =
+                raw(&server, path, &[("anthropic-version", "2023-06-01")], body.as_bytes());
+            assert!(
+                head.starts_with("http/1.1 200") && head.contains("x-icecore-memory: on"),
+                "{head}"
+            );
             let expected = golden(&format!("{provider}-{name}.sse"));
-            assert_eq!(String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&expected), "{provider} {model}");
+            assert_eq!(
+                String::from_utf8_lossy(&bytes),
+                String::from_utf8_lossy(&expected),
+                "{provider} {model}"
+            );
         }
 
-        // With memory off the request, too, is passed on as it came, whatever it looks like; so is one that memory adds nothing to.
+        // With memory off the request, too, is passed on as it came, whatever it looks like; so is
+        // one that memory adds nothing to.
         let odd = r#"{ "model" : "golden","stream":true, "messages":[ {"content":"\u00e9 \/ 😀","role":"user" } ],  "seed":12345678901234567890.1200, "model":"golden", "unknown":{"a":[1E+5,-0.0]}}"#;
         let (head, bytes) = raw(&server, path, &[("x-icecore-memory", "off")], odd.as_bytes());
         assert!(head.contains("x-icecore-memory: off"), "{head}");
@@ -312,8 +397,11 @@ fn the_bytes_on_the_socket_are_the_scripts() {
 fn memory_stands_behind_the_clients_own_words() {
     let script = Scripted::start(play);
     let rule = "We never deploy on Fridays";
-    for (package, provider) in [(Package::OpenAiPython, "openai"), (Package::OpenAiNpm, "openai"), (Package::AnthropicPython, "anthropic")]
-    {
+    for (package, provider) in [
+        (Package::OpenAiPython, "openai"),
+        (Package::OpenAiNpm, "openai"),
+        (Package::AnthropicPython, "anthropic"),
+    ] {
         let (home, server) = serving(&script, provider);
         let mut client = Client::start(package);
         let headers = json!({ "X-Icecore-Conversation": "rules" });
@@ -327,11 +415,17 @@ fn memory_stands_behind_the_clients_own_words() {
         if provider == "anthropic" {
             told["system"] = json!([own]);
         } else {
-            told["messages"].as_array_mut().unwrap().insert(0, json!({ "role": "system", "content": "You are terse." }));
+            told["messages"]
+                .as_array_mut()
+                .unwrap()
+                .insert(0, json!({ "role": "system", "content": "You are terse." }));
         }
         let seen = client.gets(&server, scenario, &json!({ "headers": headers, "body": told }));
         assert_eq!(seen["headers"]["x-icecore-turn"], "2");
-        assert!(seen["headers"]["x-icecore-injected"].as_str().is_some_and(|ids| ids.contains("EVT-")), "{seen}");
+        assert!(
+            seen["headers"]["x-icecore-injected"].as_str().is_some_and(|ids| ids.contains("EVT-")),
+            "{seen}"
+        );
         let sent = script.last();
         let mut messages = sent.messages();
         let memory = if provider == "anthropic" {
@@ -342,12 +436,21 @@ fn memory_stands_behind_the_clients_own_words() {
             system.strip_prefix("You are terse.").unwrap().to_owned()
         };
         assert!(memory.contains(&format!("- {rule}")), "{package:?}: {memory}");
-        let expected = [("user", rule), ("assistant", "It is 12 °C in Zürich — and 𝟡 o’clock."), ("user", "And on Monday?")];
-        assert_eq!(messages, expected.map(|(role, text)| json!({ "role": role, "content": text })), "{package:?}");
+        let expected = [
+            ("user", rule),
+            ("assistant", "It is 12 °C in Zürich — and 𝟡 o’clock."),
+            ("user", "And on Monday?"),
+        ];
+        assert_eq!(
+            messages,
+            expected.map(|(role, text)| json!({ "role": role, "content": text })),
+            "{package:?}"
+        );
     }
 }
 
-/// Two windows on one conversation, or a client that does not wait: every word that was acknowledged is there.
+/// Two windows on one conversation, or a client that does not wait: every word that was
+/// acknowledged is there.
 // C1
 #[test]
 fn requests_at_the_same_time_lose_nothing() {
@@ -369,16 +472,26 @@ fn requests_at_the_same_time_lose_nothing() {
         });
     }
     let exported = home.json(&["conversation", "export", "crowd"]);
-    let said: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|message| message["text"].as_str()).collect();
+    let said: Vec<&str> = exported["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|message| message["text"].as_str())
+        .collect();
     for round in 1..=3 {
         for number in 1..=4 {
             let word = format!("word {round}.{number}");
-            assert_eq!(said.iter().filter(|text| text.trim() == word).count(), 1, "{word} in {said:?}");
+            assert_eq!(
+                said.iter().filter(|text| text.trim() == word).count(),
+                1,
+                "{word} in {said:?}"
+            );
         }
     }
 }
 
-/// Asked for once more, a turn stays one turn, and the reply that the client was given last is the one that stands.
+/// Asked for once more, a turn stays one turn, and the reply that the client was given last is the
+/// one that stands.
 // C1
 #[test]
 fn a_turn_that_is_asked_for_once_more_has_its_last_reply() {
@@ -395,10 +508,18 @@ fn a_turn_that_is_asked_for_once_more_has_its_last_reply() {
         let told = json!({ "headers": { "X-Icecore-Conversation": "more" }, "body": { "model": "m", "messages": messages } });
         let seen = client.gets(&server, "chat", &told);
         assert_eq!(seen["headers"]["x-icecore-turn"], turn);
-        messages.extend(next.into_iter().flat_map(|[reply, asked]| [said("assistant", reply), said("user", asked)]));
+        messages.extend(
+            next.into_iter()
+                .flat_map(|[reply, asked]| [said("assistant", reply), said("user", asked)]),
+        );
     }
     assert_eq!(home.turns("more", 2).len(), 2);
     let exported = home.json(&["conversation", "export", "more"]);
-    let texts: Vec<&str> = exported["messages"].as_array().unwrap().iter().filter_map(|message| message["text"].as_str()).collect();
+    let texts: Vec<&str> = exported["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|message| message["text"].as_str())
+        .collect();
     assert_eq!(texts, ["Begin.", "Reply number 0.", "Go on.", "Reply number 2."]);
 }

@@ -1,8 +1,9 @@
-//! Through the official packages: Python's `mcp`, and npm's `@modelcontextprotocol/sdk` and `@modelcontextprotocol/client`.
+//! Through the official packages: Python's `mcp`, and npm's `@modelcontextprotocol/sdk` and
+//! `@modelcontextprotocol/client`.
 //!
-//! `tests/clients` holds a small program for each. They are told by lines what to do and print what they saw; what it has to be
-//! stands here. Each lists the tools, calls every one of them, reads resources, gets prompts and makes mistakes, over both ways
-//! in and in both eras.
+//! `tests/clients` holds a small program for each. They are told by lines what to do and print what
+//! they saw; what it has to be stands here. Each lists the tools, calls every one of them, reads
+//! resources, gets prompts and makes mistakes, over both ways in and in both eras.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -27,18 +28,27 @@ impl Package {
     fn modes(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Self::NpmSdk => vec![("legacy", LEGACY[0])],
-            Self::Python | Self::NpmClient => vec![("legacy", LEGACY[0]), ("auto", MODERN), (MODERN, MODERN)],
+            Self::Python | Self::NpmClient => {
+                vec![("legacy", LEGACY[0]), ("auto", MODERN), (MODERN, MODERN)]
+            }
         }
     }
 
     /// Starts the program that drives it.
     fn start(self) -> Client {
-        let (python, npm) = (house().join("target/clients-venv/bin/python"), house().join("target/clients-npm"));
+        let (python, npm) =
+            (house().join("target/clients-venv/bin/python"), house().join("target/clients-npm"));
         let script = |name: &str| house().join("tests/clients").join(name);
         let (program, arguments) = match self {
             Self::Python => (python, vec![script("mcp_client.py")]),
-            Self::NpmSdk => (PathBuf::from("node"), vec![script("mcp_client.mjs"), npm.clone(), "@modelcontextprotocol/sdk".into()]),
-            Self::NpmClient => (PathBuf::from("node"), vec![script("mcp_client.mjs"), npm.clone(), "@modelcontextprotocol/client".into()]),
+            Self::NpmSdk => (
+                PathBuf::from("node"),
+                vec![script("mcp_client.mjs"), npm.clone(), "@modelcontextprotocol/sdk".into()],
+            ),
+            Self::NpmClient => (
+                PathBuf::from("node"),
+                vec![script("mcp_client.mjs"), npm.clone(), "@modelcontextprotocol/client".into()],
+            ),
         };
         let there = if self == Self::Python { program.clone() } else { npm.join("installed.json") };
         assert!(
@@ -47,13 +57,19 @@ impl Package {
              does only that",
             there.display()
         );
-        let mut child = bare(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = bare(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (told, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Client { package: self, child, told, lines }
     }
 }
 
-/// A running program of `tests/clients`; it ends when its standard input is closed, so with this process at the latest.
+/// A running program of `tests/clients`; it ends when its standard input is closed, so with this
+/// process at the latest.
 struct Client {
     package: Package,
     child: Child,
@@ -69,7 +85,8 @@ impl Client {
         writeln!(self.told.as_mut().unwrap(), "{told}").unwrap();
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
-        let seen: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{:?}: {error}: {line}", self.package));
+        let seen: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{:?}: {error}: {line}", self.package));
         assert!(seen["failed"].is_null(), "{:?} {mode}: {seen}", self.package);
         seen
     }
@@ -103,7 +120,10 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         call("pack", json!({ "kind": "session-start" })),
     ]));
     // That package does not say over standard input and output.
-    assert!(seen["version"] == version || (package == Package::NpmSdk && seen["version"].is_null()), "{about}: {seen}");
+    assert!(
+        seen["version"] == version || (package == Package::NpmSdk && seen["version"].is_null()),
+        "{about}: {seen}"
+    );
     if asks {
         assert_eq!(seen["server"]["name"], "icecore", "{about}");
         assert!(seen["instructions"].as_str().unwrap().contains("`recall`"), "{about}");
@@ -112,19 +132,38 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         assert!(seen["capabilities"][offered].is_object(), "{about}: {seen}");
     }
     let steps = seen["steps"].as_array().unwrap();
-    let listed: Vec<&str> = steps[0]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let listed: Vec<&str> = steps[0]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
     let mut all: Vec<&str> = tools().iter().map(|(name, ..)| *name).collect();
     all.sort_unstable();
     let mut sorted = listed.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, all, "{about}");
-    let (learnt, promised) = (well_told("remember", &steps[1])["id"].clone(), well_told("remember", &steps[2])["id"].clone());
+    let (learnt, promised) = (
+        well_told("remember", &steps[1])["id"].clone(),
+        well_told("remember", &steps[2])["id"].clone(),
+    );
     assert!(
-        well_told("recall", &steps[3])["hits"].as_array().unwrap().iter().any(|hit| hit["text"] == json!(fact)),
+        well_told("recall", &steps[3])["hits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|hit| hit["text"] == json!(fact)),
         "{about}: {}",
         steps[3]
     );
-    assert!(well_told("commitments", &steps[4])["commitments"].as_array().unwrap().iter().any(|one| one["id"] == promised), "{about}");
+    assert!(
+        well_told("commitments", &steps[4])["commitments"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["id"] == promised),
+        "{about}"
+    );
     assert_eq!(well_told("pack", &steps[5])["kind"], "session-start");
 
     let seen = begin(json!([
@@ -151,10 +190,25 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     assert_eq!(well_told("zoom", &steps[2])["messages"].as_array().unwrap().len(), 3, "{about}");
     assert_eq!(well_told("forget", &steps[3])["forgotten"], false, "{about}");
     assert_eq!(well_told("forget", &steps[4])["forgotten"], true, "{about}");
-    assert!(steps[5]["resources"].as_array().unwrap().iter().any(|one| one["uri"] == "icecore://day/2026-02-12"), "{about}: {}", steps[5]);
+    assert!(
+        steps[5]["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["uri"] == "icecore://day/2026-02-12"),
+        "{about}: {}",
+        steps[5]
+    );
     assert_eq!(steps[6]["resourceTemplates"].as_array().unwrap().len(), 5, "{about}");
-    assert!(steps[7]["contents"][0]["text"].as_str().unwrap().contains("icecore:begin recall"), "{about}");
-    assert!(steps[8]["contents"][0]["text"].as_str().unwrap().contains("harbour office open?"), "{about}: {}", steps[8]);
+    assert!(
+        steps[7]["contents"][0]["text"].as_str().unwrap().contains("icecore:begin recall"),
+        "{about}"
+    );
+    assert!(
+        steps[8]["contents"][0]["text"].as_str().unwrap().contains("harbour office open?"),
+        "{about}: {}",
+        steps[8]
+    );
     assert_eq!(steps[9]["prompts"].as_array().unwrap().len(), 2, "{about}");
     assert_eq!(steps[10]["messages"][1]["content"]["type"], "resource", "{about}");
     assert_eq!(steps[11]["messages"].as_array().unwrap().len(), 1, "{about}");
@@ -176,32 +230,50 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     let steps = seen["steps"].as_array().unwrap();
     assert_eq!(steps[0]["error"]["code"], -32602, "{about}: {seen}");
     assert!(
-        steps[1]["isError"] == true && steps[1]["content"][0]["text"].as_str().unwrap().contains("`query` is missing"),
+        steps[1]["isError"] == true
+            && steps[1]["content"][0]["text"].as_str().unwrap().contains("`query` is missing"),
         "{about}: {seen}"
     );
-    assert_eq!(steps[2]["error"]["code"], if version == MODERN { -32602 } else { -32002 }, "{about}: {seen}");
+    assert_eq!(
+        steps[2]["error"]["code"],
+        if version == MODERN { -32602 } else { -32002 },
+        "{about}: {seen}"
+    );
     assert_eq!(steps[3]["error"]["code"], -32602, "{about}: {seen}");
     well_told("commitments", &steps[4]);
-    assert_eq!((&steps[5]["error"]["code"], &steps[6]["error"]["code"]), (&json!(-32602), &json!(-32602)), "{about}: {seen}");
+    assert_eq!(
+        (&steps[5]["error"]["code"], &steps[6]["error"]["code"]),
+        (&json!(-32602), &json!(-32602)),
+        "{about}: {seen}"
+    );
 }
 
 fn over_stdio(package: Package) {
     let vault = vault();
     let arguments = ["--vault", vault.root.to_str().unwrap(), "--now", NOW, "mcp"];
     let environment = json!({ "HOME": "/nonexistent", "PATH": std::env::var("PATH").unwrap() });
-    let connection = json!({ "stdio": { "command": program(), "args": arguments, "env": environment } });
+    let connection =
+        json!({ "stdio": { "command": program(), "args": arguments, "env": environment } });
     let mut client = package.start();
     for (mode, version) in package.modes() {
         whole_walk(&mut client, &connection, mode, version);
         // Somebody writes a page while the client is connected.
         let page = vault.path(&format!("knowledge/topics/{}.md", mode.replace('-', "_")));
-        let seen = client.does(&connection, mode, json!([{ "do": "changes", "file": page, "text": "# A page\n" }]));
+        let seen = client.does(
+            &connection,
+            mode,
+            json!([{ "do": "changes", "file": page, "text": "# A page\n" }]),
+        );
         assert!(!seen["steps"][0]["heard"].is_null(), "{package:?} {mode}: {seen}");
     }
     // One that may only look.
     let mut reading = connection;
     reading["stdio"]["args"] = json!([&arguments[..], &["--read-only"]].concat());
-    let seen = client.does(&reading, package.modes()[0].0, json!([{ "do": "tools" }, call("remember", json!({ "text": "no" }))]));
+    let seen = client.does(
+        &reading,
+        package.modes()[0].0,
+        json!([{ "do": "tools" }, call("remember", json!({ "text": "no" }))]),
+    );
     assert_eq!(seen["steps"][0]["tools"].as_array().unwrap().len(), 5, "{seen}");
     assert_eq!(seen["steps"][1]["isError"], true, "{seen}");
 }
@@ -211,13 +283,21 @@ fn over_http(package: Package) {
     // The same day as in a vault of the other tests.
     let (from, home) = (vault(), served.folder.path().join("vault"));
     std::fs::create_dir_all(home.join("memory/messages")).unwrap();
-    std::fs::copy(from.path("memory/messages/2026-02-12.jsonl"), home.join("memory/messages/2026-02-12.jsonl")).unwrap();
+    std::fs::copy(
+        from.path("memory/messages/2026-02-12.jsonl"),
+        home.join("memory/messages/2026-02-12.jsonl"),
+    )
+    .unwrap();
     let http = |token: &str| json!({ "http": { "url": format!("http://{}/mcp", served.addr), "headers": { "Authorization": format!("Bearer {token}") } } });
     let mut client = package.start();
     for (mode, version) in package.modes() {
         whole_walk(&mut client, &http(TOKEN), mode, version);
     }
-    let seen = client.does(&http(READ_TOKEN), package.modes()[0].0, json!([{ "do": "tools" }, call("commitments", json!({}))]));
+    let seen = client.does(
+        &http(READ_TOKEN),
+        package.modes()[0].0,
+        json!([{ "do": "tools" }, call("commitments", json!({}))]),
+    );
     assert_eq!(seen["steps"][0]["tools"].as_array().unwrap().len(), 5, "{seen}");
     well_told("commitments", &seen["steps"][1]);
 }

@@ -42,7 +42,14 @@ fn the_headers_of_the_newest_era_must_be_there_and_agree_with_the_body() {
     }
     // An address that is not ASCII.
     let read = body("resources/read", json!({ "uri": "icecore://page/é.md" }));
-    let head = [BEARER, JSON, BOTH, version, ("Mcp-Method", "resources/read"), ("Mcp-Name", "=?base64?aWNlY29yZTovL3BhZ2Uvw6kubWQ=?=")];
+    let head = [
+        BEARER,
+        JSON,
+        BOTH,
+        version,
+        ("Mcp-Method", "resources/read"),
+        ("Mcp-Name", "=?base64?aWNlY29yZTovL3BhZ2Uvw6kubWQ=?="),
+    ];
     let answer = served.send("POST", &head, &read);
     assert_eq!(answer.json()["error"]["code"], -32602, "{answer:?}");
 }
@@ -51,33 +58,67 @@ fn the_headers_of_the_newest_era_must_be_there_and_agree_with_the_body() {
 fn statuses_are_those_of_the_protocol() {
     let served = Served::start();
     let found = served.gets(None, "server/discover", json!({}));
-    assert_eq!((&found["resultType"], &found["supportedVersions"][0]), (&json!("complete"), &json!(MODERN)), "{found}");
+    assert_eq!(
+        (&found["resultType"], &found["supportedVersions"][0]),
+        (&json!("complete"), &json!(MODERN)),
+        "{found}"
+    );
     // A method that does not exist.
     let answer = served.ask(TOKEN, None, "nothing/such", json!({}));
-    assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!(-32601)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["code"]),
+        (404, &json!(-32601)),
+        "{answer:?}"
+    );
     let answer = served.ask(TOKEN, None, "ping", json!({}));
-    assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!(-32601)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["code"]),
+        (404, &json!(-32601)),
+        "{answer:?}"
+    );
     // A version that is not spoken.
     let old = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta("1900-01-01") } }).to_string();
-    let head = [BEARER, JSON, BOTH, ("MCP-Protocol-Version", "1900-01-01"), ("Mcp-Method", "tools/list")];
+    let head =
+        [BEARER, JSON, BOTH, ("MCP-Protocol-Version", "1900-01-01"), ("Mcp-Method", "tools/list")];
     let answer = served.send("POST", &head, old.as_bytes());
     let error = answer.json()["error"].clone();
-    assert_eq!((answer.status, &error["code"], &error["data"]["requested"]), (400, &json!(-32022), &json!("1900-01-01")), "{answer:?}");
+    assert_eq!(
+        (answer.status, &error["code"], &error["data"]["requested"]),
+        (400, &json!(-32022), &json!("1900-01-01")),
+        "{answer:?}"
+    );
     assert_eq!(error["data"]["supported"][0], MODERN);
     // What is missing in `_meta`.
-    let bare = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }).to_string();
+    let bare =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }).to_string();
     let head = [BEARER, JSON, BOTH, ("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")];
     let answer = served.send("POST", &head, bare.as_bytes());
-    assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!(-32602)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["code"]),
+        (400, &json!(-32602)),
+        "{answer:?}"
+    );
     // What is not there, and a tool that is none, are answers like others.
-    let answer = served.ask(TOKEN, None, "resources/read", json!({ "uri": "icecore://day/1999-01-01" }));
-    assert_eq!((answer.status, &answer.json()["error"]["code"]), (200, &json!(-32602)), "{answer:?}");
+    let answer =
+        served.ask(TOKEN, None, "resources/read", json!({ "uri": "icecore://day/1999-01-01" }));
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["code"]),
+        (200, &json!(-32602)),
+        "{answer:?}"
+    );
     let answer = served.ask(TOKEN, None, "tools/call", json!({ "name": "nothing" }));
-    assert_eq!((answer.status, &answer.json()["error"]["code"]), (200, &json!(-32602)), "{answer:?}");
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["code"]),
+        (200, &json!(-32602)),
+        "{answer:?}"
+    );
     // Other methods of HTTP, and what needs no answer.
     for method in ["GET", "DELETE", "PUT"] {
         let answer = served.send(method, &[BEARER, BOTH], b"");
-        assert!(answer.status == 405 && answer.head.contains("allow: post"), "{method}: {answer:?}");
+        assert!(
+            answer.status == 405 && answer.head.contains("allow: post"),
+            "{method}: {answer:?}"
+        );
     }
     let note = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     let answer = served.send("POST", &[BEARER, JSON, BOTH], note);
@@ -94,16 +135,35 @@ fn statuses_are_those_of_the_protocol() {
     ] {
         let answer = served.send("POST", &[BEARER, JSON, BOTH], said.as_bytes());
         let told = answer.json();
-        assert_eq!((answer.status, &told["error"]["code"], &told["id"]), (400, &json!(code), &id), "{}", &said[..said.len().min(10)]);
+        assert_eq!(
+            (answer.status, &told["error"]["code"], &told["id"]),
+            (400, &json!(code), &id),
+            "{}",
+            &said[..said.len().min(10)]
+        );
     }
     // Half of a surrogate pair is read as no character.
-    let half = String::from_utf8(body("tools/call", json!({ "name": "remember", "arguments": { "text": "The ferry leaves at ten @@" } })));
-    let head = [BEARER, JSON, BOTH, ("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "remember")];
+    let half = String::from_utf8(body(
+        "tools/call",
+        json!({ "name": "remember", "arguments": { "text": "The ferry leaves at ten @@" } }),
+    ));
+    let head = [
+        BEARER,
+        JSON,
+        BOTH,
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "remember"),
+    ];
     let answer = served.send("POST", &head, half.unwrap().replace("@@", "\\ud83d").as_bytes());
     assert!(answer.status == 200 && answer.json()["result"]["isError"] != true, "{answer:?}");
     let answer = served.send("POST", &[BEARER, JSON, BOTH], &vec![b' '; 5 << 20]);
     assert_eq!(answer.status, 413, "{answer:?}");
-    let answer = served.send("POST", &[BEARER, BOTH, ("Content-Type", "text/plain")], &body("tools/list", json!({})));
+    let answer = served.send(
+        "POST",
+        &[BEARER, BOTH, ("Content-Type", "text/plain")],
+        &body("tools/list", json!({})),
+    );
     assert_eq!(answer.status, 415, "{answer:?}");
     assert!(served.gets(None, "tools/list", json!({}))["tools"].is_array());
 }
@@ -113,21 +173,50 @@ fn the_older_era_needs_no_session() {
     let served = Served::start();
     for version in LEGACY {
         let hello = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
-        let answer = served.send("POST", &[BEARER, JSON, BOTH], request(1, "initialize", hello, false).to_string().as_bytes());
-        assert_eq!((answer.status, &answer.json()["result"]["protocolVersion"]), (200, &json!(version)), "{answer:?}");
+        let answer = served.send(
+            "POST",
+            &[BEARER, JSON, BOTH],
+            request(1, "initialize", hello, false).to_string().as_bytes(),
+        );
+        assert_eq!(
+            (answer.status, &answer.json()["result"]["protocolVersion"]),
+            (200, &json!(version)),
+            "{answer:?}"
+        );
         assert!(!answer.head.contains("mcp-session-id"), "{answer:?}");
-        let answer = served.send("POST", &[BEARER, JSON, BOTH], br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        let answer = served.send(
+            "POST",
+            &[BEARER, JSON, BOTH],
+            br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        );
         assert_eq!(answer.status, 202, "{answer:?}");
         let head = [BEARER, JSON, BOTH, ("MCP-Protocol-Version", version)];
-        let answer = served.send("POST", &head, request(2, "tools/list", json!({}), false).to_string().as_bytes());
-        assert!(answer.status == 200 && answer.json()["result"]["resultType"].is_null(), "{answer:?}");
-        let answer = served.send("POST", &head, request(3, "ping", json!({}), false).to_string().as_bytes());
+        let answer = served.send(
+            "POST",
+            &head,
+            request(2, "tools/list", json!({}), false).to_string().as_bytes(),
+        );
+        assert!(
+            answer.status == 200 && answer.json()["result"]["resultType"].is_null(),
+            "{answer:?}"
+        );
+        let answer =
+            served.send("POST", &head, request(3, "ping", json!({}), false).to_string().as_bytes());
         assert_eq!(answer.json()["result"], json!({}), "{answer:?}");
     }
     // Without a header it is the version that had none; one that nobody knows is refused.
     let list = request(2, "tools/list", json!({}), false).to_string();
     assert_eq!(served.send("POST", &[BEARER, JSON, BOTH], list.as_bytes()).status, 200);
-    assert_eq!(served.send("POST", &[BEARER, JSON, BOTH, ("MCP-Protocol-Version", "1999-01-01")], list.as_bytes()).status, 400);
+    assert_eq!(
+        served
+            .send(
+                "POST",
+                &[BEARER, JSON, BOTH, ("MCP-Protocol-Version", "1999-01-01")],
+                list.as_bytes()
+            )
+            .status,
+        400
+    );
 }
 
 // RELIABILITY C.1 rows 6 and 7
@@ -137,7 +226,13 @@ fn nobody_else_comes_in() {
     let call = body("tools/call", json!({ "name": "commitments", "arguments": {} }));
     let host = served.addr.to_string();
     let own = format!("http://{host}");
-    let modern = [JSON, BOTH, ("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "commitments")];
+    let modern = [
+        JSON,
+        BOTH,
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "commitments"),
+    ];
     for (head, status) in [
         (vec![BEARER], 200),
         (vec![("X-Api-Key", TOKEN)], 200),
@@ -151,7 +246,11 @@ fn nobody_else_comes_in() {
     ] {
         let answer = served.send("POST", &[head.clone(), modern.to_vec()].concat(), &call);
         assert_eq!(answer.status, status, "{head:?}: {answer:?}");
-        assert_eq!(answer.head.contains("www-authenticate: bearer"), status == 401, "{head:?}: {answer:?}");
+        assert_eq!(
+            answer.head.contains("www-authenticate: bearer"),
+            status == 401,
+            "{head:?}: {answer:?}"
+        );
         assert!(!answer.head.contains("access-control-"), "{answer:?}");
     }
     // GET as well.
@@ -164,7 +263,12 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
     let served = Served::start();
     let home = served.folder.path().join("vault/memory/ledger.jsonl");
     served.told(None, "remember", json!({ "text": "Anna runs the harbour office" }));
-    let id = served.told(None, "remember", json!({ "text": "Send the offer to Anna", "due": "tomorrow" }))["id"].clone();
+    let id = served.told(
+        None,
+        "remember",
+        json!({ "text": "Send the offer to Anna", "due": "tomorrow" }),
+    )["id"]
+        .clone();
     let before = std::fs::read(&home).unwrap();
     for (name, mut arguments, writes) in tools() {
         if arguments.get("ids").is_some() {
@@ -181,10 +285,20 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
             assert!(answer.head.contains(wanted), "{name}: {answer:?}");
             // Written so that a first look does not see it, it is still seen by whoever does it.
             let call = request(1, "tools/call", params, false).to_string();
-            let twice = call.replacen("\"method\":\"tools/call\"", "\"method\":\"x\",\"method\":\"tools/call\"", 1);
+            let twice = call.replacen(
+                "\"method\":\"tools/call\"",
+                "\"method\":\"x\",\"method\":\"tools/call\"",
+                1,
+            );
             assert_ne!(call, twice);
-            let answer = served.send("POST", &[("Authorization", &format!("Bearer {READ_TOKEN}")), JSON, BOTH], twice.as_bytes());
-            let refused = answer.status >= 400 || answer.json()["result"]["isError"] == true || answer.json()["error"].is_object();
+            let answer = served.send(
+                "POST",
+                &[("Authorization", &format!("Bearer {READ_TOKEN}")), JSON, BOTH],
+                twice.as_bytes(),
+            );
+            let refused = answer.status >= 400
+                || answer.json()["result"]["isError"] == true
+                || answer.json()["error"].is_object();
             assert!(refused, "{name}: {answer:?}");
         } else {
             assert_eq!(answer.status, 200, "{name}: {answer:?}");
@@ -192,8 +306,16 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
         assert_eq!(std::fs::read(&home).unwrap(), before, "{name}");
     }
     let listed = served.ask(READ_TOKEN, None, "tools/list", json!({})).json();
-    let names: HashSet<&str> = listed["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert_eq!(names, tools().iter().filter(|(_, _, writes)| !writes).map(|(name, ..)| *name).collect());
+    let names: HashSet<&str> = listed["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        tools().iter().filter(|(_, _, writes)| !writes).map(|(name, ..)| *name).collect()
+    );
     for (method, params) in [
         ("resources/list", json!({})),
         ("resources/templates/list", json!({})),
@@ -226,18 +348,33 @@ fn every_user_has_a_memory_of_their_own() {
     served.told(None, "remember", json!({ "text": "The home vault likes granite" }));
     served.told(Some("anna"), "remember", json!({ "text": "Anna likes granite" }));
     served.told(Some("bärbel"), "remember", json!({ "text": "Bärbel likes granite" }));
-    for (user, own) in
-        [(None, "The home vault likes granite"), (Some("anna"), "Anna likes granite"), (Some("bärbel"), "Bärbel likes granite")]
-    {
+    for (user, own) in [
+        (None, "The home vault likes granite"),
+        (Some("anna"), "Anna likes granite"),
+        (Some("bärbel"), "Bärbel likes granite"),
+    ] {
         let found = served.told(user, "recall", json!({ "query": "who likes granite" }));
-        let texts: Vec<&str> = found["hits"].as_array().unwrap().iter().map(|hit| hit["text"].as_str().unwrap()).collect();
+        let texts: Vec<&str> = found["hits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|hit| hit["text"].as_str().unwrap())
+            .collect();
         assert_eq!(texts, [own], "{user:?}");
         let pack = served.gets(user, "resources/read", json!({ "uri": "icecore://pack/recall" }));
         assert!(pack["contents"][0]["text"].as_str().unwrap().contains(own), "{pack}");
     }
     // Nobody gets a space by asking for something.
-    let refused = served.gets(Some("carl"), "tools/call", json!({ "name": "recall", "arguments": { "query": "granite" } }));
-    assert!(refused["isError"] == true && refused["content"][0]["text"].as_str().unwrap().contains("there is no user `carl`"), "{refused}");
+    let refused = served.gets(
+        Some("carl"),
+        "tools/call",
+        json!({ "name": "recall", "arguments": { "query": "granite" } }),
+    );
+    assert!(
+        refused["isError"] == true
+            && refused["content"][0]["text"].as_str().unwrap().contains("there is no user `carl`"),
+        "{refused}"
+    );
     assert_eq!(std::fs::read_dir(served.folder.path().join("vault/spaces")).unwrap().count(), 2);
 }
 
@@ -249,12 +386,17 @@ fn many_at_once_are_all_answered() {
             let served = &served;
             scope.spawn(move || {
                 for n in 0..10 {
-                    served.told(None, "remember", json!({ "text": format!("Berth {at}-{n} is taken") }));
+                    served.told(
+                        None,
+                        "remember",
+                        json!({ "text": format!("Berth {at}-{n} is taken") }),
+                    );
                     served.told(None, "recall", json!({ "query": "berth" }));
                 }
             });
         }
     });
-    let ledger = std::fs::read_to_string(served.folder.path().join("vault/memory/ledger.jsonl")).unwrap();
+    let ledger =
+        std::fs::read_to_string(served.folder.path().join("vault/memory/ledger.jsonl")).unwrap();
     assert_eq!(ledger.lines().filter(|line| line.contains("Berth")).count(), 80);
 }
