@@ -55,6 +55,10 @@ eval *sets:
     cargo build --release -p icecore --bin icecore
     tests/eval/run.py {{sets}}
 
+# Rewrite the lists of tests in docs/requirements.md.
+requirements:
+    ICECORE_ACCEPT=1 cargo nextest run -p icecore -E 'test(requirements)'
+
 # Accept changed snapshots of what the program prints, after looking at them.
 accept:
     INSTA_UPDATE=always cargo nextest run -p icecore -E 'test(first_screens) or test(demo_plays)'

@@ -215,7 +215,7 @@ pub fn read(input: &str) -> Result<Command, String> {
                     Ok(&[first, last]) => Some((first, last)),
                     _ => {
                         return Err(
-                            "Error: `view_range` has to be two line numbers, [first, last]".into()
+                            "Error: `view_range` has to be two line numbers, [first, last]".into(),
                         );
                     }
                 },

@@ -1,5 +1,5 @@
 //! The whole program under test: what a person types, what breaks under it, and the rules of the
-//! house.
+//! project.
 #![allow(clippy::disallowed_methods, reason = "tests set up and damage files on purpose")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
@@ -26,6 +26,7 @@ mod postgres;
 mod postgres_deploy;
 mod postgres_refused;
 mod program;
+mod requirements;
 mod sweep;
 mod tenants;
 mod tidy;

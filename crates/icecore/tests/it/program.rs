@@ -31,8 +31,14 @@ impl Said {
     }
 }
 
+/// The program under test; `ICECORE_TEST_PROGRAM` names another build, such as an optimized one for
+/// a full sweep.
 pub fn program() -> &'static str {
-    env!("CARGO_BIN_EXE_icecore")
+    static PROGRAM: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        std::env::var("ICECORE_TEST_PROGRAM")
+            .unwrap_or_else(|_| env!("CARGO_BIN_EXE_icecore").into())
+    });
+    &PROGRAM
 }
 
 /// A command with none of this machine's settings.

@@ -1,14 +1,15 @@
-//! The rules of the house, checked on its own source.
+//! The rules of docs/STYLE.md and of the layers, checked on the source itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn house() -> PathBuf {
+/// The top folder of the repository.
+pub fn project_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Every file of the house with that ending, but for what is built.
-fn files(ending: &str) -> Vec<(String, String)> {
+/// Every file of the repository with that ending, without build output.
+pub fn project_files(ending: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
@@ -21,7 +22,7 @@ fn files(ending: &str) -> Vec<(String, String)> {
             }
         }
     }
-    let (root, mut found) = (house(), Vec::new());
+    let (root, mut found) = (project_root(), Vec::new());
     walk(&root, ending, &mut found);
     found.sort();
     let read = |path: PathBuf| {
@@ -40,7 +41,7 @@ fn none(broken: Vec<String>) {
 #[test]
 fn every_file_says_what_it_is_for() {
     none(
-        files(".rs")
+        project_files(".rs")
             .into_iter()
             .filter(|(_, text)| !text.starts_with("//!"))
             .map(|(path, _)| format!("{path} does not begin with //!"))
@@ -50,14 +51,14 @@ fn every_file_says_what_it_is_for() {
 
 #[test]
 fn every_path_that_the_docs_name_exists() {
-    let root = house();
+    let root = project_root();
     let tops: Vec<String> = fs::read_dir(&root)
         .unwrap()
         .flatten()
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     let mut broken = Vec::new();
-    for (file, text) in files(".md") {
+    for (file, text) in project_files(".md") {
         let (mut fenced, folder) = (false, Path::new(&file).parent().unwrap().to_owned());
         for line in text.lines() {
             if line.trim_start().starts_with("```") {
@@ -67,7 +68,7 @@ fn every_path_that_the_docs_name_exists() {
             if fenced {
                 continue;
             }
-            // `crates/…` in code marks, from the top of the house.
+            // `crates/…` in code marks, from the top folder.
             for code in line.split('`').skip(1).step_by(2) {
                 let path = code.split([' ', ':']).next().unwrap_or_default().trim_end_matches('/');
                 let ours = path
@@ -97,8 +98,9 @@ fn every_path_that_the_docs_name_exists() {
 
 #[test]
 fn the_floors_know_only_what_is_above_them() {
-    let manifest =
-        |name: &str| fs::read_to_string(house().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+    let manifest = |name: &str| {
+        fs::read_to_string(project_root().join(format!("crates/{name}/Cargo.toml"))).unwrap()
+    };
     let needs = |name: &str| -> Vec<String> {
         let text = manifest(name);
         let section = text.split("\n[dependencies]\n").nth(1).unwrap_or_default();
@@ -152,8 +154,9 @@ fn the_floors_know_only_what_is_above_them() {
         "std::io",
         "tz-system",
     ];
-    for (path, text) in
-        files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-domain/src"))
+    for (path, text) in project_files(".rs")
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("crates/icecore-domain/src"))
     {
         broken.extend(
             outside
@@ -162,8 +165,9 @@ fn the_floors_know_only_what_is_above_them() {
                 .map(|word| format!("{path} reaches outside: {word}")),
         );
     }
-    for (path, text) in
-        files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/icecore-engine/src"))
+    for (path, text) in project_files(".rs")
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("crates/icecore-engine/src"))
     {
         broken.extend(
             ["icecore_store::vault", "clap::", "axum::"]
@@ -184,7 +188,7 @@ fn only_the_rooms_that_may_are_excused() {
         "crates/icecore-store/src/neighbour.rs",
         "crates/icecore-engine/src/clock.rs",
     ];
-    let wrong = files(".rs").into_iter().filter(|(path, text)| {
+    let wrong = project_files(".rs").into_iter().filter(|(path, text)| {
         path.contains("/src/")
             && text.contains("clippy::disallowed")
             && !excused.contains(&path.as_str())
@@ -199,11 +203,11 @@ fn only_the_rooms_that_may_are_excused() {
 #[test]
 fn every_default_and_prompt_is_read_by_somebody() {
     let defaults: toml::Table =
-        fs::read_to_string(house().join("crates/icecore-engine/defaults.toml"))
+        fs::read_to_string(project_root().join("crates/icecore-engine/defaults.toml"))
             .unwrap()
             .parse()
             .unwrap();
-    let sources: String = files(".rs")
+    let sources: String = project_files(".rs")
         .into_iter()
         .filter(|(path, _)| path.contains("/src/"))
         .map(|(_, text)| text)
@@ -228,7 +232,7 @@ fn every_default_and_prompt_is_read_by_somebody() {
             .map(|key| format!("defaults.toml: nobody reads {key}"))
             .collect(),
     );
-    let prompts = files(".yaml").into_iter().filter(|(path, _)| path.contains("/prompts/"));
+    let prompts = project_files(".yaml").into_iter().filter(|(path, _)| path.contains("/prompts/"));
     none(
         prompts
             .filter(|(path, _)| !sources.contains(path.rsplit('/').next().unwrap()))
@@ -242,7 +246,7 @@ fn no_test_is_switched_off_and_nothing_is_left_undone() {
     let marks =
         ["#[igno".to_owned() + "re", "to".to_owned() + "do!(", "unimple".to_owned() + "mented!("];
     let mut broken = Vec::new();
-    for (path, text) in files(".rs") {
+    for (path, text) in project_files(".rs") {
         broken.extend(
             marks
                 .iter()
@@ -264,7 +268,7 @@ fn no_test_is_switched_off_and_nothing_is_left_undone() {
 
 #[test]
 fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
-    let read = |name: &str| fs::read_to_string(house().join(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(project_root().join(name)).unwrap();
     let readme = read("README.md");
     assert!(readme.contains("cargo run --release -- demo") && readme.contains("./test"));
     assert!(read(".ci/run").contains("./test"));
@@ -273,7 +277,7 @@ fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
             || read("CHANGELOG.md").contains("Unreleased")
     );
     // Every command of the help is in the README or a guide.
-    let docs: String = files(".md").into_iter().map(|(_, text)| text).collect();
+    let docs: String = project_files(".md").into_iter().map(|(_, text)| text).collect();
     let help = crate::program::said(
         crate::program::bare(crate::program::program()).arg("--help").output().unwrap(),
     )
@@ -292,7 +296,7 @@ fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
 
 /// The scripts that install what tests need.
 fn install_scripts() -> Vec<(String, String)> {
-    let root = house();
+    let root = project_root();
     let folders = fs::read_dir(root.join("tests"))
         .unwrap()
         .flatten()
@@ -346,7 +350,7 @@ fn a_held_package_lock_is_waited_for() {
             crate::program::bare("bash")
                 .args(words)
                 .env("PATH", &path)
-                .current_dir(house())
+                .current_dir(project_root())
                 .output()
                 .unwrap(),
         )
@@ -368,4 +372,203 @@ fn a_held_package_lock_is_waited_for() {
         failed.code == Some(1) && failed.err.contains("Unable to locate package"),
         "{failed:?}"
     );
+}
+
+/// The single words of docs/STYLE.md that are no name of a type, function or module.
+const BANNED_NAMES: &[&str] = &[
+    "press",
+    "pressed",
+    "pressing",
+    "home",
+    "homes",
+    "floor",
+    "room",
+    "door",
+    "doors",
+    "house",
+    "told",
+    "heard",
+    "said",
+    "given",
+    "taken",
+    "kept",
+    "begun",
+    "noted",
+    "unkept",
+    "attend",
+    "tend",
+    "look",
+    "carry",
+    "pulse",
+    "trail",
+    "curate",
+    "across",
+    "arrivals",
+    "folded",
+    "past",
+    "neighbour",
+    "shelf",
+    "mind",
+    "hands",
+    "deed",
+    "wish",
+    "anew",
+    "reckoned",
+    "likewise",
+    "whoever",
+    "somebody",
+    "nobody",
+    "bears",
+];
+
+/// Words that are not even a part of such a name.
+const BANNED_PARTS: &[&str] =
+    &["told", "heard", "pressed", "pressing", "unkept", "anew", "reckoned", "whoever", "somebody"];
+
+/// Phrases of docs/STYLE.md that no comment, text or document contains.
+const BANNED_PHRASES: &[&str] = &[
+    "made anew",
+    "taken in",
+    "put off",
+    "set aside",
+    "let in",
+    "reckoned",
+    "likewise",
+    "whoever",
+    "somebody",
+    "words were compared, not meanings",
+    "nobody can be asked here",
+    "for good",
+];
+
+/// The name and the kind of what a line of Rust defines.
+fn definition(line: &str) -> Option<(&str, &str)> {
+    let mut rest = line.trim_start();
+    if let Some(public) = rest.strip_prefix("pub") {
+        rest = match public.strip_prefix('(') {
+            Some(scope) => scope.split_once(')')?.1,
+            None => public,
+        }
+        .trim_start();
+    }
+    for modifier in ["const fn ", "async fn ", "unsafe fn "] {
+        if rest.starts_with(modifier) {
+            rest = &rest[modifier.len() - 3..];
+        }
+    }
+    let (kind, rest) = rest.split_once(' ')?;
+    let known = ["fn", "struct", "enum", "trait", "type", "mod"].contains(&kind);
+    let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (known && !name.is_empty()).then_some((kind, name))
+}
+
+/// `MadeAnew` and `made_anew` as their words.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        if c == '_' || c.is_uppercase() {
+            words.push(String::new());
+        }
+        if c != '_' {
+            words.last_mut().unwrap().extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The sources of the crates without their tests: what a developer greps.
+fn sources() -> Vec<(String, String)> {
+    let code = |text: String| match text.split_once("\n#[cfg(test)]\nmod tests {") {
+        Some((code, _)) => code.to_owned(),
+        None => text,
+    };
+    let files = project_files(".rs").into_iter().filter(|(path, _)| {
+        path.contains("/src/") && !path.ends_with("tests.rs") && !path.ends_with("testing.rs")
+    });
+    files.map(|(path, text)| (path, code(text))).collect()
+}
+
+#[test]
+fn names_are_words_of_the_field() {
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        for (at, line) in text.lines().enumerate() {
+            let Some((kind, name)) = definition(line) else { continue };
+            let words = words_of(name);
+            let is_banned = BANNED_NAMES.contains(&words.join("_").as_str())
+                || words.iter().any(|word| BANNED_PARTS.contains(&word.as_str()));
+            if is_banned {
+                broken.push(format!("{path}:{}: {kind} {name}", at + 1));
+            }
+        }
+    }
+    none(broken);
+}
+
+#[test]
+fn two_public_types_of_a_crate_never_share_a_name() {
+    let mut places: std::collections::BTreeMap<(String, String), Vec<String>> = Default::default();
+    for (path, text) in sources() {
+        let package = path.split('/').nth(1).unwrap().to_owned();
+        for (at, line) in text.lines().enumerate() {
+            // An associated type is the trait's own.
+            if line.starts_with(' ') || !line.starts_with("pub") {
+                continue;
+            }
+            if let Some(("struct" | "enum" | "trait" | "type", name)) = definition(line) {
+                let place = format!("{path}:{}", at + 1);
+                places.entry((package.clone(), name.to_owned())).or_default().push(place);
+            }
+        }
+    }
+    let shared = places.into_iter().filter(|(_, places)| places.len() > 1);
+    none(shared.map(|((_, name), places)| format!("{name}: {}", places.join(", "))).collect());
+}
+
+#[test]
+fn texts_are_in_plain_words() {
+    let mut broken = Vec::new();
+    let documents = project_files(".md").into_iter().filter(|(path, _)| path != "docs/STYLE.md");
+    for (path, text) in sources().into_iter().chain(documents) {
+        for (at, line) in text.lines().enumerate() {
+            let lower = line.to_lowercase();
+            for phrase in BANNED_PHRASES {
+                let found = lower.match_indices(phrase).any(|(start, _)| {
+                    let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+                    !is_letter(lower[..start].chars().next_back())
+                        && !is_letter(lower[start + phrase.len()..].chars().next())
+                });
+                if found {
+                    broken.push(format!("{path}:{}: {phrase}", at + 1));
+                }
+            }
+        }
+    }
+    none(broken);
+}
+
+#[test]
+fn public_items_have_a_doc_comment() {
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            if !line.trim_start().starts_with("pub ") {
+                continue;
+            }
+            let Some((kind, name)) = definition(line) else { continue };
+            let above = lines[..at].iter().rev().map(|line| line.trim());
+            let mut above = above.skip_while(|line| {
+                line.starts_with("#[")
+                    || line.ends_with(']')
+                    || line.starts_with("//") && !line.starts_with("///")
+            });
+            let is_documented = above.next().is_some_and(|line| line.starts_with("///"));
+            if !is_documented && kind != "mod" {
+                broken.push(format!("{path}:{}: {kind} {name}", at + 1));
+            }
+        }
+    }
+    none(broken);
 }
