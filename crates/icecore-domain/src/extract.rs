@@ -98,8 +98,7 @@ pub fn extracts(log: &str) -> Extracts {
         let key = plain::sameness_key(&extract.text);
         let new = !seen.contains(&key);
         if !new {
-            complaints
-                .push((extract.line, "says what a line above says, so it was not taken".into()));
+            complaints.push((extract.line, "repeats a line above; skipped".into()));
         }
         seen.push(key);
         new
@@ -174,7 +173,7 @@ fn bullet(line: &str) -> Option<&str> {
 /// Parses `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check
 /// box before it. Returns a complaint next to the extract, or the reason why it is not one.
 fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
-    let none = || "has no priority like [P1], so it was not taken".to_owned();
+    let none = || "has no priority like [P1]; skipped".to_owned();
     let item =
         ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item);
     let item = item.trim_start().trim_start_matches("**");
@@ -188,18 +187,18 @@ fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
     let cleaned = plain::clean(text.trim_start_matches("**").trim_start_matches(':'));
     let text = cleaned.text;
     if text.is_empty() {
-        return Err("has a priority but no text, so it was not taken".into());
+        return Err("has a priority but no text; skipped".into());
     }
     if text.len() > 4 && text.starts_with("~~") && text.ends_with("~~") {
-        return Err("is struck through, so it was not taken; `icecore retract` takes back what was taken before".into());
+        return Err(
+            "is struck through; skipped (use `icecore retract` to retract its event)".into()
+        );
     }
     let said = words.next().map(str::parse::<Kind>);
     let complaint = match &said {
-        Some(Err(error)) => {
-            Some(format!("names a type that does not exist, so it was guessed: {error}"))
-        }
+        Some(Err(error)) => Some(format!("names an unknown type; guessed one instead: {error}")),
         _ if cleaned.removed > 0 => {
-            Some(format!("had {} control characters, which were taken out", cleaned.removed))
+            Some(format!("had {} control characters; removed them", cleaned.removed))
         }
         _ => None,
     };

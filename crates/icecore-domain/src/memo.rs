@@ -351,10 +351,10 @@ impl ReadMemo {
                 .collect();
             let whole = items.len() == below.len() && (block.value.is_empty() || below.is_empty());
             self.fields.tags = if below.is_empty() { list(block.value) } else { items };
-            return (!whole).then(|| Some("its tags could be read only in part".into()));
+            return (!whole).then(|| Some("only some of its tags could be parsed".into()));
         }
         if !below.is_empty() {
-            return Some(Some(format!("`{}` has several lines, so it was not read", block.key)));
+            return Some(Some(format!("`{}` has several lines; ignored", block.key)));
         }
         let value = unscalar(block.value);
         if value.is_empty() {
@@ -426,12 +426,12 @@ pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
     if file.contains('\u{fffd}')
         && !entry.is_some_and(|entry| entry.event.content.contains('\u{fffd}'))
     {
-        complaints.push("is not all UTF-8, so nothing was taken from it".into());
+        complaints.push("is not valid UTF-8; no edits were read".into());
         return (MemoEdit::None, complaints);
     }
     let known = entry.filter(|entry| memo.event == Some(entry.event.id));
     if let Some(id) = memo.event.filter(|_| known.is_none()) {
-        complaints.push(format!("names {id}, which is not known here"));
+        complaints.push(format!("names {id}, which is not in this ledger"));
     }
     let is_quote_alone = |entry: &Entry| {
         let quote = quote_of(&entry.event).unwrap_or_default();
@@ -441,7 +441,7 @@ pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
             && body.flat_map(str::split_whitespace).eq(quote.split_whitespace())
     };
     if memo.content.is_empty() || known.is_some_and(is_quote_alone) {
-        complaints.push("says nothing; what it said before stays".into());
+        complaints.push("is empty; its previous content stays".into());
         return (MemoEdit::None, complaints);
     }
     if memo.content.len() > crate::event::MAX_CONTENT_BYTES {
@@ -463,7 +463,7 @@ pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
         (MemoEdit::Changed { supersedes: entry.event.id, content: memo.content }, complaints)
     } else {
         complaints.push(format!(
-            "changes {}, which is {}; its words are taken as new ones",
+            "changes {}, which is {}; its text becomes a new event",
             entry.event.id,
             entry.standing.word()
         ));

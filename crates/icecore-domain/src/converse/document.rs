@@ -190,7 +190,7 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
         format!("{} removed ({})", section.name(), counted(section.words.len(), "word"))
     }));
     if told.is_empty() {
-        told.push("only blanks, marks or code changed".to_owned());
+        told.push("only white space, punctuation or code changed".to_owned());
     }
     if told.len() > MOST_CHANGES {
         let more = told.len() - MOST_CHANGES;

@@ -284,7 +284,7 @@ fn unsupported_withdrawal(rule: &str, asked: &str) -> Option<String> {
     if clauses.iter().any(|(part, clause)| rule.is_withdrawn_by(part, clause)) {
         return None;
     }
-    let what = if clauses.is_empty() { "speak of it" } else { "say that it no longer holds" };
+    let what = if clauses.is_empty() { "mention it" } else { "say that it no longer holds" };
     Some(format!("the person does not {what}"))
 }
 
@@ -379,7 +379,7 @@ pub fn unsupported_removal(
     }
     Some(format!(
         "the exchange does not {}",
-        if is_named { "say that it no longer holds" } else { "speak of it" }
+        if is_named { "say that it no longer holds" } else { "mention it" }
     ))
 }
 
@@ -415,7 +415,7 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     let telling =
         |token: &&Token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str());
     if !tokens.iter().any(|token| token.class != Class::Filler) {
-        return Some("it says nothing".into());
+        return Some("it has no content words".into());
     }
     let said: Vec<Clause> = exchange.iter().flat_map(|text| clauses(text)).collect();
     let all = Clause::of(exchange.iter().flat_map(|text| lines(text)));
@@ -438,7 +438,7 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     }
     if !missing.is_empty() {
         missing.truncate(NAMED);
-        return Some(format!("the exchange does not say: {}", missing.join(", ")));
+        return Some(format!("the exchange does not contain: {}", missing.join(", ")));
     }
     let wanted: Vec<&Token> = tokens.iter().filter(telling).collect();
     let together = |at: usize| -> bool {
@@ -450,7 +450,7 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
         wanted.iter().enumerate().filter(|(at, token)| all.has(token) || together(*at)).count();
     if there * 100 < wanted.len() * SUPPORTED_PERCENT && !labelled(entry, &all) {
         return Some(format!(
-            "only {there} of its {} telling words are in the exchange",
+            "only {there} of its {} content words are in the exchange",
             wanted.len()
         ));
     }
@@ -491,7 +491,7 @@ fn polarity(tokens: &[Token], wanted: &[&Token], said: &[Clause]) -> Option<Stri
     let denies = tokens.iter().any(|token| token.class == Class::Not);
     let averse = tokens.iter().any(|token| AVERSE.contains(&token.lower.as_str()));
     if !averse && near.iter().all(|clause| clause.denies != denies && !clause.averse) {
-        return Some("it denies what the exchange says, or the other way round".into());
+        return Some("it contradicts the exchange".into());
     }
     let settled = tokens.iter().any(|token| SETTLED.contains(&token.lower.as_str()));
     if settled && near.iter().all(|clause| clause.asks) {

@@ -160,14 +160,14 @@ impl Diff {
                     all.iter().filter_map(|one| entry(name, one, &mut notes)).collect()
                 }
                 Some(_) => {
-                    notes.push(format!("`{name}` is no list and was left out"));
+                    notes.push(format!("`{name}` is not a list; skipped"));
                     Vec::new()
                 }
             }
         };
         (diff.add, diff.update, diff.remove) = (list("add"), list("update"), list("remove"));
         if !value.is_object() && !value.is_null() {
-            notes.push("the diff is no object and was left out".into());
+            notes.push("the diff is not an object; skipped".into());
         }
         diff.notes = notes;
         diff
@@ -195,7 +195,7 @@ fn entry(name: &str, value: &Value, notes: &mut Vec<String>) -> Option<String> {
                 notes.push(format!("an object in `{name}` was read as its text"));
                 return Some(text.to_owned());
             }
-            notes.push(format!("an entry of `{name}` is no text and was left out"));
+            notes.push(format!("an entry of `{name}` is not a string and was left out"));
             None
         }
     }
@@ -249,7 +249,7 @@ impl Applied {
         };
         for fact in self.changes.iter().filter_map(later) {
             self.notes.push(format!(
-                "a later turn has it otherwise, so this stays: {}",
+                "overtaken by a later turn, so not applied: {}",
                 budget::shortened(&fact.text, 120)
             ));
         }
@@ -270,7 +270,7 @@ impl Applied {
             let (why, what) = match change {
                 Change::Replace { text, .. } if fact.hard => (
                     support::unsupported_replacement(&fact.text, text, asked),
-                    format!("replace \"{}\" by \"{}\"", shown(&fact.text), shown(text)),
+                    format!("replace \"{}\" with \"{}\"", shown(&fact.text), shown(text)),
                 ),
                 Change::Remove { .. } => (
                     support::unsupported_removal(&fact.text, fact.hard, asked, replied),
@@ -347,12 +347,12 @@ fn bounded(
         let line = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
         let line = line.trim_start_matches(['-', '*', '•', ' ']).trim();
         if !line.contains(char::is_alphanumeric) {
-            notes.push(format!("an entry of `{list}` says nothing and was left out"));
+            notes.push(format!("an entry of `{list}` is empty; skipped"));
             continue;
         }
         if line.len() > MAX_ENTRY_BYTES {
             notes.push(format!(
-                "an entry of `{list}` has {} bytes and was cut to {MAX_ENTRY_BYTES}",
+                "an entry of `{list}` has {} bytes; truncated to {MAX_ENTRY_BYTES}",
                 line.len()
             ));
         }
@@ -388,17 +388,15 @@ impl Work {
             (Meant::One(at), sure) => {
                 let Some(slot) = self.slots.get_mut(at) else { return };
                 if slot.hard && sure < Some(Sure::Clearly) {
-                    self.note(
-                        "a hard exception is kept unless it is named, so nothing was removed",
-                        text,
-                    );
+                    self.note("only naming a hard exception removes it; nothing removed", text);
                 } else {
                     slot.gone = true;
                 }
             }
-            (Meant::None, _) => self.note("no fact is meant, so nothing was removed", text),
-            (Meant::Ambiguous(all), _) => self
-                .note(&format!("{} facts could be meant, so nothing was removed", all.len()), text),
+            (Meant::None, _) => self.note("matches no fact; nothing removed", text),
+            (Meant::Ambiguous(all), _) => {
+                self.note(&format!("matches {} facts; nothing removed", all.len()), text)
+            }
         }
     }
 
@@ -406,7 +404,7 @@ impl Work {
         match self.find(&text, Way::Update, false) {
             (Meant::One(at), sure) => self.replace(at, sure, text),
             (Meant::Ambiguous(all), sure) if sure >= Some(Sure::Key) => {
-                self.note("several facts have this key; the last of them was replaced", &text);
+                self.note("several facts have this key; the last one was replaced", &text);
                 if let Some(at) = all.last() {
                     self.replace(*at, sure, text);
                 }
@@ -417,9 +415,9 @@ impl Work {
                 }
                 let many = matches!(found, Meant::Ambiguous(_));
                 let why = if many {
-                    "an update that could mean several facts became an add"
+                    "the update matches several facts; added instead"
                 } else {
-                    "an update of an unknown fact became an add"
+                    "the update matches no fact; added instead"
                 };
                 self.note(why, &text);
                 self.add(text);
@@ -431,13 +429,10 @@ impl Work {
     fn replace(&mut self, at: usize, sure: Option<Sure>, text: String) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         if plain::sameness_key(&slot.text) == plain::sameness_key(&text) {
-            return self.note("known already", &text);
+            return self.note("already known", &text);
         }
         if slot.hard && sure < Some(Sure::Clearly) {
-            self.note(
-                "a hard exception is kept unless it is named, so this stands beside it",
-                &text,
-            );
+            self.note("only naming a hard exception replaces it; added next to it", &text);
             return self.push(text);
         }
         slot.hard = is_hard(&text);
@@ -454,13 +449,13 @@ impl Work {
         slot.gone = false;
         slot.text = text.to_owned();
         slot.hard = is_hard(text);
-        self.note("removed and named again, so it was replaced", text);
+        self.note("removed and added again; treated as a replacement", text);
         true
     }
 
     fn add(&mut self, text: String) {
         if self.slots.iter().any(|slot| !slot.gone && says(&slot.text, &text)) {
-            return self.note("known already", &text);
+            return self.note("already known", &text);
         }
         if self.revive(&text) {
             return;
@@ -472,14 +467,14 @@ impl Work {
                 if let Some(list) =
                     list.filter(|list| sure >= Some(Sure::Key) && list.len() <= MAX_ENTRY_BYTES)
                 {
-                    self.note("added to the list of that key", &text);
+                    self.note("appended to the list of that key", &text);
                     return self.replace(at, Some(Sure::Exactly), list);
                 }
-                self.note("what was to be added has a known key, so it replaced that fact", &text);
+                self.note("the key is known already; its fact was replaced", &text);
                 self.replace(at, sure, text);
             }
             (Meant::Ambiguous(all), sure) if sure >= Some(Sure::Key) => {
-                self.note("several facts have this key; the last of them was replaced", &text);
+                self.note("several facts have this key; the last one was replaced", &text);
                 if let Some(at) = all.last() {
                     self.replace(*at, sure, text);
                 }
@@ -490,7 +485,7 @@ impl Work {
 
     fn push(&mut self, text: String) {
         if self.slots.iter().any(|slot| !slot.gone && says(&slot.text, &text)) {
-            return self.note("known already", &text);
+            return self.note("already known", &text);
         }
         let hard = is_hard(&text);
         self.slots.push(Slot { id: None, was: String::new(), text, hard, gone: false });
@@ -628,7 +623,7 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
     lines.retain(|line| seen.insert(plain::sameness_key(line)));
     let mut reasons = Vec::new();
     if lines.is_empty() && !facts.is_empty() {
-        return Err(vec!["it says nothing".into()]);
+        return Err(vec!["the list is empty".into()]);
     }
     if lines.len() > facts.len() {
         reasons.push(format!("it has {} lines for {} facts", lines.len(), facts.len()));
@@ -674,13 +669,13 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
         let shown = budget::shortened(&fact.text, 120);
         match home {
             Some((_, true)) => {}
-            _ if fact.hard => reasons.push(format!("the hard exception is not kept: {shown}")),
+            _ if fact.hard => reasons.push(format!("a hard exception is missing: {shown}")),
             Some(_) => {}
             None if reading.tokens.iter().any(|token| {
                 token.name || matches!(token.class, Class::Number | Class::Day | Class::Not)
             }) =>
             {
-                reasons.push(format!("dropped with its numbers, names or limits: {shown}"));
+                reasons.push(format!("dropped although it has numbers, names or limits: {shown}"));
             }
             None => {
                 dropped += 1;
@@ -735,17 +730,17 @@ fn merges(fact: &Reading, line: &Reading) -> bool {
 /// What a line of a consolidation claims that its source facts do not.
 fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> {
     if sources.is_empty() {
-        return Some("no fact says it".into());
+        return Some("no fact supports it".into());
     }
     if let Some(why) = support::unsupported(line, sources) {
         return Some(why.replace("the exchange", "the old facts"));
     }
     if is_hard(line) && !sources.iter().any(|text| is_hard(text)) {
-        return Some("it binds where no fact did".into());
+        return Some("it is binding, but its facts are not".into());
     }
     let known: Vec<Reading> = sources.iter().map(|text| Reading::of(text)).collect();
     if reading.denies() != known.iter().any(Reading::denies) {
-        return Some("it denies what the facts say, or the other way round".into());
+        return Some("it contradicts the facts".into());
     }
     let new: Vec<&str> = reading
         .tokens
@@ -756,7 +751,7 @@ fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> 
         .collect();
     let telling = reading.telling().len();
     if new.len() * 5 > telling {
-        return Some(format!("no fact says: {}", new.join(", ")));
+        return Some(format!("no fact contains: {}", new.join(", ")));
     }
     // A number belongs to the word next to it.
     let words: Vec<_> =
@@ -782,7 +777,7 @@ fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> 
                 && beside.first().is_some_and(|word| telling.contains(word))
         };
         if !known.iter().any(|fact| told(fact) || partly(fact)) {
-            return Some(format!("{} belongs to something else", token.lower));
+            return Some(format!("{} belongs to another statement", token.lower));
         }
     }
     None

@@ -114,7 +114,7 @@ impl TurnLine {
     /// A turn without content: its request failed while a later one succeeded.
     pub fn nothing(turn: u64, ts: Moment) -> Self {
         Self {
-            why: Some("nothing was kept of it: its request failed".into()),
+            why: Some("no content: its request failed".into()),
             ..Self::new(turn, ts, State::Short, "", "")
         }
     }
@@ -176,10 +176,10 @@ impl TurnLine {
 
     fn read(bytes: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
-        let Value::Object(mut fields) = value else { return Err("it is no object".into()) };
+        let Value::Object(mut fields) = value else { return Err("it is not an object".into()) };
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        let turn = fields.get("turn").and_then(Value::as_u64).ok_or("it has no turn")?;
-        let ts = text("ts").and_then(|ts| Moment::read(&ts)).ok_or("it has no time")?.moment;
+        let turn = fields.get("turn").and_then(Value::as_u64).ok_or("it has no turn number")?;
+        let ts = text("ts").and_then(|ts| Moment::read(&ts)).ok_or("it has no valid time")?.moment;
         let state =
             text("state").unwrap_or_default().parse::<State>().map_err(|why| why.to_string())?;
         let count = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or_default();
@@ -352,7 +352,7 @@ pub fn answer_schema(diff: bool) -> Value {
 /// error that names it.
 pub fn read_answer(answer: &Value) -> Result<TurnSummary, String> {
     let Some(fields) = answer.as_object() else {
-        return Err("the answer is no JSON object".into());
+        return Err("the answer is not a JSON object".into());
     };
     let mut notes = Vec::new();
     let mut summary = |name: &str, most: usize| -> Result<String, String> {
@@ -360,10 +360,10 @@ pub fn read_answer(answer: &Value) -> Result<TurnSummary, String> {
             .get(name)
             .ok_or(format!("`{name}` is missing"))?
             .as_str()
-            .ok_or(format!("`{name}` is no text"))?;
+            .ok_or(format!("`{name}` is not a string"))?;
         let kept = limited(text, most);
         if !kept.contains(char::is_alphanumeric) {
-            return Err(format!("`{name}` says nothing"));
+            return Err(format!("`{name}` is empty"));
         }
         if kept.ends_with('…') && !text.trim_end().ends_with('…') {
             notes.push(format!(
@@ -454,12 +454,15 @@ mod tests {
         );
         assert_eq!(read.diff.notes.len(), 4);
         for (wrong, why) in [
-            (json!([]), "the answer is no JSON object"),
+            (json!([]), "the answer is not a JSON object"),
             (json!({}), "`user_summary` is missing"),
-            (json!({"user_summary": 5, "assistant_summary": "x"}), "`user_summary` is no text"),
+            (
+                json!({"user_summary": 5, "assistant_summary": "x"}),
+                "`user_summary` is not a string",
+            ),
             (
                 json!({"user_summary": "x", "assistant_summary": " … "}),
-                "`assistant_summary` says nothing",
+                "`assistant_summary` is empty",
             ),
         ] {
             assert_eq!(read_answer(&wrong).unwrap_err(), why);

@@ -72,7 +72,7 @@ pub fn judge_with(
     let mut judged = Vec::with_capacity(proposals.len());
     for (at, proposal) in proposals.into_iter().enumerate() {
         let verdict = if at >= MAX_JUDGED {
-            Verdict::Refused(format!("more than {MAX_JUDGED} were proposed at once"))
+            Verdict::Refused(format!("more than {MAX_JUDGED} proposals at once"))
         } else {
             match stand(&proposal, &sources, now) {
                 Err(why) => Verdict::Refused(why),
@@ -186,10 +186,10 @@ fn locate(
         source.folded().find_folded(wanted).map(|span| around(&source.text, span).to_owned())
     };
     if wanted.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
-        return Err("it quotes no words".into());
+        return Err("it has no quote".into());
     }
     if wanted.len() > MAX_QUOTED {
-        return Err(format!("it quotes more than {MAX_QUOTED} bytes"));
+        return Err(format!("its quote is longer than {MAX_QUOTED} bytes"));
     }
     if let Some(sentence) = sources.get(kept.piece).and_then(within) {
         return Ok(sentence);
@@ -199,14 +199,14 @@ fn locate(
     match (others.next(), others.next()) {
         (Some((at, sentence)), None) => {
             changes.push(format!(
-                "its words are in source {}, not in {}",
+                "its quote is in source {}, not in {}",
                 at + 1,
                 kept.piece.saturating_add(1)
             ));
             kept.piece = at;
             Ok(sentence)
         }
-        _ => Err("its words are not in the source".into()),
+        _ => Err("its quote is not in the source".into()),
     }
 }
 
@@ -215,10 +215,10 @@ fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
     let cleaned = plain::clean(&kept.content);
     let content = cleaned.text.split_whitespace().collect::<Vec<_>>().join(" ");
     if cleaned.removed > 0 {
-        changes.push(format!("{} control characters were taken out", cleaned.removed));
+        changes.push(format!("{} control characters removed", cleaned.removed));
     }
     if content.len() > MAX_CONTENT {
-        changes.push(format!("its {} bytes were shortened to {MAX_CONTENT}", content.len()));
+        changes.push(format!("shortened from {} bytes to {MAX_CONTENT}", content.len()));
     }
     kept.content = budget::shortened(&content, MAX_CONTENT);
     let tags = kept.tags.len();
@@ -229,11 +229,11 @@ fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
     own.dedup();
     own.truncate(MAX_TAGS);
     if own.len() < tags {
-        changes.push(format!("{} tags were double, too long or too many", tags - own.len()));
+        changes.push(format!("{} tags dropped: duplicate, too long or too many", tags - own.len()));
     }
     kept.tags = own;
     if !kept.supersedes.is_empty() {
-        changes.push("what it replaces is not for a proposal to say".into());
+        changes.push("ignored what it replaces: a proposal may not decide that".into());
         kept.supersedes.clear();
     }
 }
@@ -245,7 +245,7 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
         .split_once(':')
         .is_some_and(|(key, value)| !key.trim().is_empty() && !value.trim().is_empty());
     if words == 0 {
-        return Err("it says nothing".into());
+        return Err("it has no words".into());
     }
     if words < 3 && !(pair && words >= 2) {
         return Err("it is too short to be understood later".into());
@@ -262,7 +262,7 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
     // A request to be reminded may be a question; otherwise a question states nothing.
     let requested = matches!(kept.kind, Kind::Commitment | Kind::Preference);
     if asks(sentence) && !requested {
-        return Err("its source only asks".into());
+        return Err("its source is a question".into());
     }
     let flat_sentence = flat(sentence);
     let conditional = has(
@@ -283,7 +283,7 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
         && conditional
         && !has(&flat_content, &["if", "maybe", "perhaps", "might", "wenn", "falls", "vielleicht"])
     {
-        return Err("its source only considers it".into());
+        return Err("its source is hypothetical".into());
     }
     Ok(())
 }
@@ -304,7 +304,7 @@ fn is_not_ours(kept: &Proposal) -> Result<(), String> {
     let marked = [&kept.content, &kept.quote]
         .into_iter()
         .any(|text| ours(text) || gate::strip(text).blocks > 0);
-    if marked { Err("it is our own text".into()) } else { Ok(()) }
+    if marked { Err("it is text that icecore injected".into()) } else { Ok(()) }
 }
 
 /// Only the owner may tell an assistant how to behave.
@@ -336,7 +336,7 @@ fn gives_no_orders(
     }
     match origin {
         Origin::Tool | Origin::Import | Origin::Assistant => {
-            Err("it tells the assistant how to behave, and is not the person's".into())
+            Err("it tells the assistant how to behave, but is not from the owner".into())
         }
         Origin::User | Origin::File => {
             if kept.kind == Kind::Fact
@@ -345,7 +345,8 @@ fn gives_no_orders(
                     &["you must", "from now on", "you should always", "you should never"],
                 )
             {
-                changes.push("how the assistant is to behave is a preference".into());
+                changes
+                    .push("changed to a preference: it tells the assistant how to behave".into());
                 kept.kind = Kind::Preference;
             }
             Ok(())
@@ -372,7 +373,7 @@ fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<
     made_up.extend(first_name(&kept.content, source));
     if !made_up.is_empty() {
         made_up.truncate(6);
-        return Err(format!("its source does not say: {}", made_up.join(", ")));
+        return Err(format!("its source does not contain: {}", made_up.join(", ")));
     }
     let profile = Profile::of(&kept.content);
     let telling: Vec<&String> =
@@ -380,12 +381,12 @@ fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<
     let there = telling.iter().filter(|stem| source.stems().contains(**stem)).count();
     if there * 100 < telling.len() * SUPPORTED_PERCENT {
         return Err(format!(
-            "only {there} of its {} telling words are in the source",
+            "only {there} of its {} content words are in the source",
             telling.len()
         ));
     }
     if denies(&kept.content) != denies_there(sentence, &profile) {
-        return Err("it denies what its source says, or the other way round".into());
+        return Err("it contradicts its source".into());
     }
     Ok(())
 }
@@ -467,25 +468,25 @@ fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut 
             source.said().has_number(&due.to_string()) && source.text.contains(&due.to_string());
         let ahead = due >= source.piece.said.day().min(now.day());
         if !ahead || !(written || source.days().contains(&due)) {
-            changes.push(format!("the source does not make it due on {due}"));
+            changes.push(format!("removed the due date {due}: not in the source"));
             kept.due = None;
         }
     }
     if let Some(waiting) = &kept.waiting_on
         && (waiting.len() > MAX_SHORT || !source.names(waiting))
     {
-        changes.push("the source does not say whom it waits for".into());
+        changes.push("removed `waiting_on`: not in the source".into());
         kept.waiting_on = None;
     }
     if let Some(entity) = &kept.entity
         && (entity.len() > MAX_SHORT || !source.names(entity))
     {
         let shown: String = plain::one_line(entity).chars().take(40).collect();
-        changes.push(format!("the source does not speak of `{shown}`"));
+        changes.push(format!("removed the entity `{shown}`: not in the source"));
         kept.entity = None;
     }
     if kept.entity.is_none() && kept.entity_kind.take().is_some() {
-        changes.push("without an entity it has no kind of entity".into());
+        changes.push("removed the entity kind: there is no entity".into());
     }
     if kept.entity_kind == Some(EntityKind::Person)
         && kept.entity.as_deref().is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
@@ -499,7 +500,7 @@ fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut 
 fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut Vec<String>) {
     let origin = piece.origin;
     if kept.kind == Kind::Commitment && !is_owed(kept) {
-        changes.push("nothing is to be done, so it is a fact".into());
+        changes.push("changed to a fact: there is nothing to do".into());
         kept.kind = Kind::Fact;
     }
     let hard = has(&flat(sentence), markers::HARD);
@@ -522,11 +523,11 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
     };
     if kept.priority < most {
         changes.push(match Trust::of(origin) {
-            Trust::Low => format!("a stranger's words are {most} at most"),
+            Trust::Low => format!("priority limited to {most}: low-trust source"),
             Trust::Medium if origin == Origin::Assistant => {
-                format!("an assistant's words are {most} at most")
+                format!("priority limited to {most}: an assistant's words")
             }
-            _ => format!("without a word like `must` or `never` it is {most} at most"),
+            _ => format!("priority limited to {most}: no word like `must` or `never`"),
         });
         kept.priority = most;
     }
@@ -534,7 +535,10 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
     // What another person promises is not the owner's commitment.
     let is_theirs = piece.speaker.is_some() && kept.kind == Kind::Commitment;
     if Trust::of(origin) == Trust::Low && (is_rule || is_theirs) {
-        changes.push(format!("a {} from a stranger is only a fact to be confirmed", kept.kind));
+        changes.push(format!(
+            "a {} from a low-trust source becomes a fact to be confirmed",
+            kept.kind
+        ));
         kept.kind = Kind::Fact;
         kept.tags.retain(|tag| tag != UNCONFIRMED);
         kept.tags.truncate(MAX_TAGS - 1);
@@ -544,7 +548,7 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
     if kept.kind != Kind::Commitment
         && (kept.due.take().is_some() | kept.waiting_on.take().is_some())
     {
-        changes.push("only a commitment is due or waits for somebody".into());
+        changes.push("removed the due date and `waiting_on`: only commitments have them".into());
     }
 }
 
@@ -552,7 +556,7 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
 fn attribute(kept: &mut Proposal, piece: &Piece<'_>, changes: &mut Vec<String>) {
     let Some(speaker) = piece.speaker else { return };
     if !kept.content.to_lowercase().starts_with(&format!("{} ", speaker.to_lowercase())) {
-        changes.push(format!("{} said it, not the owner", plain::one_line(speaker)));
+        changes.push(format!("attributed to {}, who is not the owner", plain::one_line(speaker)));
         kept.content = budget::shortened(&format!("{speaker} said: {}", kept.content), MAX_CONTENT);
     }
 }
@@ -596,7 +600,7 @@ fn place(
             let trusted = matches!(origin, Some(Origin::User | Origin::File));
             // Otherwise both stay, and the conflict is shown.
             if trusted && says_changed(&flat(sentence)) {
-                changes.push(format!("its words say that {id} has changed"));
+                changes.push(format!("its quote says that {id} has changed"));
                 kept.supersedes = vec![id];
             }
         }

@@ -261,7 +261,7 @@ pub fn read_answer(value: &Value, pieces: usize) -> (Vec<Proposal>, Vec<String>)
                 complaints.extend(odd.into_iter().map(|what| format!("event {}: {what}", at + 1)));
                 proposals.push(proposal);
             }
-            Err(why) => complaints.push(format!("event {} was not taken: {why}", at + 1)),
+            Err(why) => complaints.push(format!("event {} rejected: {why}", at + 1)),
         }
     }
     (proposals, complaints)
@@ -276,7 +276,7 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     let word = text_of(fields, &["type", "kind"]).ok_or("it has no type")?;
     let kind = match word.to_lowercase().as_str() {
         tag @ ("insight" | "milestone") => {
-            odd.push(format!("`{tag}` is a tag, not a type; taken as a fact with that tag"));
+            odd.push(format!("`{tag}` is a tag, not a type; used as a fact with that tag"));
             tags.push(tag.to_owned());
             Kind::Fact
         }
@@ -285,7 +285,7 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     let priority = match text_of(fields, &["priority"]) {
         Some(word) => word.parse().map_err(|_| format!("`{}` is not a priority", shown(&word)))?,
         None => {
-            odd.push("it has no priority; taken as P2".into());
+            odd.push("it has no priority; P2 used".into());
             Priority::P2
         }
     };
@@ -299,18 +299,18 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     };
     let piece = piece
         .filter(|number| (1..=pieces).contains(number))
-        .ok_or_else(|| format!("its source is no number from 1 to {pieces}"))?;
+        .ok_or_else(|| format!("its source is not a number from 1 to {pieces}"))?;
     let entity_kind = text_of(fields, &["entity_kind"]).and_then(|word| {
         let kind = word.parse().ok();
         if kind.is_none() {
-            odd.push(format!("`{}` is not an entity kind; left out", shown(&word)));
+            odd.push(format!("`{}` is not an entity kind; ignored", shown(&word)));
         }
         kind
     });
     let due = text_of(fields, &["due"]).and_then(|text| {
         let day = text.get(..10).unwrap_or(&text).parse().ok();
         if day.is_none() {
-            odd.push(format!("`{}` is not a day like 2026-02-13; left out", shown(&text)));
+            odd.push(format!("`{}` is not a date like 2026-02-13; ignored", shown(&text)));
         }
         day
     });

@@ -150,17 +150,17 @@ fn usual_priority(kind: Kind) -> Priority {
 pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits {
     let refuse = |why: String| {
         let complaint =
-            format!("{}: {why}; nothing was taken from it, and it stays as it is", key.path());
+            format!("{}: {why}; no edits were read and the file stays unchanged", key.path());
         Edits { drafts: Vec::new(), complaints: vec![complaint], untaken: true }
     };
     if file.len() > MAX_PAGE_BYTES {
-        return refuse(format!("has {} bytes, at most {MAX_PAGE_BYTES} are read", file.len()));
+        return refuse(format!("has {} bytes, the limit is {MAX_PAGE_BYTES}", file.len()));
     }
     // Event text never begins a line, so conflict markers there come from an unfinished merge.
     if let Some(at) =
         file.lines().position(|line| line.starts_with("<<<<<<<") || line.starts_with(">>>>>>>"))
     {
-        return refuse(format!("has a conflict of a merge on line {}", at + 1));
+        return refuse(format!("has a merge conflict on line {}", at + 1));
     }
     // If an event contains a replacement character, a file may contain it too.
     let is_lossy = |text: &str| text.contains('\u{fffd}');
@@ -169,7 +169,7 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
             .iter()
             .any(|entry| is_lossy(&entry.event.content) || is_lossy(&entry.event.source))
     {
-        return refuse("is not all UTF-8".into());
+        return refuse("is not valid UTF-8".into());
     }
     let file = without_torn_end(key, file, entries);
     let known = Known::of(key, entries);
@@ -730,7 +730,7 @@ impl<'a> Reading<'a> {
             || (self.is_patched(&spoken) && !is_reordered(&spoken, &said))
         {
             // A missing line is not a retraction, within a statement as elsewhere.
-            self.complain(&format!("lines of {id} are missing and come back; strike it through or reword it to change it"));
+            self.complain(&format!("lines of {id} are missing and will be restored; strike the statement through or reword it to change it"));
         } else if struck {
             if holds && self.acted.insert(id) {
                 self.drafts.push(Edit::Retract(id));
@@ -775,14 +775,14 @@ impl<'a> Reading<'a> {
             let begin: String = cleaned.text.chars().take(40).collect();
             let bytes = cleaned.text.len();
             self.complain(&format!(
-                "`{}…` has {bytes} bytes, at most {MAX_CONTENT_BYTES} are kept; the page stays as it is until it is shorter",
+                "`{}…` has {bytes} bytes, the limit is {MAX_CONTENT_BYTES}; the page is not rewritten until it is shorter",
                 plain::one_line(&begin)
             ));
             self.untaken = true;
             return None;
         }
         if cleaned.removed > 0 {
-            self.complain(&format!("{} control characters were taken out", cleaned.removed));
+            self.complain(&format!("{} control characters removed", cleaned.removed));
         }
         (!cleaned.text.is_empty()).then_some(cleaned.text)
     }

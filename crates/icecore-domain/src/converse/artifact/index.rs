@@ -122,7 +122,7 @@ impl Entry {
         let fields: Fields = serde_json::from_slice(line)
             .map_err(|error| format!("is not a version of an artifact: {error}"))?;
         if !name::is_name(&fields.name) {
-            return Err("has a name that no artifact can have".into());
+            return Err("has an invalid artifact name".into());
         }
         // The file is read by this path, so it must be a file of this artifact.
         let folders =
@@ -131,14 +131,14 @@ impl Entry {
             fields.file.strip_prefix(folder.as_str()).is_some_and(|file| !file.contains('/'))
         });
         if !inside || fields.file.parse::<DocPath>().is_err() {
-            return Err("names a file that is not one of this artifact".into());
+            return Err("names a file outside this artifact's folders".into());
         }
         Ok(Self {
             version: Some(fields.version)
                 .filter(|version| *version > 0)
-                .ok_or("has no version 0")?,
+                .ok_or("has version 0, but versions start at 1")?,
             turn: fields.turn,
-            ts: Moment::read(&fields.ts).ok_or("has a time that cannot be read")?.moment,
+            ts: Moment::read(&fields.ts).ok_or("has an invalid time")?.moment,
             kind: fields.kind.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
             language: fields.language,
             by: fields.by.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
@@ -146,7 +146,7 @@ impl Entry {
             extent: fields.extent.and_then(|word| word.parse().ok()).unwrap_or(Extent::Whole),
             bytes: fields.bytes,
             lines: fields.lines,
-            hash: fields.hash.parse().map_err(|()| "has a hash that is none")?,
+            hash: fields.hash.parse().map_err(|()| "has an invalid hash")?,
             file: fields.file,
             main: fields.main,
             same_as: fields.same_as,

@@ -166,7 +166,11 @@ fn changes_are_told_by_section() {
         &["section `Dangers`: was section `Risks`"],
     );
     check(&[&aim, &budget, &risks], &[&risks, &aim, &budget], &["section `Risks`: moved"]);
-    check(&["hello there\n"], &["hello  there!\n"], &["only blanks, marks or code changed"]);
+    check(
+        &["hello there\n"],
+        &["hello  there!\n"],
+        &["only white space, punctuation or code changed"],
+    );
     check(&["hello there\n"], &["hello you\n"], &["the beginning: 1 word changed"]);
     let many: String = (0..100).map(|number| format!("# s{number}\nx\n")).collect();
     let told = changed(&many, &many.replace("\nx\n", "\ny\n"));
