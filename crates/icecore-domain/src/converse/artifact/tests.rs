@@ -282,7 +282,7 @@ fn versions_follow_each_other() {
     assert_eq!(talk.say("Sort a list", &python(SORT)), ["quicksort v1 assistant"]);
     assert_eq!(talk.say("thanks", "You are welcome."), [""; 0]);
     assert_eq!(talk.say("random pivot please", &python(&random)), ["quicksort v2 assistant"]);
-    // The same text adds no version, whoever repeats it.
+    // Repeating the same text adds no version.
     assert_eq!(talk.say(&python(&random), &python(&random)), [""; 0]);
     // Back to the first version.
     assert_eq!(
