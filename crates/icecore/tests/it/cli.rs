@@ -63,7 +63,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&vault, &["show", "EVT-20260213-099"], 3, "there is no event EVT-20260213-099");
     check(&vault, &["show", "rubbish"], 2, "ids look like EVT-20260213-001");
     check(&vault, &["close", "20260213-1"], 4, "was already replaced by EVT-20260213-002");
-    check(&vault, &["close", "20260213-2"], 4, "only commitments are closed");
+    check(&vault, &["close", "20260213-2"], 4, "only commitments can be closed");
     check(&vault, &["close", "20260213-3"], 4, "was already closed by EVT-20260213-004");
     check(&vault, &["confirm", "20260213-4"], 4, "is not a statement");
     check(&vault, &["confirm", "20260213-99"], 3, "there is no event");
@@ -71,7 +71,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
         &vault,
         &["remember", "x", "--supersedes", "20260213-1"],
         4,
-        "act on EVT-20260213-002 instead",
+        "use EVT-20260213-002 instead",
     );
     check(&vault, &["remember", "x", "--supersedes", "20260213-5"], 3, "there is no event");
     check(&vault, &["remember", "x", "--related", "20260213-5"], 3, "there is no event");
