@@ -51,7 +51,7 @@ pub struct Layer {
     pub bytes: Vec<u64>,
     /// The coarsest summary tier: 0 none, 1 sessions, 2 days, 3 weeks, 4 months, 5 years.
     pub pressed: Vec<u8>,
-    /// The sum of `PROVISIONAL`, `FLAGGED`, `BY_HAND` and `FORGOTTEN`.
+    /// The sum of `PROVISIONAL_BIT`, `FLAGGED_BIT`, `BY_HAND_BIT` and `FORGOTTEN_BIT`.
     pub state: Vec<u8>,
     /// 0 dull, 1 ordinary, 2 important.
     pub importance: Vec<u8>,

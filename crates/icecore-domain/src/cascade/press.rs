@@ -95,7 +95,7 @@ pub fn press(sources: &[Source<'_>], room: Room) -> Pressed {
     }
 }
 
-/// The kind of a sentence by its wording; `Told` if nothing matches.
+/// The kind of a sentence by its wording; `Other` if nothing matches.
 pub fn mark(sentence: &str) -> Mark {
     let bare = bare(sentence);
     let text = plain(bare.text);

@@ -42,8 +42,8 @@ pub enum Refusal {
     NotAStatement { id: EventId },
 }
 
-/// Like [`check_revision`], for an act of that origin. An untrusted origin cannot end an event that is in
-/// effect, because its own acts have no effect until they are confirmed.
+/// Like [`check_revision`], for an act of that origin. An untrusted origin cannot end an event that
+/// is in effect, because its own acts have no effect until they are confirmed.
 pub fn may_by(
     origin: Origin,
     id: EventId,

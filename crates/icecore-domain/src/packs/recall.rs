@@ -344,7 +344,7 @@ fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
 const WHOLE: &str = "(This is a part; `icecore pack recall` prints the whole.)";
 /// The note of a partial pack in which not even P0 fits.
 const NOT_ALL_RULES: &str = "(P0 has more than fits here; `icecore pack recall` prints all of it.)";
-/// The section order of a condensed pack; sections before `WAITING` also get space first.
+/// The section order of a condensed pack; sections before `WAITING_SECTION` also get space first.
 const CONDENSED: [usize; 8] = [P0, THE_MANTRA, OPEN, FOCUS, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
 /// The most characters of the line that counts open commitments.
 const COUNT_CHARS: usize = 32;
