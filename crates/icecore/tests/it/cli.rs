@@ -63,7 +63,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&vault, &["show", "EVT-20260213-099"], 3, "there is no event EVT-20260213-099");
     check(&vault, &["show", "rubbish"], 2, "ids look like EVT-20260213-001");
     check(&vault, &["close", "20260213-1"], 4, "was already replaced by EVT-20260213-002");
-    check(&vault, &["close", "20260213-2"], 4, "only commitments are closed");
+    check(&vault, &["close", "20260213-2"], 4, "only commitments can be closed");
     check(&vault, &["close", "20260213-3"], 4, "was already closed by EVT-20260213-004");
     check(&vault, &["confirm", "20260213-4"], 4, "is not a statement");
     check(&vault, &["confirm", "20260213-99"], 3, "there is no event");
@@ -71,7 +71,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
         &vault,
         &["remember", "x", "--supersedes", "20260213-1"],
         4,
-        "act on EVT-20260213-002 instead",
+        "use EVT-20260213-002 instead",
     );
     check(&vault, &["remember", "x", "--supersedes", "20260213-5"], 3, "there is no event");
     check(&vault, &["remember", "x", "--related", "20260213-5"], 3, "there is no event");
@@ -151,7 +151,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["import", &prose, "--format", "csv"], 2, "choose one of claude-code, codex");
 
     check(&vault, &["rollup", "century"], 2, "choose one of session, day, week, month, year");
-    check(&vault, &["rollup", "--period", "2026-02-30"], 2, "names no period");
+    check(&vault, &["rollup", "--period", "2026-02-30"], 2, "is not a period");
     check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
     check(&vault, &["rollup", "--period", "2026-W50"], 3, "nothing was said in 2026-W50");
     check(&vault, &["review", "2026-W07"], 3, "no draft of 2026-W07 waits");
@@ -160,7 +160,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["review", "2026-W07", "--edit", &missing], 3, "missing.md does not exist");
     check(&vault, &["review", "--accept"], 2, "<PERIOD>");
     check(&vault, &["review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
-    check(&vault, &["review", "sometime"], 2, "names no period");
+    check(&vault, &["review", "sometime"], 2, "is not a period");
     check(&vault, &["runs", "--limit", "0"], 2, "write a number");
     check(&vault, &["mark", "someday", "dull"], 2, "names no time");
     check(&vault, &["mark", "2026-02-13", "great"], 2, "choose important, dull or none");
@@ -181,7 +181,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["lookback", "nonsense"], 2, "names no time");
     check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
     check(&vault, &["lookback", "tomorrow"], 3, "has not come yet");
-    check(&vault, &["similar", "sometime"], 2, "names no period");
+    check(&vault, &["similar", "sometime"], 2, "is not a period");
     check(&vault, &["similar", "2026-W07"], 3, "2026-W07 has not been pressed");
     check(&vault, &["similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
     check(&vault, &["similar", "--budget", "1000"], 2, "--merge");
@@ -347,7 +347,7 @@ fn long_and_odd_texts_have_a_defined_result() {
     let megabyte = vec![b'x'; 1 << 20];
     let refused = vault.feed(&["remember", "-"], &megabyte);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.err.contains("an event at most 65536"), "{refused:?}");
+    assert!(refused.err.contains("the limit is 65536"), "{refused:?}");
     assert_eq!(vault.feed(&["remember", "-"], b"\xff\xfe").code, Some(2));
     assert_eq!(vault.feed(&["remember", "-"], &vec![b'x'; 9 << 20]).code, Some(2));
     assert_eq!(vault.feed(&["log", "-"], &vec![b'x'; 2 << 20]).code, Some(2));

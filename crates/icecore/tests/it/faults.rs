@@ -430,7 +430,7 @@ fn what_a_model_does_wrong_is_retried_flagged_or_put_off_and_never_kept() {
         case(
             "signs without a word",
             5,
-            Fate::Flagged(SESSION, "it says nothing"),
+            Fate::Flagged(SESSION, "it is empty"),
             |question, count| match tier(question) {
                 "session" => Reply::Says("@@@ ### \u{1}\u{2} %%%".into()),
                 _ => answers(question, count),
@@ -500,7 +500,7 @@ fn what_a_model_does_wrong_is_retried_flagged_or_put_off_and_never_kept() {
             5,
             Fate::Flagged(
                 "2026-02-03",
-                "it does not keep: [P1 constraint] Never deploy on Fridays",
+                "it lacks: [P1 constraint] Never deploy on Fridays",
             ),
             |question, count| match tier(question) {
                 "day" => says("The shop opens.", ""),
