@@ -205,8 +205,7 @@ impl Space {
         Ok((Arc::new(T::default()), None))
     }
 
-    /// Like [`DocumentCache::read_parsed`] for a document with known metadata: a cache hit needs no
-    /// query.
+    /// Like [`Space::read_parsed`] for a document with known metadata: a cache hit needs no query.
     pub(super) async fn reading_at<T: Reading>(
         &self,
         tx: &Tx,

@@ -39,7 +39,7 @@ const ATTRIBUTES: &str = "* merge=icecore";
 /// The private file that names the two sides while files are replaced.
 const JOURNAL: &str = "merge-journal";
 /// Shown while the journal exists.
-const CUT_SHORT: &str = "a merge of two machines was interrupted. `icecore merge` completes it";
+const CUT_SHORT: &str = "a merge of two machines was interrupted. `icecore merge` finishes it";
 
 /// The author of our snapshots.
 const US: &str = "icecore@localhost";
@@ -59,7 +59,7 @@ pub(super) fn register(door: &Door, folder: &Path) -> Result<bool> {
     let path = config.to_string_lossy().into_owned();
     let mut changed = false;
     for (key, value) in [
-        (NAME, "icecore: every line once, forgotten text stays forgotten".to_owned()),
+        (NAME, "icecore: every line once, what was forgotten stays forgotten".to_owned()),
         (DRIVER, driver()),
     ] {
         let file = ["config", "--file", path.as_str(), "--no-includes"];
