@@ -24,8 +24,8 @@ const NOTE_CHARS: usize = 200;
 /// The number of content bytes to read at once, unless one content is larger.
 const BATCH_BYTES: i64 = 8 << 20;
 
-/// The current documents of a snapshot as `now`: path and version. Parameter `$2` lists the
-/// included top-level names, `$3` the excluded ones.
+/// The current documents of a snapshot as `now`: path and version. `$2` lists the top-level names
+/// to include, `$3` the path prefixes to exclude.
 const NOW: &str = "now AS (SELECT path, version FROM icecore.document WHERE space_id = $1 AND split_part(path, '/', 1) = ANY($2) \
     AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS beginning WHERE starts_with(path, beginning)))";
 /// The bytes of the document at `path`.
