@@ -280,7 +280,7 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     // What was set aside because it was torn.
     let ledger = vault.read("memory/ledger.jsonl");
     vault.write("memory/ledger.jsonl", format!("{ledger}{{\"id\":\"EVT-2024 {}", canary(28)));
-    assert!(vault.run(&["status"]).err.contains("set aside"));
+    assert!(vault.run(&["status"]).err.contains("moved to quarantine"));
     vault.at(TUESDAY);
     vault.remember(&[&format!("For a month: {}", told(29)), "--priority", "P3", "--type", "fact"]);
     // More of the ledger, so that there are pages with something on them.
