@@ -1705,7 +1705,7 @@ fn a_session_that_could_not_be_read_is_read_again() {
     assert_eq!(unread(&vault, "s4"), 0);
     let status = vault.ok(&["status"]);
     assert!(
-        status.contains("session s4 was not read to its end") && status.contains("wrong.jsonl"),
+        status.contains("session s4 was not imported completely") && status.contains("wrong.jsonl"),
         "{status}"
     );
     // Nor is one for ever.
@@ -1725,7 +1725,7 @@ fn a_session_that_could_not_be_read_is_read_again() {
     assert_eq!(unread(&vault, "s5"), 0);
     let status = vault.ok(&["status"]);
     assert!(
-        status.contains("session s5 was not read to its end") && status.contains("icecore import"),
+        status.contains("session s5 was not imported completely") && status.contains("icecore import"),
         "{status}"
     );
 }
