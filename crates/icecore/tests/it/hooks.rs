@@ -397,7 +397,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
             && last["text"].as_str().unwrap().contains("Postgres 17"),
         "{shown}"
     );
-    assert!(vault.ok(&["injected"]).contains("has to do with the prompt"));
+    assert!(vault.ok(&["injected"]).contains("related to the prompt"));
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
