@@ -1725,7 +1725,8 @@ fn a_session_that_could_not_be_read_is_read_again() {
     assert_eq!(unread(&vault, "s5"), 0);
     let status = vault.ok(&["status"]);
     assert!(
-        status.contains("session s5 was not imported completely") && status.contains("icecore import"),
+        status.contains("session s5 was not imported completely")
+            && status.contains("icecore import"),
         "{status}"
     );
 }
