@@ -463,10 +463,9 @@ impl Memory {
             ));
         }
         let mut short = |name: &str, value: Option<String>| match value {
-            Some(value) if value.len() > MAX_NAME_BYTES => Err(format!(
-                "has a {name} of {} bytes, the limit is {MAX_NAME_BYTES}",
-                value.len()
-            )),
+            Some(value) if value.len() > MAX_NAME_BYTES => {
+                Err(format!("has a {name} of {} bytes, the limit is {MAX_NAME_BYTES}", value.len()))
+            }
             Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim()))
                 .filter(|value| !value.is_empty())),
             None => Ok(None),

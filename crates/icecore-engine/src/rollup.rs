@@ -321,9 +321,7 @@ impl Memory {
     /// Acquires the rollup lease.
     async fn claim_pressing(&self) -> Result<Claimed> {
         self.store.claim("pressing").await?.ok_or_else(|| {
-            Error::Busy(
-                "another rollup of this memory is running; try again when it is done".into(),
-            )
+            Error::Busy("another run is summarizing this memory; try again when it is done".into())
         })
     }
 

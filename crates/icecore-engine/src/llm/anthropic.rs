@@ -139,7 +139,7 @@ fn whole(
 }
 
 fn complaint(value: &Value) -> String {
-    said_in(&value["error"]).unwrap_or_else(|| "an error without words".into())
+    said_in(&value["error"]).unwrap_or_else(|| "an error without a message".into())
 }
 
 fn finish(place: &Value, heard: &mut Heard) {
