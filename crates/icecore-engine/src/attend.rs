@@ -653,7 +653,7 @@ impl Memory {
         if !self.is_waiting_behind(taken).await {
             match self.keep(records.clone(), taken).await {
                 Err(error) if !is_busy(&error) => taken.complaints.push(format!(
-                    "the message is saved as a pending note, not in the ledger yet: {error}"
+                    "the message is saved as a pending note for now: {error}"
                 )),
                 Err(_) => {}
                 Ok(()) => return Ok(()),

@@ -3,7 +3,6 @@
 //!
 //! The progress of a file is stored after its records are safe. A run that crashed reads some
 //! records again and recognizes them; lost progress costs time only.
-//! little again and finds it known; forgetting how far it was costs only another look.
 
 use std::collections::{HashMap, HashSet};
 

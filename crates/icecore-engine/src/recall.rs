@@ -4,7 +4,6 @@
 //! - A pack of now and a pack of a past moment come from the same queries and rules. Only the
 //!   source differs: the store's index, or the ledger as it was at that moment.
 //! - A pack never contains statements of other projects.
-//! - A pack never exceeds its budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,6 @@
 //! - A file or cascade entry that icecore did not write stays unchanged. It becomes a version of
 //!   its summary (`made_by: file`), and only its owner can replace it, by accepting a draft in
 //!   review.
-//! owner can replace it, by accepting a draft in review.
 
 use std::collections::{BTreeMap, BTreeSet};
 

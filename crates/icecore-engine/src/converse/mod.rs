@@ -1,8 +1,8 @@
 //! Chat conversations (C1–C14): the context that a chat model gets before it answers, and the
 //! record of the exchange afterwards.
 //!
-//! - A turn has two phases. [`Chats::begin`] builds the context. After the reply, [`Chats::end`]
-//!   stores the exchange.
+//! - A turn has two phases. [`Chats::prepare_turn`] builds the context. After the reply,
+//!   [`Chats::record_exchange`] stores the exchange.
 //! - Reflection follows later: it summarizes the turn for the turn log, and its facts enter the
 //!   conversation's own ledger.
 //! - A turn is pending if it has records but no line in the turn log. So a crash in between loses

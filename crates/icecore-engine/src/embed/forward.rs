@@ -4,7 +4,7 @@
 //! all columns at once. Attention runs per text, so no text is padded.
 //!
 //! A search waits for the vector of its query, and a single short text offers no other parallelism.
-//! So a second thread computes one half of every matrix product (see [`Hand`]).
+//! So a second thread computes one half of every matrix product (see [`HelperThread`]).
 
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};

@@ -112,7 +112,7 @@ pub struct MiniLm {
 impl MiniLm {
     /// Loads the model from a folder. Many texts are embedded on as many threads as the machine has
     /// cores. The format of the files is checked, not their hashes, which would take longer than
-    /// the rest: see [`fetch::verify`].
+    /// the rest: see [`fetch::verify_model`].
     pub fn load(folder: &Path) -> Result<Self, EmbedError> {
         let vocabulary = Vocabulary::open(folder)?;
         let weights = Weights::open(folder)?;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{DIMENSIONS, EmbedError, MODEL_FILE};
 
 pub(super) const LAYERS: usize = 6;
-/// The number of heads, each with [`HEAD`] dimensions.
+/// The number of heads, each with [`HEAD_DIMENSIONS`] dimensions.
 pub(super) const HEADS: usize = 12;
 /// The dimensions of one head.
 pub(super) const HEAD: usize = DIMENSIONS / HEADS;

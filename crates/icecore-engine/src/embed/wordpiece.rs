@@ -114,7 +114,7 @@ impl Vocabulary {
         }
     }
 
-    /// The token ids of a text, with the first and the last token, at most [`MOST_TOKENS`].
+    /// The token ids of a text, with the first and the last token, at most [`MAX_TOKENS`].
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         let mut tokens = vec![BEGIN];
         self.between(text, &mut tokens);

@@ -1,4 +1,4 @@
-//! Language models: an [`Ask`] goes out, an [`Answer`] or a [`Trouble`] comes back.
+//! Language models: a [`ModelRequest`] goes out, a [`ModelAnswer`] or a [`ModelError`] comes back.
 //!
 //! - A model is not trusted. It may hang, flood, disconnect or ignore the format; a request still
 //!   ends in bounded time and memory.
