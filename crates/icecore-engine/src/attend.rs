@@ -652,9 +652,9 @@ impl Memory {
     async fn keep_or_defer(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !self.is_waiting_behind(taken).await {
             match self.keep(records.clone(), taken).await {
-                Err(error) if !is_busy(&error) => taken.complaints.push(format!(
-                    "the message is saved as a pending note for now: {error}"
-                )),
+                Err(error) if !is_busy(&error) => taken
+                    .complaints
+                    .push(format!("the message is saved as a pending note for now: {error}")),
                 Err(_) => {}
                 Ok(()) => return Ok(()),
             }
