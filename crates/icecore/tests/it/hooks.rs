@@ -397,7 +397,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
             && last["text"].as_str().unwrap().contains("Postgres 17"),
         "{shown}"
     );
-    assert!(vault.ok(&["injected"]).contains("has to do with the prompt"));
+    assert!(vault.ok(&["injected"]).contains("related to the prompt"));
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
@@ -1705,7 +1705,7 @@ fn a_session_that_could_not_be_read_is_read_again() {
     assert_eq!(unread(&vault, "s4"), 0);
     let status = vault.ok(&["status"]);
     assert!(
-        status.contains("session s4 was not read to its end") && status.contains("wrong.jsonl"),
+        status.contains("session s4 was not imported completely") && status.contains("wrong.jsonl"),
         "{status}"
     );
     // Nor is one for ever.
@@ -1725,7 +1725,8 @@ fn a_session_that_could_not_be_read_is_read_again() {
     assert_eq!(unread(&vault, "s5"), 0);
     let status = vault.ok(&["status"]);
     assert!(
-        status.contains("session s5 was not read to its end") && status.contains("icecore import"),
+        status.contains("session s5 was not imported completely")
+            && status.contains("icecore import"),
         "{status}"
     );
 }
