@@ -1,9 +1,9 @@
 //! Forgetting: removes text from memory together with everything derived from it, and keeps it from
 //! being imported again.
 //!
-//! It plans first, in rounds: words lead to records and events, events to what was learnt from
-//! them. Then it writes a tombstone, so that the next run finishes a run that was cut short. Then
-//! it scrubs every file, rebuilds derived data and summarizes again.
+//! It plans first, in rounds: words lead to records and events, records to the events extracted
+//! from them. Then it writes a tombstone, so that the next run finishes an interrupted one. Then it
+//! scrubs every file, rebuilds derived data and summarizes again.
 //!
 //! Invariant: text of a tombstone is never stored, restored or shown again.
 

@@ -564,7 +564,7 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
         75,
         "127.0.0.1:1/postgres",
     );
-    house.settings("[store]\nconections = 4\n");
+    house.settings("[store]\nmax_conections = 4\n");
     check(&[], &["--store", &address], 2, "store.max_connections");
 }
 
