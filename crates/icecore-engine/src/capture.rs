@@ -759,7 +759,7 @@ impl Memory {
                 }
                 let time = before.clock.parse().unwrap_or_default();
                 let apart = record.ts.at().as_second() - self.zone.at(before.day, time).as_second();
-                let least = i64::from(self.policy.capture.throttle_minutes) * 60;
+                let least = i64::from(self.policy.capture.min_minutes_between_state_entries) * 60;
                 // Entries have no seconds; an entry from the future comes from another program.
                 if (0..least).contains(&apart) {
                     return Ok(Some(format!(

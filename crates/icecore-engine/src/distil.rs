@@ -85,8 +85,9 @@ impl Memory {
         distilled: &mut Distilled,
     ) -> Result<Vec<Batch>> {
         let (today, until) = (self.now().day(), self.horizon());
-        let first =
-            today.checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(today);
+        let first = today
+            .checked_sub(i32::from(self.policy.extraction.max_age_days).days())
+            .unwrap_or(today);
         let mut batches = Vec::new();
         let mut sessions = self.store.sessions(Some(Days { first, last: today })).await?;
         sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
@@ -220,7 +221,7 @@ impl Memory {
         let first = self
             .now()
             .day()
-            .checked_sub(i32::from(self.policy.distil.reach_days).days())
+            .checked_sub(i32::from(self.policy.extraction.max_age_days).days())
             .unwrap_or(Date::MIN);
         checkpoint.forget_before(first);
         Ok(distilled)
@@ -252,8 +253,8 @@ impl Memory {
     ) -> Result<Result<Vec<Proposal>, Later>> {
         let room = self
             .policy
-            .distil
-            .question_tokens
+            .extraction
+            .max_source_tokens
             .min(asking.input_tokens.saturating_sub(2_500).max(500));
         let mut found = Vec::new();
         let mut from = 0;

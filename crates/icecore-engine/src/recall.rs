@@ -401,7 +401,7 @@ impl Memory {
         match self.last_runs_then(vantage.until).await?.get(&Job::Consolidation) {
             Some(ran) => {
                 let days = days_between(*ran, today);
-                if days > i64::from(self.policy.recall.silent_days) {
+                if days > i64::from(self.policy.recall.max_days_without_consolidation) {
                     troubles.push(format!(
                         "no consolidation for {days} days: run `icecore consolidate`"
                     ));
@@ -409,7 +409,8 @@ impl Memory {
             }
             None => {
                 // A memory that is only a few days old needs no warning.
-                let before = back(today, i32::from(self.policy.recall.silent_days) + 1);
+                let before =
+                    back(today, i32::from(self.policy.recall.max_days_without_consolidation) + 1);
                 let older =
                     EventQuery { until: Some(before), limit: Some(1), ..EventQuery::everything() };
                 if !self.store.events(&older).await?.entries.is_empty() {
@@ -450,7 +451,11 @@ impl Memory {
             open.into_iter().filter(|entry| is_seen(&entry.event, &[])).collect();
         let pages = self.called_for(&knows, prompt, &[], &BTreeSet::new()).await?;
         let from = Delta { oldest: &open, found: &[], pages: &pages };
-        Ok(delta::delta(vantage.now.day(), &from, room.unwrap_or(self.policy.recall.delta_chars)))
+        Ok(delta::delta(
+            vantage.now.day(),
+            &from,
+            room.unwrap_or(self.policy.recall.max_chars_per_prompt),
+        ))
     }
 
     /// Builds the pack of a prompt in a session, with a reason for each item: the oldest

@@ -354,7 +354,7 @@ impl Memory {
     /// The hashes of the recent logs.
     async fn logs(&self, today: Date) -> Result<BTreeMap<Date, Option<Hash>>> {
         let mut logs = BTreeMap::new();
-        for back in 0..self.policy.log.notice_days {
+        for back in 0..self.policy.log.scan_days {
             let Ok(day) = today.checked_sub(i32::from(back).days()) else { continue };
             let text = self.store.document(&DocPath::log(day)).await?;
             let told = text.filter(|text| !text.trim_ascii().is_empty());

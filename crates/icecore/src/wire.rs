@@ -1,9 +1,9 @@
 //! Where the parts are put together: which memory is meant, and with which clock it is opened.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -138,6 +138,12 @@ fn settings() -> Result<(Settings, PathBuf)> {
     let settings =
         Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
             .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
+    static WARN_ONCE: Once = Once::new();
+    WARN_ONCE.call_once(|| {
+        for warning in &settings.warnings {
+            let _ = writeln!(std::io::stderr(), "warning: {}", placed(&place, warning));
+        }
+    });
     Ok((settings, place))
 }
 

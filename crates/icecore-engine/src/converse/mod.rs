@@ -383,7 +383,11 @@ impl Chats {
                 self.remembered_elsewhere(&conversation).await;
             }
         };
-        let _ = tokio::time::timeout(Duration::from_millis(policy.wait_ms), remembered).await;
+        let _ = tokio::time::timeout(
+            Duration::from_millis(policy.max_wait_for_last_turn_ms),
+            remembered,
+        )
+        .await;
         let mut state = room.state.lock().await;
         let state = self.fresh(&conversation, &mut state).await?;
         if !told.is_empty() || !state.branches.is_empty() {
@@ -429,7 +433,7 @@ impl Chats {
 
         let material =
             self.material(&conversation, state, &before, &raw, &shown.path, turn).await?;
-        let chosen = chat::choose(&material, policy.memory_tokens);
+        let chosen = chat::choose(&material, policy.max_memory_tokens);
         // Artifacts that the user asks for, and those that the model marked in its last reply.
         let marked = before.last().map_or("", |last| last.replied.as_str());
         let recalled = self.recalled(&conversation, &new.asked, marked, &shown.path).await?;
@@ -647,7 +651,8 @@ impl Chats {
         });
         state.recent.sort_by_key(|exchange| exchange.turn);
         state.record(turn);
-        let most = self.memory.policy.chat.window_turns + self.memory.policy.chat.long_extra_turns;
+        let most = self.memory.policy.chat.window_turns
+            + self.memory.policy.chat.extra_turns_for_long_replies;
         let surplus = state.recent.len().saturating_sub(most + 1);
         state.recent.drain(..surplus);
         if let Some(number) = &begun.number {
@@ -720,8 +725,10 @@ impl Chats {
             |exchange: &&&Exchange| !exchange.asked.is_empty() && !exchange.replied.is_empty();
         let before: Vec<&Exchange> = before.iter().filter(has_both_sides).copied().collect();
         let from = before.len().saturating_sub(policy.window_turns);
-        let longer = before.len().saturating_sub(policy.window_turns + policy.long_extra_turns);
-        let is_long = |exchange: &&&Exchange| budget::words(&exchange.replied) > policy.long_words;
+        let longer =
+            before.len().saturating_sub(policy.window_turns + policy.extra_turns_for_long_replies);
+        let is_long =
+            |exchange: &&&Exchange| budget::words(&exchange.replied) > policy.long_exchange_words;
         before[longer..from].iter().filter(is_long).chain(&before[from..]).copied().collect()
     }
 

@@ -231,7 +231,10 @@ impl Chats {
         let depth = depth::depth(
             &exchange.asked,
             &exchange.replied,
-            &Sizes { short_words: policy.short_words, long_words: policy.long_words },
+            &Sizes {
+                short_words: policy.short_exchange_words,
+                long_words: policy.long_exchange_words,
+            },
         );
         let asked = match asking {
             Some(asking) => {
@@ -370,7 +373,7 @@ impl Chats {
             facts: &known,
             wants_diff: depth.diff,
         };
-        let patience = Duration::from_secs(memory.policy.chat.summarizer_secs);
+        let patience = Duration::from_secs(memory.policy.chat.summarizer_timeout_secs);
         let mut cost = Cost::default();
         let mut complaints = String::new();
         for attempt in 0..2 {
@@ -475,7 +478,7 @@ impl Chats {
         asking: Option<&Asking<'_>>,
         reflected: &mut Reflected,
     ) -> Result<()> {
-        let every = self.memory.policy.chat.consolidate_turns;
+        let every = self.memory.policy.chat.consolidate_every_turns;
         let Some(asking) = asking else { return Ok(()) };
         // Only when a turn of that number was just summarized.
         if !reflected.summarized.iter().any(|turn| turn % every == 0) {
@@ -489,7 +492,7 @@ impl Chats {
         let texts: Vec<String> = facts.iter().map(|fact| plain::one_line(&fact.text)).collect();
         let mut complaints = String::new();
         let patience =
-            Duration::from_secs(self.memory.policy.chat.summarizer_secs.saturating_mul(4));
+            Duration::from_secs(self.memory.policy.chat.summarizer_timeout_secs.saturating_mul(4));
         for attempt in 0..2 {
             let (system, user) = self.prompts.fill_facts(&texts, attempt, &complaints)?;
             let ask = Ask {
@@ -576,7 +579,7 @@ impl Chats {
         last: u64,
         reflected: &Reflected,
     ) -> Result<()> {
-        let every = self.memory.policy.chat.snapshot_turns;
+        let every = self.memory.policy.chat.snapshot_every_turns;
         let is_due = reflected
             .summarized
             .iter()

@@ -462,9 +462,7 @@ pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
         (Config::Check, false) if policy.warnings.is_empty() => {
             Ok(out.line("icecore.toml is in order")?)
         }
-        (Config::Check, false) => {
-            Ok(out.line("icecore.toml can be used; what it says beyond that is passed over")?)
-        }
+        (Config::Check, false) => Ok(out.line("icecore.toml can be used; see the warnings")?),
         (Config::Show, true) => out.json(policy),
         (Config::Show, false) => Ok(out.line(policy.show().trim_end())?),
         (Config::Set { .. }, _) => Ok(()),

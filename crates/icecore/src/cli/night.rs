@@ -121,7 +121,7 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     ))?;
     if distilled.too_old > 0 {
         out.line(format!(
-            "  {DIM}older      {} left to the summaries (distil.reach_days){DIM:#}",
+            "  {DIM}older      {} left to the summaries (extraction.max_age_days){DIM:#}",
             counted(distilled.too_old, "day")
         ))?;
     }

@@ -208,8 +208,10 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
         }
         Event::UserPromptSubmit => {
             if let Some(prompt) = &heard.prompt {
-                let most =
-                    Room { chars: room.chars.min(memory.policy().recall.delta_chars), ..room };
+                let most = Room {
+                    chars: room.chars.min(memory.policy().recall.max_chars_per_prompt),
+                    ..room
+                };
                 answer = Answer::giving(memory.attend_prompt(session, prompt, most).await?);
             }
         }

@@ -170,7 +170,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["trends", "--when", "2027"], 2, "has not come yet");
     check(&vault, &["trends", "--limit", "0"], 2, "write a number");
     check(&vault, &["trends", "--limit", "1001"], 2, "choose at most 1000");
-    check(&vault, &["trends", "--about", "the"], 2, "name a word that says what it is about");
+    check(&vault, &["trends", "--about", "the"], 2, "needs a word with a meaning of its own");
     check(&vault, &["search", " "], 2, "no word in that to look for");
     check(&vault, &["search", "()*\"", "--json"], 2, "no word in that to look for");
     check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
@@ -180,9 +180,9 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["model", "fetch", "nowhere"], 1, "nowhere cannot be read");
     check(&vault, &["lookback", "nonsense"], 2, "names no time");
     check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
-    check(&vault, &["lookback", "tomorrow"], 3, "has not come yet");
+    check(&vault, &["lookback", "tomorrow"], 3, "is in the future");
     check(&vault, &["similar", "sometime"], 2, "is not a period");
-    check(&vault, &["similar", "2026-W07"], 3, "2026-W07 has not been pressed");
+    check(&vault, &["similar", "2026-W07"], 3, "there is no summary of 2026-W07");
     check(&vault, &["similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
     check(&vault, &["similar", "--budget", "1000"], 2, "--merge");
     check(&vault, &["zoom", "nonsense"], 2, "names no time");
@@ -191,7 +191,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["zoom", "today", "--summary"], 3, "has been pressed of it yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
-        check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "has not come yet");
+        check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "is in the future");
         check(&vault, &["pack", kind, "--date", "nonsense"], 2, "names no time");
         check(&vault, &["pack", kind, "--date", "last week"], 2, "more than one day");
         check(&vault, &["pack", kind, "--budget", "many"], 2, "write a number");
@@ -571,7 +571,7 @@ fn doctor_brings_lost_lines_back() {
     assert_eq!(vault.run(&["verify"]).code, Some(6));
     assert!(vault.ok(&["status"]).contains("doctor --fix"));
     let fixed = vault.ok(&["doctor", "--fix"]);
-    assert!(fixed.contains("brought EVT-20260213-003 back"), "{fixed}");
+    assert!(fixed.contains("restored EVT-20260213-003"), "{fixed}");
     assert_eq!(vault.contents().len(), 5);
     assert!(vault.read("memory/ledger.jsonl").starts_with(&whole));
     assert_eq!(vault.run(&["verify"]).code, Some(0));
@@ -595,7 +595,7 @@ fn a_broken_line_is_told_and_set_aside() {
     assert_eq!(vault.run(&["doctor"]).code, Some(6));
     let fixed = vault.ok(&["doctor", "--fix"]);
     assert!(
-        fixed.contains("set line 2 of memory/ledger.jsonl aside in .icecore/quarantine/"),
+        fixed.contains("moved line 2 of memory/ledger.jsonl to .icecore/quarantine/"),
         "{fixed}"
     );
     assert_eq!(vault.run(&["events"]).err, "");

@@ -200,7 +200,7 @@ pub fn ask(vault: &Vault, address: SocketAddr, more: &[(&str, &str)], arguments:
         .env("ICECORE_SUMMARIZER_BASE_URL", format!("http://{address}/v1"))
         .env("ICECORE_SUMMARIZER_MODEL", "tiny")
         .env("ICECORE_SUMMARIZER_TIMEOUT_SECS", "20")
-        .env("ICECORE_SUMMARIZER_RETRY_CAP_SECS", "0")
+        .env("ICECORE_SUMMARIZER_MAX_RETRY_WAIT_SECS", "0")
         .envs(more.iter().copied());
     let begun = Instant::now();
     let said = said(command.output().unwrap());
@@ -222,7 +222,10 @@ fn vault(sessions: usize) -> Vault {
     let config = vault.read("icecore.toml");
     let budgets = ["session", "day", "week"].map(|tier| format!("{tier}_bytes = 1024\n")).concat();
     // What is looked at here is pressing; distilling has questions of its own.
-    vault.write("icecore.toml", format!("{config}\n[distil]\nreach_days = 0\n[budget]\n{budgets}"));
+    vault.write(
+        "icecore.toml",
+        format!("{config}\n[extraction]\nmax_age_days = 0\n[budget]\n{budgets}"),
+    );
     for number in 1..=sessions {
         vault.at(&format!("2026-02-03T{:02}:00:00+01:00", 8 + number));
         let talk = format!(

@@ -450,7 +450,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     // What does not wait is not the quarantine's, and nobody drops everything by mistake.
     let refused = vault.run(&["quarantine", "drop", &own]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
-    assert!(refused.err.contains("does not wait for confirmation"), "{refused:?}");
+    assert!(refused.err.contains("is not in quarantine"), "{refused:?}");
     assert_eq!(vault.run(&["quarantine", "confirm", &held]).code, Some(3));
     assert_eq!(vault.run(&["quarantine", "drop"]).code, Some(2));
     assert_eq!(vault.run(&["quarantine", "confirm", "EVT-20200101-001"]).code, Some(3));

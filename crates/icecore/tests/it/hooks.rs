@@ -460,7 +460,7 @@ fn hooks_survive_whatever_they_are_sent() {
     settled(&vault);
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
     assert!(vault.ok(&["doctor"]).contains("something else than JSON"));
-    assert!(vault.ok(&["status"]).contains("hooks could not do their work"));
+    assert!(vault.ok(&["status"]).contains("hooks failed"));
     // Once a day a person is told.
     let start = json!({ "session_id": "s", "source": "startup" });
     messages += usize::from(hook(&vault, "session-start", &start)["systemMessage"].is_string());
@@ -1492,7 +1492,7 @@ fn hooks_keep_what_is_said_while_the_ledger_is_torn_and_locked() {
 fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
     for (wrong, named) in [
         ("zone = 7 [[", "icecore.toml"),
-        ("[recall]\ndelta_chars = \"many\"\n", "delta_chars"),
+        ("[recall]\nmax_chars_per_prompt = \"many\"\n", "max_chars_per_prompt"),
         ("format = 99\n", "99"),
     ] {
         let mut vault = Vault::new();

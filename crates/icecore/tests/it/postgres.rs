@@ -557,15 +557,15 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     check(&[("ICECORE_STORE_FILE", "/nonexistent/store")], &[], 2, "ICECORE_STORE_FILE");
     check(&[], &["--store", &format!("nonsense:{PASSWORD}@@")], 2, "cannot be read");
     check(&[], &["--store", &address, "--space", " team"], 2, "cannot be the name of a space");
-    house.settings("[store]\npatience_seconds = 1\n");
+    house.settings("[store]\nconnection_timeout_secs = 1\n");
     check(
         &[],
         &["--store", &format!("postgres://postgres:{PASSWORD}@127.0.0.1:1/postgres")],
         75,
         "127.0.0.1:1/postgres",
     );
-    house.settings("[store]\nconections = 4\n");
-    check(&[], &["--store", &address], 2, "store.connections");
+    house.settings("[store]\nmax_conections = 4\n");
+    check(&[], &["--store", &address], 2, "store.max_connections");
 }
 
 // C8: a turn waits for the last one to be remembered, wherever that is done
@@ -679,7 +679,10 @@ fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards(
             "Noted.".into()
         }
     });
-    house.settings(&format!("{}[store]\npatience_seconds = 1\n", model_settings("chat", chat)));
+    house.settings(&format!(
+        "{}[store]\nconnection_timeout_secs = 1\n",
+        model_settings("chat", chat)
+    ));
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
     assert!(told(&server, Some("ann"), "talk", "hi there").head.contains("x-icecore-memory: on"));

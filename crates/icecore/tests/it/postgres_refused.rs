@@ -143,7 +143,7 @@ fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
     let tend = |more: &[&str]| now(&house, &[&["daemon", "--all-spaces", "--once"], more].concat());
     check(&tend(&[]), 1, "no icecore tables yet; `icecore init --store …` creates them");
     // A model that is silent may speak later.
-    house.settings("[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"stub\"\nretry_cap_secs = 0\n");
+    house.settings("[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"stub\"\nmax_retry_wait_secs = 0\n");
     house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
     let said: String = (0..12)
         .map(|n| {

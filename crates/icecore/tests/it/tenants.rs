@@ -1213,7 +1213,7 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
 
 #[test]
 fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
-    let house = House::open(&[("ICECORE_STORE_PATIENCE_SECONDS", "1")]);
+    let house = House::open(&[("ICECORE_STORE_CONNECTION_TIMEOUT_SECS", "1")]);
     let own = house.token(Some("ann"), "write", &[]).1;
     assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 404, "nothing is there yet");
     // While somebody holds what tokens are looked up in, whoever has to be looked up waits.

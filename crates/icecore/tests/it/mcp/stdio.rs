@@ -428,7 +428,7 @@ fn what_is_wrong_with_a_call_is_said_so_that_the_model_can_mend_it() {
         ("zoom", json!({ "when": "1999-01-01" }), "nothing is kept of 1999-01-01"),
         ("zoom", json!({ "when": "x".repeat(1_000) }), "`when`"),
         ("pack", json!({ "kind": "everything" }), "there is no pack `everything`"),
-        ("pack", json!({ "date": "2027-01-01" }), "has not come yet"),
+        ("pack", json!({ "date": "2027-01-01" }), "is in the future"),
         ("commitments", json!({ "x": 1 }), "there is none here"),
         ("close", json!({ "ids": [] }), "`ids`"),
         ("close", json!({ "ids": ["one"] }), "`ids`"),
