@@ -1,11 +1,11 @@
-//! Which route does what a command does, and which commands have none, and why. A test holds it
-//! against the command line.
+//! Which route corresponds to which command, and why some commands have none. A test checks the
+//! table against the command line.
 
-/// How a command is reached over HTTP.
+/// How a command is available over HTTP.
 pub enum Reached {
     /// By these routes.
     By(&'static [&'static str]),
-    /// Not at all, for this reason.
+    /// Not available, for this reason.
     Not(&'static str),
 }
 
