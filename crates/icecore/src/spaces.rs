@@ -759,7 +759,7 @@ mod tests {
         assert!(
             !spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty()
         );
-        // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
+        // A request during the deletion of a space waits until it is gone, and starts a new one.
         let begun = chatting.begin(heard("ann")).await.unwrap();
         chatting.end(&begun, reply()).await.unwrap();
         assert!(spaces.settle(Duration::from_secs(10)).await);
@@ -774,7 +774,7 @@ mod tests {
         spaces.place(Some("ann")).erase().await.unwrap();
         drop(taking_away);
         assert_eq!(waiting.await.unwrap().unwrap().turn, 1);
-        // Nor does what was to be remembered bring anything back.
+        // A pending reflection does not bring anything back.
         let place = spaces.place(Some("ann"));
         let known = spaces.at(&place, Some("ann")).await.unwrap();
         spaces.forget("ann", &by()).await.unwrap();

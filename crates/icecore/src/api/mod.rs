@@ -155,8 +155,9 @@ async fn answer(
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let most = http::Limits::default().body_bytes >> 20;
-            let message =
-                format!("the body is too large: at most {most} MiB are allowed; send a smaller one");
+            let message = format!(
+                "the body is too large: at most {most} MiB are allowed; send a smaller one"
+            );
             return http::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &message);
         }
         Err(_) => {

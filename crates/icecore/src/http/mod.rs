@@ -292,7 +292,9 @@ fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
 async fn readyz(State(house): State<Arc<House>>) -> Response {
     const PATIENCE: Duration = Duration::from_secs(5);
     let ready = match timeout(PATIENCE, house.ready.ready()).await {
-        _ if house.is_stopping.load(Ordering::Relaxed) => Err(NotReady::new("the server is shutting down", "")),
+        _ if house.is_stopping.load(Ordering::Relaxed) => {
+            Err(NotReady::new("the server is shutting down", ""))
+        }
         Ok(ready) => ready,
         Err(_) => Err(NotReady::new("memory does not answer", "")),
     };

@@ -60,7 +60,7 @@ pub fn record(record: &Record) -> Value {
         "session": record.session,
         "withdrawn": record.withdrawn.then_some(true),
     });
-    // Tool output is untrusted, whoever imported it.
+    // Tool output is untrusted, even in an import of the owner.
     words(
         fields,
         &record.text,

@@ -412,7 +412,11 @@ fn what_is_wrong_with_a_call_is_said_so_that_the_model_can_mend_it() {
             json!({ "query": "x", "limit": 51 }),
             "`limit` must be a whole number from 1 to 50, got `51`",
         ),
-        ("recall", json!({ "query": "x", "limit": "5" }), "`limit` must be a whole number, got `\"5\"`"),
+        (
+            "recall",
+            json!({ "query": "x", "limit": "5" }),
+            "`limit` must be a whole number, got `\"5\"`",
+        ),
         ("recall", json!({ "query": "x", "when": "whenever" }), "`when`"),
         ("recall", json!({ "query": "x", "kind": ["nothing"] }), "`kind`"),
         ("recall", json!({ "q": "x" }), "there is no field `q`; there are `query`"),
@@ -1060,7 +1064,9 @@ fn what_comes_back_or_is_secret_is_not_remembered() {
     let vault = vault();
     let mut piped = Piped::modern(&vault, &[]);
     let pack = piped.told("pack", json!({}))["text"].as_str().unwrap().to_owned();
-    assert!(piped.refused("remember", json!({ "text": pack })).contains("nothing is left to remember"));
+    assert!(
+        piped.refused("remember", json!({ "text": pack })).contains("nothing is left to remember")
+    );
     let key = format!("sk-ant-api03-{}", "Zq8".repeat(31));
     let kept = piped.told("remember", json!({ "text": format!("The key is {key} for now") }));
     assert!(
