@@ -1,27 +1,27 @@
-//! Which route does what a command does, and which commands have none, and why. A test holds it
-//! against the command line.
+//! Which route corresponds to which command, and why some commands have none. A test checks the
+//! table against the command line.
 
-/// How a command is reached over HTTP.
+/// How a command is available over HTTP.
 pub enum Reached {
     /// By these routes.
     By(&'static [&'static str]),
-    /// Not at all, for this reason.
+    /// Not available, for this reason.
     Not(&'static str),
 }
 
 use Reached::{By, Not};
 
-const A_PERSONS_MACHINE: &str = "it changes the settings of programs on the machine it runs on";
+const A_PERSONS_MACHINE: &str = "it changes settings of other programs on the local machine";
 const A_PROCESS: &str = "it is a process of its own";
-const FILES_OF_THE_MACHINE: &str = "it writes and reads files of the machine";
-const OF_THE_PROGRAM: &str = "it tells of the program itself, not of memory";
+const FILES_OF_THE_MACHINE: &str = "it reads and writes local files";
+const OF_THE_PROGRAM: &str = "it concerns the program, not memory";
 
 /// Every command, in the order of the help.
 pub const COMMANDS: &[(&str, Reached)] = &[
     (
         "init",
         Not(
-            "it makes a folder of the machine a vault; `serve --root` and the first words of an end user make theirs",
+            "it creates a vault in a local folder; `serve --root` and the first message of an end user create theirs",
         ),
     ),
     ("status", By(&["GET /api/status"])),
@@ -85,7 +85,7 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("conversation export", By(&["GET /api/conversations/{name}/export"])),
     ("conversation delete", By(&["DELETE /api/conversations/{name}"])),
     ("chat", Not("it is a client of the chat routes: POST /v1/chat/completions")),
-    ("serve", Not("it is what answers")),
+    ("serve", Not("it is the server itself")),
     ("dashboard", By(&["POST /api/login/code"])),
     ("token add", By(&["POST /api/tokens"])),
     ("token list", By(&["GET /api/tokens"])),
@@ -104,15 +104,13 @@ pub const COMMANDS: &[(&str, Reached)] = &[
         ]),
     ),
     ("audit", By(&["GET /api/audit"])),
-    ("mcp", Not("it speaks on standard input and output; POST /mcp is the same over HTTP")),
+    ("mcp", Not("it uses stdio; POST /mcp is the same over HTTP")),
     ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
     ("install", Not(A_PERSONS_MACHINE)),
     ("uninstall", Not(A_PERSONS_MACHINE)),
     (
         "hook",
-        Not(
-            "a client calls it as a program, within milliseconds, and it reads transcripts by their paths",
-        ),
+        Not("clients run it as a program, within milliseconds, and it reads local transcripts"),
     ),
     ("pause", By(&["GET /api/pauses", "POST /api/pauses"])),
     ("resume", By(&["POST /api/resume"])),
@@ -124,26 +122,24 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("model check", By(&["POST /api/model/check"])),
     (
         "model fetch",
-        Not(
-            "it would let whoever has a token make the server read any of its files and any address",
-        ),
+        Not("it would let any token holder make the server read its files and any URL"),
     ),
     ("verify", By(&["POST /api/verify"])),
     ("doctor", By(&["POST /api/doctor"])),
     ("reindex", By(&["POST /api/reindex"])),
     ("config show", By(&["GET /api/config"])),
     ("config check", By(&["GET /api/config/check"])),
-    ("config set", Not("what is kept, and for how long, is for whoever runs the memory to say")),
+    ("config set", Not("retention is decided by the operator of the server")),
     ("snapshot", By(&["GET /api/snapshots", "POST /api/snapshots"])),
     ("undo", By(&["POST /api/undo"])),
     ("forget", By(&["POST /api/forget"])),
-    ("export", Not("it makes a vault in a folder of the machine")),
+    ("export", Not("it creates a vault in a local folder")),
     ("backup create", Not(FILES_OF_THE_MACHINE)),
     ("backup verify", Not(FILES_OF_THE_MACHINE)),
     ("backup restore", Not(FILES_OF_THE_MACHINE)),
     ("merge", By(&["GET /api/merge", "POST /api/merge"])),
-    ("merge-driver", Not("git calls it, for a file that it has at hand")),
-    ("demo", Not("it makes a sample vault in a temporary folder of the machine")),
+    ("merge-driver", Not("git runs it on a local file")),
+    ("demo", Not("it creates a sample vault in a temporary local folder")),
     ("completions", Not(OF_THE_PROGRAM)),
     ("man", Not(OF_THE_PROGRAM)),
 ];

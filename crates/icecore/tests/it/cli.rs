@@ -153,7 +153,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["rollup", "century"], 2, "choose one of session, day, week, month, year");
     check(&vault, &["rollup", "--period", "2026-02-30"], 2, "is not a period");
     check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
-    check(&vault, &["rollup", "--period", "2026-W50"], 3, "nothing was said in 2026-W50");
+    check(&vault, &["rollup", "--period", "2026-W50"], 3, "there are no messages in 2026-W50");
     check(&vault, &["review", "2026-W07"], 3, "no draft of 2026-W07 waits");
     check(&vault, &["review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
     check(&vault, &["review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
@@ -432,7 +432,7 @@ fn global_options_stand_before_or_after_the_command() {
     }
     let nowhere = said(bare(program()).current_dir("/").args(["events"]).output().unwrap());
     assert_eq!(nowhere.code, Some(3), "{nowhere:?}");
-    assert!(nowhere.err.contains("`icecore init` makes one"), "{nowhere:?}");
+    assert!(nowhere.err.contains("`icecore init` creates one"), "{nowhere:?}");
     // A vault that lost its settings is not passed over for another one.
     fs::remove_file(vault.path("icecore.toml")).unwrap();
     let headless = said(

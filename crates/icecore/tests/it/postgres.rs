@@ -853,7 +853,7 @@ fn a_server_says_whether_its_database_answers() {
     let other = server.get("/readyz");
     assert_eq!(
         (other.status, other.text.as_str()),
-        (503, "not ready: the database has other tables\n")
+        (503, "not ready: the database has another schema version\n")
     );
 }
 

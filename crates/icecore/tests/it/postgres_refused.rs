@@ -278,13 +278,13 @@ fn tokens_limits_and_names_are_what_they_say() {
     };
     assert_eq!((lasts(&made), lasts(&rotated)), (90 * 24, 90 * 24));
     let again = now(&house, &["token", "rotate", &id]);
-    check(&again, 4, "was rotated already");
+    check(&again, 4, "was already rotated");
     assert!(again.err.contains(&new), "{again:?}");
     assert_eq!(lasts(&now(&house, &["token", "rotate", &new, "--json"]).json()), 90 * 24);
     check(
         &now(&house, &["token", "add", "--scope", "read", "--expires", "0"]),
         2,
-        "expires at once",
+        "cannot expire at once",
     );
     // Names leave room for those beneath them.
     check(&house.run(&["init", "--space", &"h".repeat(344)]), 2, "at most 343 bytes");
@@ -389,7 +389,7 @@ fn a_server_is_not_ready_where_nothing_can_be_written() {
     let read_only = readyz(&server);
     assert_eq!(
         read_only,
-        (503, "not ready: the database is set to read only, so it takes no writes\n".into())
+        (503, "not ready: the database is read-only and accepts no writes\n".into())
     );
     house.cluster.sql(
         "BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT",
@@ -421,7 +421,7 @@ fn a_server_is_not_ready_where_nothing_can_be_written() {
     };
     assert_eq!(
         readyz(&server),
-        (503, "not ready: the database is a standby, which takes no writes\n".into())
+        (503, "not ready: the database is a standby and accepts no writes\n".into())
     );
     server.child.kill().unwrap();
     let mut words = String::new();

@@ -1252,7 +1252,7 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
     let by_chat = house.chat(&invented, None, "a", "hi");
     for answer in [by_token, by_login, by_chat] {
         assert_eq!(answer.status, 503, "{answer:?}");
-        assert!(answer.text.contains("try again in a moment"), "{answer:?}");
+        assert!(answer.text.contains("retry in a moment"), "{answer:?}");
         let said = format!("{}{}", answer.head, answer.text);
         assert!(
             !said.contains(&port)
