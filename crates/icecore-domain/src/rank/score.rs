@@ -519,6 +519,8 @@ pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
     for (_, candidate) in ranked {
         candidate.features.likeness = like(candidate) / most;
     }
+}
+
 /// Puts the hits into the order in which they are shown, so that no long session crowds out others.
 /// The first few are placed by score alone. Among the next few, hits of new groups come first. Then
 /// the best hit of each group that is not shown yet follows. Hits of new groups are ordered by
