@@ -7,7 +7,6 @@
 //! into the running turn; older versions write no attachment for those, so the `enqueue` line is
 //! the only source. A prompt that the user took back into the input box (`popAll`) was never sent
 //! to the assistant.
-//! said to the assistant; what becomes of it there is a prompt of its own.
 
 use std::collections::VecDeque;
 
