@@ -1,6 +1,5 @@
 //! Migrations of a realistic folder, hostile ones, and random ones: whole, repeated, and
 //! interrupted after every step.
-//! after any step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
