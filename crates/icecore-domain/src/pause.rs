@@ -173,13 +173,13 @@ pub fn seconds(text: &str) -> Result<i64, String> {
         "m" | "min" => 60,
         "h" => 3_600,
         "d" => 24 * 3_600,
-        _ => return Err("write a time such as 30m, 1h or 2d".into()),
+        _ => return Err("write a duration such as 30m, 1h or 2d".into()),
     };
-    let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
+    let number: i64 = number.parse().map_err(|_| "write a duration such as 30m, 1h or 2d")?;
     number
         .checked_mul(factor)
         .filter(|seconds| (1..=MOST).contains(seconds))
-        .ok_or_else(|| "choose between a second and a year".into())
+        .ok_or_else(|| "the duration must be between a second and a year".into())
 }
 
 #[cfg(test)]

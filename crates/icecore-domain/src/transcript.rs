@@ -391,7 +391,7 @@ impl Content {
             return;
         }
         let Ok(part) = Object::read(json) else {
-            return self.left_out.push("content of no known form".into());
+            return self.left_out.push("unknown content".into());
         };
         let kind = part.text("type").unwrap_or_default();
         match kind.as_ref() {
@@ -723,7 +723,7 @@ impl Lines {
             let before = text[..text.len() - text.trim_start().len()].matches('\n').count();
             self.out.complain(
                 before + error.line().max(1),
-                format!("breaks off the list it belongs to: {}", reason(&error)),
+                format!("ends the list early: {}", reason(&error)),
             );
         }
         true
@@ -934,7 +934,7 @@ impl Lines {
             && (object.holds("isApiErrorMessage")
                 || message.text("model").is_some_and(|model| model == "<synthetic>"))
         {
-            return self.out.skip("error of the service", 1);
+            return self.out.skip("service error", 1);
         }
         self.about = About {
             message: message.first(&["id"]),

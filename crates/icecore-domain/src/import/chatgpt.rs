@@ -13,7 +13,7 @@ use crate::transcript::{Object, text, trim_blank_lines};
 /// Reads a conversation.
 pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, into: &mut Harvest) {
     let Some(mapping) = object.object("mapping") else {
-        return into.complain(number, "has no `mapping`, so it is no conversation of ChatGPT");
+        return into.complain(number, "has no `mapping`; not a ChatGPT conversation");
     };
     if object.holds("is_do_not_remember") {
         return into.skip("conversation not to be remembered", 1);

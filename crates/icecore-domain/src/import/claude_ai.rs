@@ -105,10 +105,8 @@ fn memories(number: usize, object: &Object<'_>, into: &mut Harvest) {
     let whole = object.first(&["conversations_memory", "memory"]);
     let projects = object.object("project_memories");
     if whole.is_none() && projects.is_none() {
-        return into.complain(
-            number,
-            "has neither `chat_messages` nor memories, so it is nothing of Claude.ai's",
-        );
+        return into
+            .complain(number, "has neither `chat_messages` nor memories; not a Claude.ai export");
     }
     let mut learn = |name: &str, text: &str, project: Option<&str>| {
         for fact in noted(name, text, None) {

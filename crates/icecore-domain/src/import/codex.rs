@@ -89,11 +89,11 @@ impl Reading {
                 }
             }
             (Strand::Echo, Telling::Items) | (Strand::Item, Telling::Shown) => {
-                into.skip("told twice", 1)
+                into.skip("duplicate message", 1)
             }
             (Strand::Item, _) => {
                 self.telling = Telling::Items;
-                into.skip("told twice", self.shown.len());
+                into.skip("duplicate message", self.shown.len());
                 self.shown.clear();
                 into.say(place.number, said);
             }

@@ -44,7 +44,7 @@ impl Document<'_> {
             .and_then(day_or_moment)
             .or_else(|| noon(day_in(self.path)?));
         if when.is_none() {
-            into.skip("date: none was named, so it is today's", 1);
+            into.skip("no date found; the current day is used", 1);
         }
         let heading = body.lines().find_map(|line| line.strip_prefix("# ")).map(str::trim);
         let title = field(&["title"]).or(heading).map(plain::one_line);

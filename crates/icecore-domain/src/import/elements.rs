@@ -26,7 +26,7 @@ pub enum Unreadable {
     #[error("is not UTF-8")]
     NotText,
     /// The document ends within it.
-    #[error("breaks off: the file ends within it")]
+    #[error("is incomplete: the file ends within it")]
     CutOff,
     /// Not part of a list.
     #[error("is not JSON")]
