@@ -50,7 +50,7 @@ pub struct Vault<'a> {
     /// The document at a path.
     pub documents: &'a dyn Fn(&DocPath) -> Option<Vec<u8>>,
     /// The earliest event, in any state and also if archived, whose content has that
-    /// [`plain::sameness_key`].
+    /// [`sanitize::sameness_key`].
     pub said: &'a dyn Fn(&str) -> Option<EventId>,
     /// The event whose field [`OLD_ID_FIELD`] is that old id and whose content has that key: the
     /// line was migrated by an earlier run.
