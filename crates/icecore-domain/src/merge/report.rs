@@ -23,8 +23,8 @@ pub(super) fn integrity(sides: Sides<'_>) -> Vec<u8> {
     pretty(&json!({ "known_gaps": gaps }))
 }
 
-/// Merges the checkpoints: the earlier run counts, and sessions or logs that the two sides distilled
-/// in different states are distilled again.
+/// Merges the checkpoints: the earlier run counts, and sessions or logs that the two sides
+/// distilled in different states are distilled again.
 pub(super) fn checkpoint(sides: Sides<'_>) -> Vec<u8> {
     let (ours, theirs) = (fields(sides.ours), fields(sides.theirs));
     let mut merged = Map::new();

@@ -410,7 +410,8 @@ fn spaced(entry: &'static str) -> &'static str {
 const SLOTS_LOG2: u32 = 12;
 const FILTER_LOG2: u32 = 15;
 
-/// Maps three folded bytes to the anchors that contain them. Slots hold a chain of links; 0 ends it.
+/// Maps three folded bytes to the anchors that contain them. Slots hold a chain of links; 0 ends
+/// it.
 struct Table {
     /// A bit for each of many more slots: most of a text is rejected by this filter.
     any: Box<[u64; 1 << (FILTER_LOG2 - 6)]>,
