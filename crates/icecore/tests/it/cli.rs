@@ -162,11 +162,11 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
     check(&vault, &["review", "sometime"], 2, "is not a period");
     check(&vault, &["runs", "--limit", "0"], 2, "write a number");
-    check(&vault, &["mark", "someday", "dull"], 2, "names no time");
+    check(&vault, &["mark", "someday", "dull"], 2, "is no date");
     check(&vault, &["mark", "2026-02-13", "great"], 2, "choose important, dull or none");
     check(&vault, &["mark", "2026", "dull"], 2, "at most a month");
 
-    check(&vault, &["trends", "--when", "nonsense"], 2, "names no time");
+    check(&vault, &["trends", "--when", "nonsense"], 2, "is no date");
     check(&vault, &["trends", "--when", "2027"], 2, "has not come yet");
     check(&vault, &["trends", "--limit", "0"], 2, "write a number");
     check(&vault, &["trends", "--limit", "1001"], 2, "choose at most 1000");
@@ -174,25 +174,25 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["search", " "], 2, "no word in that to look for");
     check(&vault, &["search", "()*\"", "--json"], 2, "no word in that to look for");
     check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
-    check(&vault, &["search", "x", "--when", "31 february"], 2, "names no time");
-    check(&vault, &["search", "x", "--before", "never"], 2, "names no time");
+    check(&vault, &["search", "x", "--when", "31 february"], 2, "is no date");
+    check(&vault, &["search", "x", "--before", "never"], 2, "is no date");
     check(&vault, &["search", "--queries", "nowhere.jsonl"], 1, "cannot be read");
     check(&vault, &["model", "fetch", "nowhere"], 1, "nowhere cannot be read");
-    check(&vault, &["lookback", "nonsense"], 2, "names no time");
+    check(&vault, &["lookback", "nonsense"], 2, "is no date");
     check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
     check(&vault, &["lookback", "tomorrow"], 3, "is in the future");
     check(&vault, &["similar", "sometime"], 2, "is not a period");
     check(&vault, &["similar", "2026-W07"], 3, "there is no summary of 2026-W07");
     check(&vault, &["similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
     check(&vault, &["similar", "--budget", "1000"], 2, "--merge");
-    check(&vault, &["zoom", "nonsense"], 2, "names no time");
+    check(&vault, &["zoom", "nonsense"], 2, "is no date");
     check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
     check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
     check(&vault, &["zoom", "today", "--summary"], 3, "has been pressed of it yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
         check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "is in the future");
-        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "names no time");
+        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "is no date");
         check(&vault, &["pack", kind, "--date", "last week"], 2, "more than one day");
         check(&vault, &["pack", kind, "--budget", "many"], 2, "write a number");
         check(&vault, &["pack", kind, "--budget", "3"], 2, "choose between");

@@ -379,7 +379,7 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
                 "2026-02-10T10:00:05+01:00 sessions/t1 - assistant [assistant] Done.",
             ],
             facts: &[],
-            skipped: &[("injected context", 1), ("instructions", 1), ("told twice", 2), ("tool call", 1), ("tool output", 1)],
+            skipped: &[("duplicate message", 2), ("injected context", 1), ("instructions", 1), ("tool call", 1), ("tool output", 1)],
         },
         Case {
             path: past.put("mem0.json", serde_json::to_string_pretty(&mem0).unwrap()),
