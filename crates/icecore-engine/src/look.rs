@@ -242,7 +242,7 @@ impl Memory {
         let flagged = self.flagged().await?;
         if let Some(first) = flagged.first() {
             wrong.push(format!(
-                "{} for review, the first is {first}. `icecore review` shows what is wrong",
+                "{} for review, the first is {first}. `icecore summary review` shows what is wrong",
                 if flagged.len() == 1 {
                     "a draft waits".into()
                 } else {

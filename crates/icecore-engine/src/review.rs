@@ -204,7 +204,7 @@ impl Memory {
             .filter(|review| review.state == State::Open);
         let Some(review) = review else {
             return Err(Error::Nothing(format!(
-                "no draft of {period} waits for review; `icecore review` lists those that do"
+                "no draft of {period} waits for review; `icecore summary review` lists those that do"
             )));
         };
         let (state, words) = match what {
@@ -229,7 +229,7 @@ impl Memory {
                 Draft { headline: self.gate_text(&headline), body: self.gate_text(&body) }.tidied();
             if draft.headline.is_empty() {
                 return Err(Error::Nothing(format!(
-                    "the draft of {period} says nothing; `icecore review {period} --edit FILE` puts another in its place"
+                    "the draft of {period} says nothing; `icecore summary review {period} --edit FILE` puts another in its place"
                 )));
             }
             let source: Hash = review.source.parse().unwrap_or(newest.source);

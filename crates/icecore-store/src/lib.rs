@@ -105,7 +105,7 @@ pub enum Error {
     )]
     OldSqlite(String),
     /// The index cannot be used at all.
-    #[error("the index of the vault cannot be used: {0}. `icecore reindex` makes it anew")]
+    #[error("the index of the vault cannot be used: {0}. `icecore vault reindex` makes it anew")]
     Index(String),
     /// Every number of a day is taken.
     #[error(
@@ -223,7 +223,7 @@ pub enum Error {
     Gone,
     /// It is not whole yet.
     #[error(
-        "a memory is being brought in here and is not whole yet; try again in a minute. If that was cut short, bring it in again, or take away what there is of it with `icecore space erase`"
+        "a memory is being brought in here and is not whole yet; try again in a minute. If that was cut short, bring it in again, or take away what there is of it with `icecore db space erase`"
     )]
     Filling,
     /// There is one already.

@@ -700,7 +700,7 @@ async fn known(home: &Home, id: &str) -> Result<Token> {
     let missing = || {
         Stop::new(
             Exit::NotFound,
-            format!("there is no token {}; `icecore token list` names them", call::shown(id)),
+            format!("there is no token {}; `icecore db token list` names them", call::shown(id)),
         )
     };
     Ok(home.database.token(&home.name, id.trim()).await?.ok_or_else(missing)?)
@@ -710,7 +710,7 @@ fn over(id: &str) -> anyhow::Error {
     Stop::new(
         Exit::Conflict,
         format!(
-            "the token {} is good no longer; `icecore token add` makes another",
+            "the token {} is good no longer; `icecore db token add` makes another",
             call::shown(id)
         ),
     )

@@ -501,7 +501,7 @@ fn judge(plan: &Plan) -> Result<()> {
     match plan.due.first() {
         None => Ok(()),
         Some(step) => Err(Error::Schema(format!(
-            "its tables lack step {} (`{}`); `icecore migrate --store …` takes it",
+            "its tables lack step {} (`{}`); `icecore db migrate --store …` takes it",
             step.number, step.name
         ))),
     }

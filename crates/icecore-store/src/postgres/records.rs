@@ -52,7 +52,7 @@ type SoFar = HashMap<(DocPath, SessionKey), SessionStat>;
 
 fn damaged() -> Error {
     Error::Database(
-        "a row of a record or a session cannot be read; `icecore reindex` makes it anew".into(),
+        "a row of a record or a session cannot be read; `icecore vault reindex` makes it anew".into(),
     )
 }
 
@@ -645,7 +645,7 @@ impl Space {
             noted.sort_by(|a, b| a.key.cmp(&b.key));
             if noted != stats {
                 say(format!(
-                    "the sessions of {path} are not what its records come to. `icecore reindex` mends it"
+                    "the sessions of {path} are not what its records come to. `icecore vault reindex` mends it"
                 ));
             }
             for (key, wording) in words {
@@ -668,7 +668,7 @@ impl Space {
             (strays, "documents have sessions but no records"),
         ] {
             if many > 0 {
-                say(format!("{many} {what}. `icecore reindex` mends it"));
+                say(format!("{many} {what}. `icecore vault reindex` mends it"));
             }
         }
         Ok(found)

@@ -893,13 +893,13 @@ impl Store for Vault {
                 )));
             }
             Some(Some(wrong)) => found.push(say(format!(
-                "the index is damaged: {wrong}. `icecore reindex` makes it anew"
+                "the index is damaged: {wrong}. `icecore vault reindex` makes it anew"
             ))),
             Some(None) => {}
         }
         if let Some(wrong) = self.inspect_search()? {
             found.push(say(format!(
-                "the search index is damaged: {wrong}. `icecore reindex` makes it anew"
+                "the search index is damaged: {wrong}. `icecore vault reindex` makes it anew"
             )));
         }
         // Made from the files into a temporary file, and compared row by row. One comparison at a
@@ -913,10 +913,10 @@ impl Store for Vault {
         self.door.remove_index(&temporary);
         match compared {
             Ok(None) => {}
-            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it"))),
+            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). `icecore vault reindex` mends it"))),
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => return Err(Error::Full { path: temporary }),
             Err(error) => {
-                found.push(say(format!("the index could not be compared with the files: {error}. `icecore reindex` makes it anew")))
+                found.push(say(format!("the index could not be compared with the files: {error}. `icecore vault reindex` makes it anew")))
             }
         }
         Ok(found)

@@ -531,7 +531,7 @@ fn unknown(headers: &HeaderMap, has_tokens: bool) -> Refusal {
             "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client"
         }
         _ if has_tokens => {
-            "that token is not good, or not any more; `icecore token add` makes another"
+            "that token is not good, or not any more; `icecore db token add` makes another"
         }
         _ => {
             "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts"

@@ -93,7 +93,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&vault, &["events", "--now", "yesterday"], 2, "is not a moment");
     check(&vault, &["events", "--now=-000001-01-01T00:00:00Z"], 2, "is not a moment");
     check(&vault, &["undo", "--to", "00000000"], 3, "there is no snapshot");
-    check(&vault, &["man", "nonsense"], 3, "there is no command");
+    check(&vault, &["self", "man", "nonsense"], 3, "there is no command");
     check(&vault, &["log", " "], 2, "the text is empty");
 }
 
@@ -154,23 +154,23 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["rollup", "--period", "2026-02-30"], 2, "names no period");
     check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
     check(&vault, &["rollup", "--period", "2026-W50"], 3, "nothing was said in 2026-W50");
-    check(&vault, &["review", "2026-W07"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["review", "2026-W07", "--edit", &missing], 3, "missing.md does not exist");
-    check(&vault, &["review", "--accept"], 2, "<PERIOD>");
-    check(&vault, &["review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
-    check(&vault, &["review", "sometime"], 2, "names no period");
-    check(&vault, &["runs", "--limit", "0"], 2, "write a number");
-    check(&vault, &["mark", "someday", "dull"], 2, "names no time");
-    check(&vault, &["mark", "2026-02-13", "great"], 2, "choose important, dull or none");
-    check(&vault, &["mark", "2026", "dull"], 2, "at most a month");
+    check(&vault, &["summary", "review", "2026-W07"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07", "--edit", &missing], 3, "missing.md does not exist");
+    check(&vault, &["summary", "review", "--accept"], 2, "<PERIOD>");
+    check(&vault, &["summary", "review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
+    check(&vault, &["summary", "review", "sometime"], 2, "names no period");
+    check(&vault, &["jobs", "runs", "--limit", "0"], 2, "write a number");
+    check(&vault, &["summary", "mark", "someday", "dull"], 2, "names no time");
+    check(&vault, &["summary", "mark", "2026-02-13", "great"], 2, "choose important, dull or none");
+    check(&vault, &["summary", "mark", "2026", "dull"], 2, "at most a month");
 
-    check(&vault, &["trends", "--when", "nonsense"], 2, "names no time");
-    check(&vault, &["trends", "--when", "2027"], 2, "has not come yet");
-    check(&vault, &["trends", "--limit", "0"], 2, "write a number");
-    check(&vault, &["trends", "--limit", "1001"], 2, "choose at most 1000");
-    check(&vault, &["trends", "--about", "the"], 2, "name a word that says what it is about");
+    check(&vault, &["insights", "trends", "--when", "nonsense"], 2, "names no time");
+    check(&vault, &["insights", "trends", "--when", "2027"], 2, "has not come yet");
+    check(&vault, &["insights", "trends", "--limit", "0"], 2, "write a number");
+    check(&vault, &["insights", "trends", "--limit", "1001"], 2, "choose at most 1000");
+    check(&vault, &["insights", "trends", "--about", "the"], 2, "name a word that says what it is about");
     check(&vault, &["search", " "], 2, "no word in that to look for");
     check(&vault, &["search", "()*\"", "--json"], 2, "no word in that to look for");
     check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
@@ -178,13 +178,13 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["search", "x", "--before", "never"], 2, "names no time");
     check(&vault, &["search", "--queries", "nowhere.jsonl"], 1, "cannot be read");
     check(&vault, &["model", "fetch", "nowhere"], 1, "nowhere cannot be read");
-    check(&vault, &["lookback", "nonsense"], 2, "names no time");
-    check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
-    check(&vault, &["lookback", "tomorrow"], 3, "has not come yet");
-    check(&vault, &["similar", "sometime"], 2, "names no period");
-    check(&vault, &["similar", "2026-W07"], 3, "2026-W07 has not been pressed");
-    check(&vault, &["similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
-    check(&vault, &["similar", "--budget", "1000"], 2, "--merge");
+    check(&vault, &["insights", "lookback", "nonsense"], 2, "names no time");
+    check(&vault, &["insights", "lookback", "last", "week"], 2, "`last week` is more than one day");
+    check(&vault, &["insights", "lookback", "tomorrow"], 3, "has not come yet");
+    check(&vault, &["insights", "similar", "sometime"], 2, "names no period");
+    check(&vault, &["insights", "similar", "2026-W07"], 3, "2026-W07 has not been pressed");
+    check(&vault, &["insights", "similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
+    check(&vault, &["insights", "similar", "--budget", "1000"], 2, "--merge");
     check(&vault, &["zoom", "nonsense"], 2, "names no time");
     check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
     check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
@@ -202,8 +202,8 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["pack", "pyramid", "--system", here], 2, "is a folder");
     check(&vault, &["pack", "pyramid", "--project", &missing], 3, "is not a folder");
 
-    check(&vault, &["schedule", "--systemd", "--crontab"], 2, "cannot be used with");
-    check(&vault, &["calendar", "--days", "0"], 2, "is not in 1..=400");
+    check(&vault, &["jobs", "schedule", "--systemd", "--crontab"], 2, "cannot be used with");
+    check(&vault, &["jobs", "calendar", "--days", "0"], 2, "is not in 1..=400");
     check(&vault, &["daemon"], 2, "lives by the real clock");
     check(&vault, &["daemon", "--every", "0"], 2, "is not in 1..=3600");
     check(&vault, &["model"], 2, "Usage: icecore model");
@@ -333,7 +333,7 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
         "2026-02-12 is as it should be.\n"
     );
     // The year's job has a time too, however far away.
-    let schedule = vault.json(&["schedule"]);
+    let schedule = vault.json(&["jobs", "schedule"]);
     assert!(
         schedule["jobs"].as_array().unwrap().iter().all(|job| job["next"].is_string()),
         "{schedule}"
@@ -380,8 +380,8 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
         "verify",
         "events --json",
         "--help",
-        "man",
-        "completions bash",
+        "self man",
+        "self completions bash",
         "demo",
     ] {
         let script = format!(
@@ -502,7 +502,7 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
         &["status"],
         &["verify"],
         &["doctor", "--fix"],
-        &["reindex"],
+        &["vault", "reindex"],
         &["events"],
     ] {
         assert_eq!(call(command).code, Some(0), "{command:?}");
@@ -604,13 +604,13 @@ fn a_broken_line_is_told_and_set_aside() {
 #[test]
 fn settings_are_shown_checked_and_explained() {
     let vault = furnished();
-    assert!(vault.ok(&["config", "show"]).contains("zone = \"Europe/Berlin\""));
-    assert_eq!(vault.json(&["config", "check"])["ok"], true);
+    assert!(vault.ok(&["vault", "config", "show"]).contains("zone = \"Europe/Berlin\""));
+    assert_eq!(vault.json(&["vault", "config", "check"])["ok"], true);
     let config = vault.read("icecore.toml");
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitment_shown = 3\n"));
     // A setting that does not exist locks nobody out.
     for command in [
-        &["config", "check"][..],
+        &["vault", "config", "check"][..],
         &["status"],
         &["remember", "still here"],
         &["verify"],
@@ -625,7 +625,7 @@ fn settings_are_shown_checked_and_explained() {
             "{said:?}"
         );
     }
-    assert_eq!(vault.json(&["config", "check"])["ok"], false);
+    assert_eq!(vault.json(&["vault", "config", "check"])["ok"], false);
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitments_shown = \"3\"\n"));
     assert_eq!(vault.run(&["status"]).code, Some(6));
     for (format, code) in [("", 0), ("format = 0\n", 6), ("format = -1\n", 6)] {
@@ -640,7 +640,7 @@ fn settings_are_shown_checked_and_explained() {
     let undone = vault.run(&["undo"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert!(undone.err.contains("The defaults are used"), "{undone:?}");
-    assert!(vault.ok(&["config", "show"]).contains("Europe/Berlin"));
+    assert!(vault.ok(&["vault", "config", "show"]).contains("Europe/Berlin"));
 }
 
 /// The newest version's vault in an older program's hands.
@@ -750,13 +750,13 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
 #[test]
 fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said = said(bare(program()).args(["completions", shell]).output().unwrap());
+        let said = said(bare(program()).args(["self", "completions", shell]).output().unwrap());
         assert!(said.out.contains("remember"), "{shell}");
     }
-    let page = said(bare(program()).args(["man"]).output().unwrap()).out;
+    let page = said(bare(program()).args(["self", "man"]).output().unwrap()).out;
     assert!(page.contains(".TH icecore 1"), "{page}");
     assert!(
-        said(bare(program()).args(["man", "remember"]).output().unwrap())
+        said(bare(program()).args(["self", "man", "remember"]).output().unwrap())
             .out
             .contains("supersedes")
     );
@@ -799,31 +799,31 @@ fn every_command_speaks_json() {
         "rollup",
         "rollup day --period 2026-02-12",
         "rollup week --period 2026-W07 --dry-run",
-        "review",
-        "runs",
-        "mark yesterday important",
+        "summary review",
+        "jobs runs",
+        "summary mark yesterday important",
         "pack upload",
         "pack upload --date yesterday",
         "pack pyramid --budget 8k --system talk.md",
         "zoom yesterday",
         "zoom yesterday --summary",
-        "trends",
-        "trends --when 2026 --about hello --limit 3 --ascii",
-        "lookback",
-        "lookback yesterday",
-        "similar",
-        "similar 2026-02-12",
-        "similar --merge",
+        "insights trends",
+        "insights trends --when 2026 --about hello --limit 3 --ascii",
+        "insights lookback",
+        "insights lookback yesterday",
+        "insights similar",
+        "insights similar 2026-02-12",
+        "insights similar --merge",
         "install",
         "install cursor --dry-run",
         "install cursor --yes",
         "uninstall cursor --yes",
         "memory-tool --versions /memories/note.md",
-        "schedule",
-        "schedule --systemd",
-        "schedule --crontab",
-        "calendar",
-        "calendar --ics",
+        "jobs schedule",
+        "jobs schedule --systemd",
+        "jobs schedule --crontab",
+        "jobs calendar",
+        "jobs calendar --ics",
         "daemon --once",
         "model check",
         "pause --for 1h",
@@ -831,21 +831,24 @@ fn every_command_speaks_json() {
         "pause --list",
         "pause --off",
         "resume",
-        "injected",
+        "hook log",
         "hook nothing",
         "verify",
         "doctor",
         "doctor --fix",
-        "reindex",
-        "config show",
-        "config check",
+        "vault reindex",
+        "vault config show",
+        "vault config check",
         "snapshot",
         "snapshot --list",
         "undo",
         "demo",
-        "completions bash",
-        "man",
-        "man remember",
+        "help",
+        "help --all",
+        "help db token",
+        "self completions bash",
+        "self man",
+        "self man remember",
     ] {
         let mut call =
             vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
@@ -894,7 +897,7 @@ fn the_first_screens_are_as_reviewed() {
 fn looking_across_time_is_as_reviewed() {
     let mut vault = Vault::new();
     for command in ["trends", "lookback", "similar"] {
-        let said = vault.run(&[command]);
+        let said = vault.run(&["insights", command]);
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.out.starts_with("Nothing ") && said.err.contains("`icecore "), "{said:?}");
     }
@@ -932,25 +935,25 @@ fn looking_across_time_is_as_reviewed() {
     vault.remember(&["Send the plans to the harbour office", "--type", "commitment"]);
     vault.at(NOW);
     vault.ok(&["rollup", "-q"]);
-    insta::assert_snapshot!("trends", vault.ok(&["trends", "--limit", "12"]));
+    insta::assert_snapshot!("trends", vault.ok(&["insights", "trends", "--limit", "12"]));
     insta::assert_snapshot!(
         "trends_ascii",
-        vault.ok(&["trends", "--when", "2025", "--limit", "3", "--ascii"])
+        vault.ok(&["insights", "trends", "--when", "2025", "--limit", "3", "--ascii"])
     );
-    insta::assert_snapshot!("lookback", vault.ok(&["lookback"]));
-    insta::assert_snapshot!("similar", vault.ok(&["similar", "2025-11"]));
+    insta::assert_snapshot!("lookback", vault.ok(&["insights", "lookback"]));
+    insta::assert_snapshot!("similar", vault.ok(&["insights", "similar", "2025-11"]));
     insta::assert_snapshot!(
         "similar_merge",
-        vault.ok(&["similar", "2025-11", "--merge", "--budget", "1k"])
+        vault.ok(&["insights", "similar", "2025-11", "--merge", "--budget", "1k"])
     );
     assert!(vault.read("primers/monthly/2025-11.md").contains("\nSimilar: 2025-02 ("));
     // Long ago, and of nothing.
-    let said = vault.run(&["trends", "--when", "2023"]);
-    assert!(said.err.contains("icecore trends --when 2025-01-01..2026-02-1"), "{said:?}");
-    let said = vault.run(&["trends", "--about", "zeppelins"]);
+    let said = vault.run(&["insights", "trends", "--when", "2023"]);
+    assert!(said.err.contains("icecore insights trends --when 2025-01-01..2026-02-1"), "{said:?}");
+    let said = vault.run(&["insights", "trends", "--about", "zeppelins"]);
     assert!(said.out.contains("Nothing about zeppelins came up"), "{said:?}");
     let months =
-        vault.json(&["trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
+        vault.json(&["insights", "trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
     assert_eq!(months.as_object().unwrap().len(), 12);
 }
 

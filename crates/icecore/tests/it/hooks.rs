@@ -386,7 +386,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     );
     assert_eq!(prompt("s4", "and the Postgres ledger service again?"), json!({}));
     assert_eq!(prompt("s4", "thanks, go on"), json!({}));
-    let shown = vault.json(&["injected", "--last", "1"]);
+    let shown = vault.json(&["hook", "log", "--last", "1"]);
     let last = &shown["injected"][0];
     assert_eq!(
         (last["session"].as_str(), last["project"].as_str(), last["event"].as_str()),
@@ -397,7 +397,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
             && last["text"].as_str().unwrap().contains("Postgres 17"),
         "{shown}"
     );
-    assert!(vault.ok(&["injected"]).contains("has to do with the prompt"));
+    assert!(vault.ok(&["hook", "log"]).contains("has to do with the prompt"));
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
@@ -1557,7 +1557,7 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
 // K1: notes stay on their machine, so what waits in them is added before memory leaves it.
 #[test]
 fn what_waits_in_notes_is_in_a_backup_and_an_export() {
-    for command in [["backup", "create"].as_slice(), &["export"], &["import", "--whole"]] {
+    for command in [["vault", "backup", "create"].as_slice(), &["vault", "export"], &["import", "--whole"]] {
         let vault = Vault::new();
         let right = vault.read("icecore.toml");
         vault.write("icecore.toml", "zone = 7 [[");

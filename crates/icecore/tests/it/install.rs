@@ -237,7 +237,7 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
         "Claude Code is connected",
         "are kept in",
         "is summarized when it ends",
-        "icecore injected",
+        "icecore hook log",
         "icecore uninstall claude-code",
     ] {
         assert!((told.out.clone() + &told.err).contains(part), "{part}: {told:?}");
