@@ -328,6 +328,52 @@ mod tests {
         check(&built(), "icecore");
     }
 
+    /// The calls of icecore in a line of examples: without pipes, redirections and remarks.
+    fn calls(line: &str) -> Vec<Vec<String>> {
+        let (mut calls, mut words, mut word) = (Vec::new(), Vec::new(), String::new());
+        let (mut quote, mut blanks) = (None, 0);
+        for c in line.trim().chars().chain([' ']) {
+            blanks = if c == ' ' && quote.is_none() { blanks + 1 } else { 0 };
+            match (quote, c) {
+                (None, '"' | '\'') => quote = Some(c),
+                (Some(open), c) if c == open => quote = None,
+                (None, ' ') if !word.is_empty() => words.push(std::mem::take(&mut word)),
+                (None, ' ') if blanks > 1 && words.first().is_some_and(|word| word != "echo") => {
+                    break;
+                }
+                (None, ' ') => {}
+                (_, c) => word.push(c),
+            }
+        }
+        for call in words.split(|word| ["|", "&&", ">", "--"].contains(&word.as_str())) {
+            if call.first().is_some_and(|word| word == "icecore") {
+                calls.push(call.to_vec());
+            }
+        }
+        calls
+    }
+
+    #[test]
+    fn every_example_is_a_call_that_is_understood() {
+        fn check(command: &Command, seen: &mut usize) {
+            let after = command.get_after_help().map_or(String::new(), ToString::to_string);
+            for line in after.lines().filter(|line| line.starts_with("  ")) {
+                for call in calls(line) {
+                    *seen += 1;
+                    let parsed = Cli::read(&call);
+                    assert!(parsed.is_ok(), "{line}\n{call:?}\n{}", parsed.unwrap_err());
+                }
+            }
+            command.get_subcommands().for_each(|one| check(one, seen));
+        }
+        let mut seen = 0;
+        check(&built(), &mut seen);
+        EXAMPLES
+            .iter()
+            .for_each(|line| calls(line).iter().for_each(|call| drop(Cli::read(call).unwrap())));
+        assert!(seen > 150, "{seen}");
+    }
+
     #[test]
     fn a_command_that_moved_is_named_with_its_place() {
         let command = built();

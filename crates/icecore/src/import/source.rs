@@ -149,7 +149,7 @@ impl Found {
             let name =
                 path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
             let Ok(kind) = entry.file_type() else {
-                self.skip("unreadable file");
+                self.skip("file that cannot be looked at");
                 continue;
             };
             if kind.is_symlink() {
@@ -317,7 +317,7 @@ impl Found {
             (_, Some(wanted)) if alone && is_text => Some(wanted),
             (Some(seen), Some(wanted)) if seen == wanted => Some(seen),
             (Some(_), Some(_)) => {
-                self.skip("file of another format");
+                self.skip("file of another form");
                 return Ok(());
             }
             (seen, None) => seen,
@@ -333,7 +333,7 @@ impl Found {
                 );
                 return Err(Stop::new(Exit::Usage, message));
             }
-            self.skip("file of unknown format");
+            self.skip("file of no known form");
             return Ok(());
         };
         let json = lossy.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);

@@ -29,7 +29,7 @@ fn a_newcomer_gets_from_nothing_to_a_closed_commitment() {
     assert!(call(&["commitments"]).contains(&id));
     assert!(call(&["close", &id]).contains("closed"));
     assert!(!call(&["commitments"]).contains(&id));
-    assert!(call(&["verify"]).contains("everything whole"));
+    assert!(call(&["verify"]).contains("no damage"));
     assert!(home.path().join(".local/share/icecore/memory/ledger.jsonl").exists());
 }
 
@@ -88,7 +88,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     );
     check(&vault, &["remember", "x", "--scope", "galaxy"], 2, "everywhere, project:NAME");
     check(&vault, &["remember", "x", "--entity", "???"], 2, "no letter and no digit");
-    check(&vault, &["remember", "x", "-"], 2, "stands alone");
+    check(&vault, &["remember", "x", "-"], 2, "must be the only word");
     check(&vault, &["events", "--since", "rubbish"], 2, "is not a day");
     check(&vault, &["events", "--now", "yesterday"], 2, "is not a moment");
     check(&vault, &["events", "--now=-000001-01-01T00:00:00Z"], 2, "is not a moment");
@@ -117,7 +117,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
 
     check(&vault, &["message", "add", ""], 2, "the text is empty");
     check(&vault, &["message", "add", " \t"], 2, "the text is empty");
-    check(&vault, &["message", "add", "x", "-"], 2, "stands alone");
+    check(&vault, &["message", "add", "x", "-"], 2, "must be the only word");
     check(&vault, &["message", "add", "x", "--parts", "{bad"], 2, "this is not JSON");
     check(&vault, &["message", "add", "x", "--role", "ghost"], 2, "choose one of user, assistant");
     check(&vault, &["message", "add", "x", "--ts", "2026-02-13"], 2, "write a moment like");
@@ -146,7 +146,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     );
     check(&vault, &["import", &binary], 2, "nothing was imported from");
     check(&vault, &["import", &missing], 3, "missing.md does not exist");
-    check(&vault, &["import", &prose], 2, "it is of no form that is known; --format names one");
+    check(&vault, &["import", &prose], 2, "its format is unknown; name one with --format");
     check(&vault, &["import", &prose, "--format", "jsonl"], 2, "prose.txt:1 is not a JSON object");
     check(&vault, &["import", &prose, "--format", "csv"], 2, "choose one of claude-code, codex");
 
@@ -157,9 +157,19 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["summary", "review", "2026-W07"], 3, "no draft of 2026-W07 waits");
     check(&vault, &["summary", "review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
     check(&vault, &["summary", "review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["summary", "review", "2026-W07", "--edit", &missing], 3, "missing.md does not exist");
+    check(
+        &vault,
+        &["summary", "review", "2026-W07", "--edit", &missing],
+        3,
+        "missing.md does not exist",
+    );
     check(&vault, &["summary", "review", "--accept"], 2, "<PERIOD>");
-    check(&vault, &["summary", "review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
+    check(
+        &vault,
+        &["summary", "review", "2026-W07", "--accept", "--retry"],
+        2,
+        "cannot be used with",
+    );
     check(&vault, &["summary", "review", "sometime"], 2, "names no period");
     check(&vault, &["jobs", "runs", "--limit", "0"], 2, "write a number");
     check(&vault, &["summary", "mark", "someday", "dull"], 2, "names no time");
@@ -170,9 +180,14 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["insights", "trends", "--when", "2027"], 2, "has not come yet");
     check(&vault, &["insights", "trends", "--limit", "0"], 2, "write a number");
     check(&vault, &["insights", "trends", "--limit", "1001"], 2, "choose at most 1000");
-    check(&vault, &["insights", "trends", "--about", "the"], 2, "name a word that says what it is about");
-    check(&vault, &["search", " "], 2, "no word in that to look for");
-    check(&vault, &["search", "()*\"", "--json"], 2, "no word in that to look for");
+    check(
+        &vault,
+        &["insights", "trends", "--about", "the"],
+        2,
+        "name a word that says what it is about",
+    );
+    check(&vault, &["search", " "], 2, "the query has no searchable word");
+    check(&vault, &["search", "()*\"", "--json"], 2, "the query has no searchable word");
     check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
     check(&vault, &["search", "x", "--when", "31 february"], 2, "names no time");
     check(&vault, &["search", "x", "--before", "never"], 2, "names no time");
@@ -188,7 +203,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["zoom", "nonsense"], 2, "names no time");
     check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
     check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
-    check(&vault, &["zoom", "today", "--summary"], 3, "has been pressed of it yet");
+    check(&vault, &["zoom", "today", "--summary"], 3, "has been summarized of it yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
         check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "has not come yet");
@@ -204,7 +219,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
 
     check(&vault, &["jobs", "schedule", "--systemd", "--crontab"], 2, "cannot be used with");
     check(&vault, &["jobs", "calendar", "--days", "0"], 2, "is not in 1..=400");
-    check(&vault, &["daemon"], 2, "lives by the real clock");
+    check(&vault, &["daemon"], 2, "uses the real clock");
     check(&vault, &["daemon", "--every", "0"], 2, "is not in 1..=3600");
     check(&vault, &["model"], 2, "Usage: icecore model");
 }
@@ -222,7 +237,7 @@ fn while_another_run_is_pressing_one_is_told_to_try_later() {
     {
         let said = vault.run(command);
         assert_eq!(said.code, Some(75), "{command:?}: {said:?}");
-        assert!(said.err.contains("another run is pressing"), "{said:?}");
+        assert!(said.err.contains("another rollup is running"), "{said:?}");
     }
     // To keep something and to look at it needs no claim.
     for command in [
@@ -278,20 +293,20 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     assert!(
         vault
             .ok(&["session", "add", &file])
-            .contains("2 turns read as text: 2 new, 0 known already\npressed")
+            .contains("2 turns read as text: 2 new, 0 already stored\nsummary")
     );
     let again = vault.ok(&["session", "add", &file]);
-    assert_eq!(again, "2 turns read as text: 0 new, 2 known already\n");
+    assert_eq!(again, "2 turns read as text: 0 new, 2 already stored\n");
     let later = vault.feed(
         &["session", "add", "-", "--no-primer"],
         format!("{talk}User: And the host?\n").as_bytes(),
     );
     assert_eq!(later.code, Some(0), "{later:?}");
-    assert!(later.err.contains("by the next `icecore rollup`"), "{later:?}");
+    assert!(later.err.contains("the next `icecore rollup` writes its primer"), "{later:?}");
     for (text, told) in [
-        ("we use port 7431", "kept"),
-        ("we use port 7431", "known already"),
-        ("we use port 7432", "kept as a revision"),
+        ("we use port 7431", "stored"),
+        ("we use port 7431", "already stored"),
+        ("we use port 7432", "stored as a revision"),
     ] {
         assert_eq!(
             vault.ok(&["message", "add", "--conversation", "app", "--id", "m1", text]),
@@ -311,14 +326,14 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     let history = vault.path("../history.jsonl").to_str().unwrap().to_owned();
     assert_eq!(
         vault.ok(&["import", &history]),
-        "1 message kept, 0 known already, 1 line not taken\n"
+        "1 message imported, 0 already stored, 1 line refused\n"
     );
     let known = vault.run(&["import", &history, "--again"]);
-    assert_eq!(known.out, "0 messages kept, 1 known already, 1 line not taken\n");
+    assert_eq!(known.out, "0 messages imported, 1 already stored, 1 line refused\n");
     let unchanged = vault.run(&["import", &history]);
-    assert_eq!(unchanged.out, "0 messages kept, 0 known already, 0 lines not taken\n");
+    assert_eq!(unchanged.out, "0 messages imported, 0 already stored, 0 lines refused\n");
     assert!(unchanged.err.contains("1 file read before and unchanged"), "{unchanged:?}");
-    assert!(!known.err.contains("presses them"), "{known:?}");
+    assert!(!known.err.contains("summarizes them"), "{known:?}");
     // What is wished for is pressed from the ground up.
     let day = vault.json(&["rollup", "day", "--period", "2026-02-12"]);
     let pressed: Vec<&str> = day["rolled"]["pressed"]
@@ -330,7 +345,7 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     assert_eq!(pressed, ["2026-02-12_session_01", "2026-02-12"]);
     assert_eq!(
         vault.ok(&["rollup", "day", "--period", "2026-02-12"]),
-        "2026-02-12 is as it should be.\n"
+        "2026-02-12 is up to date.\n"
     );
     // The year's job has a time too, however far away.
     let schedule = vault.json(&["jobs", "schedule"]);
@@ -870,6 +885,8 @@ fn every_command_speaks_json() {
 fn the_first_screens_are_as_reviewed() {
     let help = said(bare(program()).env("COLUMNS", "100").arg("--help").output().unwrap());
     insta::assert_snapshot!("help", help.out);
+    let all = said(bare(program()).args(["help", "--all"]).output().unwrap());
+    insta::assert_snapshot!("help_all", all.out);
     let mut vault = Vault::new();
     insta::with_settings!({ filters => [(vault.root.to_str().unwrap(), "VAULT")] }, {
         insta::assert_snapshot!("status_empty", vault.ok(&["status"]));
@@ -899,7 +916,7 @@ fn looking_across_time_is_as_reviewed() {
     for command in ["trends", "lookback", "similar"] {
         let said = vault.run(&["insights", command]);
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.out.starts_with("Nothing ") && said.err.contains("`icecore "), "{said:?}");
+        assert!(said.out.lines().count() == 1 && said.err.contains("`icecore "), "{said:?}");
     }
     let topics = [
         "the tax return",
@@ -952,8 +969,9 @@ fn looking_across_time_is_as_reviewed() {
     assert!(said.err.contains("icecore insights trends --when 2025-01-01..2026-02-1"), "{said:?}");
     let said = vault.run(&["insights", "trends", "--about", "zeppelins"]);
     assert!(said.out.contains("Nothing about zeppelins came up"), "{said:?}");
-    let months =
-        vault.json(&["insights", "trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
+    let months = vault.json(&["insights", "trends", "--when", "2025", "--limit", "3"])["topics"][0]
+        ["months"]
+        .clone();
     assert_eq!(months.as_object().unwrap().len(), 12);
 }
 

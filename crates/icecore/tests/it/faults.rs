@@ -542,7 +542,7 @@ fn where_nobody_answers_everything_waits_and_is_told() {
     let told = ask(&vault, nobody(), &[], &["rollup", "due"]);
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(
-        told.err.contains(&format!("{SESSION} is put off"))
+        told.err.contains(&format!("{SESSION} is deferred"))
             && told.err.contains("cannot be reached"),
         "{told:?}"
     );
@@ -582,7 +582,13 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
     );
     vault.write("own.md", "The shop opens late.\n\n- Nobody knows why.\n");
     assert_eq!(
-        vault.json(&["summary", "review", &sessions[1], "--edit", vault.path("own.md").to_str().unwrap()])["version"],
+        vault.json(&[
+            "summary",
+            "review",
+            &sessions[1],
+            "--edit",
+            vault.path("own.md").to_str().unwrap()
+        ])["version"],
         2
     );
     let edited = file(&vault, &sessions[1]);

@@ -382,7 +382,14 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     one.ok(&["vault", "backup", "create", file.to_str().unwrap()]);
     let restored = said(
         bare(program())
-            .args(["--vault", back.to_str().unwrap(), "vault", "backup", "restore", file.to_str().unwrap()])
+            .args([
+                "--vault",
+                back.to_str().unwrap(),
+                "vault",
+                "backup",
+                "restore",
+                file.to_str().unwrap(),
+            ])
             .output()
             .unwrap(),
     );
@@ -460,7 +467,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     assert_eq!(vault.json(&["quarantine", "drop", "--all"])["acts"], json!([]));
     assert_eq!(ids(&vault.json(&["quarantine", "list"])), [""; 0]);
     assert!(
-        vault.run(&["quarantine", "list"]).err.contains("Nothing waits")
+        vault.run(&["quarantine", "list"]).err.contains("The quarantine is empty")
             || vault.run(&["quarantine", "list"]).out.is_empty()
     );
     // A search says whose words a hit is.

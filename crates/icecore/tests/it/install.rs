@@ -468,7 +468,7 @@ fn broken_settings_are_refused_with_line_and_column() {
         person
             .ok(&["install", "claude-code", "--yes"])
             .err
-            .contains("no hook runs until that is taken out")
+            .contains("no hook runs until you remove it")
     );
     // A vault that is none binds nobody.
     let said = person.run(&["install", "cursor", "--yes", "--vault", "nowhere"]);

@@ -96,7 +96,12 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
         (&json!(before.len()), &json!(1))
     );
     let again = Vault::opened(house.folder.path().join("again"));
-    again.ok(&["vault", "backup", "restore", house.folder.path().join("database.zip").to_str().unwrap()]);
+    again.ok(&[
+        "vault",
+        "backup",
+        "restore",
+        house.folder.path().join("database.zip").to_str().unwrap(),
+    ]);
     let mut restored = files(&again.root);
     restored.retain(|path, _| path != "memory/integrity.json" && path != "memory/integrity-log.md");
     let mut expected = before.clone();

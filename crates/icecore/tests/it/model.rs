@@ -368,7 +368,7 @@ fn out_of_tokens(vault: &Vault, counter: &Counter) {
         "{rolled}"
     );
     let told = ask(vault, counter, &ceiling, &["rollup", "due"]);
-    assert!(told.err.contains("is put off") && told.err.contains("ceiling"), "{told:?}");
+    assert!(told.err.contains("is deferred") && told.err.contains("ceiling"), "{told:?}");
     assert_eq!(counter.requests(), before);
     assert!(
         totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000)

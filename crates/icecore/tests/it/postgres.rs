@@ -878,7 +878,10 @@ fn older_tables_are_changed_by_migrate_alone() {
         &["vault", "backup", "restore", "kept.zip", "--space", "another"],
     ] {
         let said = house.run(args);
-        assert!(said.code == Some(1) && said.err.contains("icecore db migrate"), "{args:?}: {said:?}");
+        assert!(
+            said.code == Some(1) && said.err.contains("icecore db migrate"),
+            "{args:?}: {said:?}"
+        );
     }
     assert_eq!(house.cluster.sql("SELECT max(number) FROM icecore.migration"), "6");
     house.cluster.sql("INSERT INTO icecore.migration SELECT * FROM taken");

@@ -225,7 +225,10 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
     house.ok(&["db", "space", "quota", "--bytes", "1000", "--space", "chat"]);
     let asked = house.run(&["db", "space", "erase", "--home", "--space", "chat"]);
     check(&asked, 2, "the home `chat` with 2 end users (ann, ben)");
-    assert_eq!(house.run(&["db", "space", "erase", "ann", "--home", "--space", "chat"]).code, Some(2));
+    assert_eq!(
+        house.run(&["db", "space", "erase", "ann", "--home", "--space", "chat"]).code,
+        Some(2)
+    );
     assert_eq!(house.run(&["db", "space", "erase", "--space", "chat"]).code, Some(2));
     let erased = house.json(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]);
     assert_eq!(erased, json!({ "home": "chat", "users": 2, "erased": true }));
@@ -267,7 +270,8 @@ fn tokens_limits_and_names_are_what_they_say() {
     // One that was rotated has the lifetime of its grace, and what is put in its place would have
     // that too.
     let made =
-        now(&house, &["db", "token", "add", "--scope", "read", "--expires", "90d", "--json"]).json();
+        now(&house, &["db", "token", "add", "--scope", "read", "--expires", "90d", "--json"])
+            .json();
     let id = made["token"]["id"].as_str().unwrap().to_owned();
     let rotated = now(&house, &["db", "token", "rotate", &id, "--json"]).json();
     let new = rotated["token"]["id"].as_str().unwrap().to_owned();
@@ -292,7 +296,16 @@ fn tokens_limits_and_names_are_what_they_say() {
     house.ok(&["init", "--space", &"h".repeat(343)]);
     house.ok(&["init", "--space", &format!("{}/{}", "h".repeat(343), "u".repeat(256))]);
     // Nought is no limit, as in the settings; the others are told with their use.
-    house.ok(&["db", "space", "quota", "ben", "--requests-per-minute", "0", "--messages-per-day", "500"]);
+    house.ok(&[
+        "db",
+        "space",
+        "quota",
+        "ben",
+        "--requests-per-minute",
+        "0",
+        "--messages-per-day",
+        "500",
+    ]);
     let shown = house.ok(&["db", "space", "show", "ben"]);
     let row = |name: &str| {
         shown
@@ -463,7 +476,8 @@ fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
     assert!(!house.folder.path().join("nowhere").exists());
     let kept = run(&["vault", "backup", "create", "whole.zip", "--json"]);
     assert_eq!((kept.code, &kept.json()["file"]), (Some(0), &json!("whole.zip")), "{kept:?}");
-    let named = run(&["vault", "backup", "create", "--json"]).json()["file"].as_str().unwrap().to_owned();
+    let named =
+        run(&["vault", "backup", "create", "--json"]).json()["file"].as_str().unwrap().to_owned();
     assert!(house.folder.path().join(&named).is_file(), "{named}");
     check(&run(&["vault", "backup", "restore", "whole.zip"]), 4, "there is a memory already");
 }

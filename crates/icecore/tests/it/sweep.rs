@@ -276,9 +276,12 @@ fn scenario(name: &str) -> Scenario {
             },
             ..plain
         },
-        "reindex" => {
-            Scenario { command: &["vault", "reindex"], touches: &[LOOPS], done: one_open_loop, ..plain }
-        }
+        "reindex" => Scenario {
+            command: &["vault", "reindex"],
+            touches: &[LOOPS],
+            done: one_open_loop,
+            ..plain
+        },
         "snapshot" => Scenario {
             command: &["snapshot"],
             touches: &[LOOPS],

@@ -1104,7 +1104,11 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     assert!(refused.code == Some(2) && refused.err.contains("--yes"), "{refused:?}");
     house.command(&["db", "space", "erase", "ben", "--yes"]);
     let nowhere = said(
-        bare(program()).env("HOME", house.folder.path()).args(["db", "token", "list"]).output().unwrap(),
+        bare(program())
+            .env("HOME", house.folder.path())
+            .args(["db", "token", "list"])
+            .output()
+            .unwrap(),
     );
     assert!(nowhere.code == Some(3) && nowhere.err.contains("--store"), "{nowhere:?}");
 }
