@@ -237,7 +237,7 @@ fn while_another_run_is_pressing_one_is_told_to_try_later() {
     {
         let said = vault.run(command);
         assert_eq!(said.code, Some(75), "{command:?}: {said:?}");
-        assert!(said.err.contains("another rollup is running"), "{said:?}");
+        assert!(said.err.contains("another run is summarizing"), "{said:?}");
     }
     // To keep something and to look at it needs no claim.
     for command in [

@@ -459,7 +459,7 @@ fn hooks_survive_whatever_they_are_sent() {
     }
     settled(&vault);
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
-    assert!(vault.ok(&["doctor"]).contains("something else than JSON"));
+    assert!(vault.ok(&["doctor"]).contains("invalid JSON"));
     assert!(vault.ok(&["status"]).contains("hooks failed"));
     // Once a day a person is told.
     let start = json!({ "session_id": "s", "source": "startup" });
