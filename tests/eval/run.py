@@ -66,7 +66,7 @@ def searched(haystack, way, results):
     if not (vault / "icecore.toml").exists():
         icecore("init", vault, "--tz", "UTC", "-q", stdout=subprocess.DEVNULL)
         icecore("import", haystack / "messages.jsonl", "--format", "jsonl", "--vault", vault, stdout=subprocess.DEVNULL)
-        icecore("reindex", "--vault", vault, *([] if way == "vectors" else ["--words"]), stdout=subprocess.DEVNULL)
+        icecore("vault", "reindex", "--vault", vault, *([] if way == "vectors" else ["--words"]), stdout=subprocess.DEVNULL)
     ready = time.monotonic()
     with open(results / f"{haystack.name}.jsonl", "w", encoding="utf-8") as out:
         extra = {"words": ["--words"], "vectors": [], "rerank": ["--rerank"]}[way]

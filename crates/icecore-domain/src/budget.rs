@@ -1,22 +1,22 @@
-//! How much room there is, and what fits into it.
+//! Size budgets: measuring texts and cutting them to fit.
 //!
-//! Bytes are exact. Tokens are estimated the same way on every machine, with no vocabulary at hand:
-//! four bytes of ASCII to a token, and a token for every other character, which is on the safe side
-//! for the scripts that cost more.
+//! Bytes are exact. Tokens are estimated identically on every machine, without a tokenizer: four
+//! bytes of ASCII per token, and one token for every other character. That overestimates, which is
+//! safe for scripts that cost more.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-/// Roughly how many tokens a model makes of this text.
+/// Estimates how many tokens a model makes of this text.
 pub fn tokens(text: &str) -> usize {
     let ascii = text.bytes().filter(u8::is_ascii).count();
     let other = text.chars().count() - ascii;
     ascii.div_ceil(4) + other
 }
 
-/// How many tokens a model makes of this text at most, whichever it is: ids, dates and code cost
-/// more than prose.
+/// An upper bound for the tokens of this text, for any kind of text: ids, dates and code cost more
+/// than prose.
 pub fn tokens_at_most(text: &str) -> usize {
     let (mut letters, mut others, mut foreign) = (0_usize, 0_usize, 0_usize);
     for c in text.chars() {
@@ -29,34 +29,31 @@ pub fn tokens_at_most(text: &str) -> usize {
     letters.div_ceil(4) + others.div_ceil(2) + foreign * 3 / 2
 }
 
-/// How many words there are: what white space separates.
+/// Counts the words, separated by white space.
 pub fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }
 
-/// Something that did not fit or was not wanted, and why. Nothing is dropped without one of these.
+/// Something that was omitted, and why. Nothing is dropped without such a note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// What.
     pub what: String,
-    /// Why.
     pub why: String,
 }
 
 impl LeftOut {
-    /// `what` was left out because of `why`.
+    /// Builds a note that `what` was omitted because of `why`.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.into() }
     }
 }
 
-/// The first whole lines of a text that fit, and how many lines did not.
+/// The longest prefix of whole lines that fits, and the number of remaining non-empty lines.
 pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
     if fits(text) {
         return (text, 0);
     }
-    // The longest prefix of whole lines that fits; prefixes only grow, so it can be found by
-    // halving.
+    // Binary search for the longest prefix of whole lines that fits.
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
     let (mut low, mut high) = (0, ends.len());
     while low < high {
@@ -71,7 +68,7 @@ pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
     (&text[..end], text[end..].lines().filter(|line| !line.trim().is_empty()).count())
 }
 
-/// The text cut at a word so that it has at most `bytes` bytes, with `...` where something is
+/// Cuts the text at a word boundary to at most `bytes` bytes and appends `...` if anything is
 /// missing.
 pub fn shortened(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
@@ -88,9 +85,9 @@ pub fn shortened(text: &str, bytes: usize) -> String {
     if bytes < 3 { kept.to_owned() } else { format!("{kept}...") }
 }
 
-/// JSON with at most `bytes` bytes: long texts in it are cut, and each says how much of it is
-/// missing. If that is not enough, a text stands for all of it and says so. The form of everything
-/// else stays as it is.
+/// Cuts JSON to at most `bytes` bytes. Long strings are shortened and say how many bytes are
+/// missing. If that is not enough, one string that says so replaces the whole value. The structure
+/// of everything else is preserved.
 pub fn json_within(raw: &str, bytes: usize) -> Cow<'_, str> {
     if raw.len() <= bytes {
         return Cow::Borrowed(raw);
@@ -106,13 +103,13 @@ pub fn json_within(raw: &str, bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("\"[{} bytes of JSON left out]\"", raw.len()))
 }
 
-/// JSON in which no text is longer than about so many bytes.
+/// Shortens every string in the JSON text to about `most` bytes.
 fn with_short_texts(raw: &str, most: usize) -> String {
     let mut out = String::with_capacity(most);
     let mut from = 0;
     while let Some(open) = memchr::memchr(b'"', &raw.as_bytes()[from..]).map(|at| from + at + 1) {
         let (mut end, mut cut) = (open, None);
-        // Character by character, so that neither an escape nor a pair of them is torn apart.
+        // Steps by character, so that neither an escape nor a surrogate pair is split.
         while let Some(byte) = raw.as_bytes().get(end).filter(|byte| **byte != b'"') {
             let length = match (byte, raw.as_bytes().get(end + 1)) {
                 (b'\\', Some(b'u')) => {

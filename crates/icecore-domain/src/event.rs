@@ -1,4 +1,4 @@
-//! The event: something learnt, and everything that is known about how it was learnt (L2, L3).
+//! The event: one learnt statement or act, with its provenance (L2, L3).
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,22 +14,22 @@ use crate::plain;
 pub use crate::words::NotAWord;
 use crate::words::words;
 
-/// The longest content of an event, in bytes. An event is a sentence or a paragraph; longer things
-/// are logs.
+/// The longest content of an event, in bytes. An event is a sentence or a paragraph; longer texts
+/// belong in the log.
 pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
-/// The longest of the short fields (entity, tag, source, session, …), in bytes.
+/// The longest short field (entity, tag, source, session, …), in bytes.
 pub const MAX_FIELD_BYTES: usize = 1024;
-/// The field with the very words an event was distilled from.
+/// Name of the field that holds the exact words from which an event was extracted.
 pub const QUOTE: &str = "quote";
-/// The field with the person who said those words, if it was not the owner.
+/// Name of the field that holds who said those words, if it was not the owner.
 pub const SPEAKER: &str = "speaker";
-/// The field with when those words were said.
+/// Name of the field that holds when those words were said.
 pub const SAID: &str = "said";
-/// The field with the section of a page that an event was written into.
+/// Name of the field that holds the page section from which an event was read.
 pub const SECTION: &str = "section";
-/// The field with the ids of the events that one stands for since a compaction.
+/// Name of the field that lists the events which a compaction summary replaces.
 pub const COMPACTS: &str = "compacts";
-/// The most tags or references one event may carry.
+/// The most tags or references of one event.
 pub const MAX_ITEMS: usize = 64;
 
 words! {
@@ -39,21 +39,21 @@ words! {
         Fact = "fact",
         /// A choice that was made.
         Decision = "decision",
-        /// How somebody likes things.
+        /// A preference of a person.
         Preference = "preference",
         /// Something promised or owed; open until it is closed.
         Commitment = "commitment",
         /// A limit or rule.
         Constraint = "constraint",
-        /// How something is done.
+        /// A way of doing something.
         Procedure = "procedure",
-        /// How two things hang together.
+        /// A relation between two entities.
         Relationship = "relationship",
     }
 }
 
 words! {
-    /// How long an event matters: P0 and P1 for good, P2 for 90 days, P3 for 30.
+    /// How long an event is shown: P0 and P1 permanently, P2 for 90 days, P3 for 30.
     Priority: "a priority" {
         /// Permanent: identity, security, hard rules.
         P0 = "P0",
@@ -67,33 +67,33 @@ words! {
 }
 
 words! {
-    /// What an event does. All but `assert` act on the events named in `related`.
+    /// What an event does. All acts but `assert` apply to the events named in `related`.
     Act: "an act" {
         /// States something.
         Assert = "assert",
         /// Fulfils or ends a commitment.
         Close = "close",
-        /// Says that something still holds.
+        /// Confirms that something still holds.
         Confirm = "confirm",
-        /// Takes something back.
+        /// Retracts something.
         Retract = "retract",
-        /// Lifts something from a conversation to everywhere.
+        /// Promotes something from a conversation to the global scope.
         Promote = "promote",
     }
 }
 
 words! {
-    /// Whose words an event goes back to.
+    /// Whose words an event is based on.
     Origin: "an origin" {
-        /// The person.
+        /// The owner.
         User = "user",
         /// An assistant.
         Assistant = "assistant",
-        /// A tool's or a web page's output.
+        /// The output of a tool or a web page.
         Tool = "tool",
         /// A bulk import.
         Import = "import",
-        /// A file in the vault, written by somebody's editor.
+        /// A file in the vault, edited outside of icecore.
         File = "file",
     }
 }
@@ -101,33 +101,28 @@ words! {
 words! {
     /// What kind of thing an entity is.
     EntityKind: "an entity kind" {
-        /// A human being.
         Person = "person",
         /// A company or other organisation.
         Company = "company",
-        /// A project.
         Project = "project",
-        /// An account.
         Account = "account",
-        /// A tool.
         Tool = "tool",
     }
 }
 
 words! {
-    /// Whether a commitment was written down as open or as closed.
+    /// Whether a commitment was recorded as open or closed.
     Status: "a status" {
-        /// Still owed.
         Open = "open",
-        /// Done with.
+        /// Fulfilled or ended.
         Closed = "closed",
     }
 }
 
-/// Where an event holds.
+/// Where an event applies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Scope {
-    /// In everything.
+    /// Everywhere.
     #[default]
     Everywhere,
     /// In one project.
@@ -163,42 +158,38 @@ impl FromStr for Scope {
     }
 }
 
-/// Everything about an event but its id, which only the home that keeps it can give.
+/// Everything about an event but its id, which the store assigns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     /// When it was recorded.
     pub ts: Moment,
-    /// Its type.
     pub kind: Kind,
-    /// How long it matters.
+    /// How long it is shown.
     pub priority: Priority,
-    /// What was learnt, in words a person can read.
+    /// The statement, in words a person can read.
     pub content: String,
-    /// The thing it is about, in snake_case.
+    /// The entity it is about, in snake_case.
     pub entity: Option<String>,
-    /// What kind of thing that is.
     pub entity_kind: Option<EntityKind>,
-    /// Free labels.
     pub tags: Vec<String>,
     /// Where it was learnt: `live`, or a path in the vault.
     pub source: String,
     /// The session it was learnt in.
     pub session: Option<String>,
-    /// Where it holds.
+    /// Where it applies.
     pub scope: Scope,
-    /// Whose words it goes back to.
+    /// Whose words it is based on.
     pub origin: Origin,
-    /// What it does.
     pub act: Act,
-    /// Events it belongs with; for an act other than `assert`, its targets.
+    /// Related events; for an act other than `assert`, its targets.
     pub related: Vec<EventId>,
     /// Events it replaces.
     pub supersedes: Vec<EventId>,
     /// Open or closed, for commitments.
     pub status: Option<Status>,
-    /// The day it is due.
+    /// The due date.
     pub due: Option<Date>,
-    /// Whom or what it waits for.
+    /// The person or thing it waits for.
     pub waiting_on: Option<String>,
     /// Fields of other programs, as raw JSON, in their order.
     pub extra: Vec<(String, String)>,
@@ -207,51 +198,32 @@ pub struct Draft {
 /// Why a draft cannot become an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// Nothing is left of the text.
-    #[error("the text is empty; say in a sentence what is to be remembered")]
+    /// The text is empty.
+    #[error("the text is empty; pass a sentence to remember")]
     Empty,
-    /// The text is no event any more.
+    /// The text is too long for an event.
     #[error(
-        "the text has {bytes} bytes, an event at most {MAX_CONTENT_BYTES}; remember its gist and keep the whole in the log"
+        "the text has {bytes} bytes; the limit is {MAX_CONTENT_BYTES}. Remember a short version and keep the full text in the log"
     )]
-    TooLong {
-        /// How long it is.
-        bytes: usize,
-    },
-    /// Nothing of a name is a letter or a digit.
-    #[error("`{name}` cannot be the name of an entity: it has no letter and no digit")]
-    NotAName {
-        /// The name.
-        name: String,
-    },
-    /// Only promises are due.
+    TooLong { bytes: usize },
+    /// An entity name without a letter or digit.
+    #[error("`{name}` is not a valid entity name: it has no letter and no digit")]
+    NotAName { name: String },
+    /// Only commitments have a due date.
     #[error(
-        "only a commitment is due or waits for somebody; this is a {kind}. Leave --type out, or make it a commitment"
+        "only a commitment has a due date or waits on a person; this is a {kind}. Omit --type, or use `--type commitment`"
     )]
-    NotOwed {
-        /// Its type.
-        kind: Kind,
-    },
-    /// A short field is not short.
-    #[error("{field} has {bytes} bytes, at most {MAX_FIELD_BYTES} are kept")]
-    FieldTooLong {
-        /// Which field.
-        field: &'static str,
-        /// How long it is.
-        bytes: usize,
-    },
+    NotOwed { kind: Kind },
+    /// A short field is too long.
+    #[error("{field} has {bytes} bytes; the limit is {MAX_FIELD_BYTES}")]
+    FieldTooLong { field: &'static str, bytes: usize },
     /// A list is too long.
-    #[error("{field} names {count} things, at most {MAX_ITEMS} are kept")]
-    TooMany {
-        /// Which field.
-        field: &'static str,
-        /// How many it names.
-        count: usize,
-    },
+    #[error("{field} lists {count} items; the limit is {MAX_ITEMS}")]
+    TooMany { field: &'static str, count: usize },
 }
 
 impl Draft {
-    /// A plain statement, everything optional left out.
+    /// A plain statement without optional fields.
     pub fn new(ts: Moment, kind: Kind, priority: Priority, content: impl Into<String>) -> Self {
         Self {
             ts,
@@ -275,7 +247,7 @@ impl Draft {
         }
     }
 
-    /// An act upon `target`; it takes over the target's type, priority, entity and scope.
+    /// An act on `target`. It inherits the target's type, priority, entity and scope.
     pub fn upon(target: &Event, act: Act, ts: Moment, content: impl Into<String>) -> Self {
         Self {
             entity: target.entity.clone(),
@@ -288,12 +260,12 @@ impl Draft {
         }
     }
 
-    /// Gives the draft its id.
+    /// Turns the draft into an event with this id.
     pub fn with_id(self, id: EventId) -> Event {
         Event { id, draft: self }
     }
 
-    /// Makes every text fit to keep and says how many characters had to go for that.
+    /// Validates the draft and removes unsafe characters. Returns how many characters were removed.
     pub fn cleaned(mut self) -> Result<(Self, usize), Unfit> {
         let mut removed = 0;
         let mut tidy = |text: &str| {
@@ -364,13 +336,13 @@ impl Draft {
         Ok((self, removed))
     }
 
-    /// The value of a field beyond the known ones, if it can be read as that.
+    /// The value of an extra field, if it has the requested type.
     pub fn field<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let (_, raw) = self.extra.iter().find(|(known, _)| known == name)?;
         serde_json::from_str(raw).ok()
     }
 
-    /// The same draft with one more field.
+    /// The same draft with one more extra field.
     #[must_use]
     pub fn with_field(mut self, name: &str, value: &impl Serialize) -> Self {
         self.extra.retain(|(known, _)| known != name);
@@ -380,16 +352,15 @@ impl Draft {
         self
     }
 
-    /// Whether this states something, rather than acting on another event.
+    /// Whether this states something rather than acting on another event.
     pub fn is_statement(&self) -> bool {
         self.act == Act::Assert
     }
 
-    /// What this event does to others, in order.
+    /// The effects of this event on others, in order.
     pub fn effects(&self) -> impl Iterator<Item = (EventId, Effect)> + '_ {
         let (targets, effect) = match (self.act, self.status) {
-            // The older form of closing: a commitment with status closed that supersedes the open
-            // one.
+            // The older way to close: a commitment with status closed that supersedes the open one.
             (Act::Assert, Some(Status::Closed)) => (&self.supersedes, Effect::Close),
             (Act::Assert, _) => (&self.supersedes, Effect::Supersede),
             (Act::Close, _) => (&self.related, Effect::Close),
@@ -401,33 +372,30 @@ impl Draft {
     }
 }
 
-/// What one event does to another.
+/// The effect of one event on another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Replaces it.
     Supersede,
     /// Ends it.
     Close,
-    /// Renews it.
+    /// Confirms it.
     Confirm,
-    /// Takes it back.
+    /// Retracts it.
     Retract,
-    /// Leaves it as it is.
+    /// Has no effect.
     None,
 }
 
-/// Something learnt, with its id.
+/// A recorded event: a draft with its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its identity.
     pub id: EventId,
-    /// Everything else.
     pub draft: Draft,
 }
 
 impl Event {
-    /// What its type is called, for a person; one that a newer version introduced is called
-    /// unknown.
+    /// The name of its type for display. A type from a newer version is shown as unknown.
     pub fn type_name(&self) -> String {
         match self.field::<String>("type") {
             Some(unknown) => format!("unknown type `{}`", plain::one_line(&unknown)),
@@ -444,10 +412,9 @@ impl Deref for Event {
     }
 }
 
-/// Guesses the type of a statement from the words that usually mark it; a fact if none does.
+/// Guesses the type of a statement from typical words; a fact if none matches.
 ///
-/// Only a default for what a person did not say: `--type`, or `[P1 decision]` in a log, always
-/// wins.
+/// Only a default: `--type`, or `[P1 decision]` in a log, always wins.
 pub fn guess_kind(text: &str) -> Kind {
     let key = format!(" {} ", plain::sameness_key(text).replace([',', ';', ':', '.'], " "));
     let has = |words: &[&str]| words.iter().any(|word| key.contains(&format!(" {word} ")));

@@ -1,8 +1,9 @@
-//! The daily log: how a line is added to it, and how its `## Priority Extracts` become events (L1).
+//! Priority extracts: how a line is added to the daily log, and how its `## Priority Extracts`
+//! become events (L1).
 //!
-//! People and agents write the log with their own editors, so everything here is worked out from
-//! the text as it is now and the events already taken from it. Nothing is remembered in between:
-//! reading the same text again, after any edit elsewhere in it, takes nothing twice.
+//! People and agents edit the log with their own editors. Everything here is computed from the
+//! current text and the events already imported from it; no other state is stored. Reading the same
+//! text again, after any edit elsewhere in it, imports nothing twice.
 
 use jiff::civil::Date;
 
@@ -13,42 +14,39 @@ use crate::layout::DocPath;
 use crate::ledger::{Entry, Standing};
 use crate::plain;
 
-/// One line of a `## Priority Extracts` section.
+/// A line of a `## Priority Extracts` section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extract {
     /// The line of the log it starts on, counted from 1.
     pub line: usize,
-    /// Its priority.
     pub priority: Priority,
-    /// Its type, said or guessed.
+    /// Explicit or guessed.
     pub kind: Kind,
-    /// Its type was said.
+    /// Whether the line names its type.
     pub kind_said: bool,
-    /// Its text.
     pub text: String,
 }
 
-/// An extract that is to become an event.
+/// An extract that will become an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taking {
-    /// What was found.
     pub extract: Extract,
-    /// The event it was before somebody edited the line.
+    /// The event of this line before it was edited.
     pub replaces: Option<EventId>,
 }
 
-/// What a log has to say: its extracts, and lines that look like extracts but are not quite.
+/// The parsed log: its extracts, and lines that are almost extracts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extracts {
-    /// The extracts, in order, each text once.
+    /// In order, without duplicates.
     pub found: Vec<Extract>,
-    /// Lines among them that were passed over, and why.
+    /// Skipped or odd lines and the reasons.
     pub complaints: Vec<(usize, String)>,
-    /// The level of the section of extracts that the text ends in, if it does.
+    /// The heading level of the extracts section that the text ends in, if it does.
     pub open_section: Option<usize>,
 }
 
-/// Reads the extracts of a log.
+/// Parses the extracts of a log.
 pub fn extracts(log: &str) -> Extracts {
     let mut found: Vec<Extract> = Vec::new();
     let mut complaints = Vec::new();
@@ -85,7 +83,7 @@ pub fn extracts(log: &str) -> Extracts {
                     Err(complaint) => complaints.push((at + 1, complaint)),
                 }
             }
-            // An indented line goes on with the item above it.
+            // An indented line continues the item above it.
             _ if open && indented => {
                 if let Some(last) = found.last_mut() {
                     last.text.push(' ');
@@ -100,8 +98,7 @@ pub fn extracts(log: &str) -> Extracts {
         let key = plain::sameness_key(&extract.text);
         let new = !seen.contains(&key);
         if !new {
-            complaints
-                .push((extract.line, "says what a line above says, so it was not taken".into()));
+            complaints.push((extract.line, "repeats a line above; skipped".into()));
         }
         seen.push(key);
         new
@@ -109,7 +106,7 @@ pub fn extracts(log: &str) -> Extracts {
     Extracts { found, complaints, open_section: section }
 }
 
-/// The numbers of the lines that stand in a section of extracts, whether they are extracts or not.
+/// The numbers of all lines in a section of extracts, whether they are extracts or not.
 pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
     let (mut section, mut hidden) = (None, Hidden::default());
     log.lines().enumerate().filter_map(move |(at, line)| {
@@ -127,8 +124,7 @@ pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// The parts of a log that are neither headings nor extracts, whatever they look like: fenced code
-/// and comments.
+/// Parts of a log that contain neither headings nor extracts: fenced code and comments.
 #[derive(Default)]
 struct Hidden {
     fence: plain::Fence,
@@ -136,21 +132,20 @@ struct Hidden {
 }
 
 impl Hidden {
-    /// Reads the next line and says whether it belongs to such a part.
+    /// Reads the next line and returns whether it belongs to such a part.
     fn covers(&mut self, line: &str) -> bool {
         let is_fenced = self.fence.is_open();
         if self.is_comment || (!is_fenced && !is_indented(line) && line.starts_with("<!--")) {
             self.is_comment = !line.contains("-->");
             return true;
         }
-        // Only a line at the margin opens a fence.
+        // Only an unindented line opens a fence.
         (is_fenced || !is_indented(line)) && self.fence.covers(line)
     }
 }
 
-/// What is indented belongs to the line above, whatever it looks like: so a text that `log` put
-/// there, with its further lines indented, can be neither bullet nor heading nor the beginning of a
-/// fence.
+/// Whether a line is indented and therefore continues the line above. The further lines of text
+/// added by `log` are indented, so they cannot be parsed as a bullet, a heading or a fence.
 fn is_indented(line: &str) -> bool {
     line.starts_with("  ") || line.starts_with('\t')
 }
@@ -175,10 +170,10 @@ fn bullet(line: &str) -> Option<&str> {
     rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
-/// `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check box
-/// before it. Says what is odd about it, or why it is none.
+/// Parses `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check
+/// box before it. Returns a complaint next to the extract, or the reason why it is not one.
 fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
-    let none = || "has no priority like [P1], so it was not taken".to_owned();
+    let none = || "has no priority like [P1]; skipped".to_owned();
     let item =
         ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item);
     let item = item.trim_start().trim_start_matches("**");
@@ -192,18 +187,18 @@ fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
     let cleaned = plain::clean(text.trim_start_matches("**").trim_start_matches(':'));
     let text = cleaned.text;
     if text.is_empty() {
-        return Err("has a priority but no text, so it was not taken".into());
+        return Err("has a priority but no text; skipped".into());
     }
     if text.len() > 4 && text.starts_with("~~") && text.ends_with("~~") {
-        return Err("is struck through, so it was not taken; `icecore retract` takes back what was taken before".into());
+        return Err(
+            "is struck through; skipped (use `icecore retract` to retract its event)".into()
+        );
     }
     let said = words.next().map(str::parse::<Kind>);
     let complaint = match &said {
-        Some(Err(error)) => {
-            Some(format!("names a type that does not exist, so it was guessed: {error}"))
-        }
+        Some(Err(error)) => Some(format!("names an unknown type; guessed one instead: {error}")),
         _ if cleaned.removed > 0 => {
-            Some(format!("had {} control characters, which were taken out", cleaned.removed))
+            Some(format!("had {} control characters; removed them", cleaned.removed))
         }
         _ => None,
     };
@@ -212,19 +207,19 @@ fn read_item(item: &str) -> Result<(Extract, Option<String>), String> {
     Ok((Extract { line: 0, priority, kind, kind_said, text }, complaint))
 }
 
-/// How alike two texts must be for one to count as an edit of the other, wherever it stands.
+/// Minimum similarity of an edited text to the original, wherever it is.
 const EDITED: f64 = 0.7;
-/// Likewise, if the one stands exactly where the other stood.
+/// Minimum similarity of an edited text that is exactly where the original was.
 const EDITED_IN_PLACE: f64 = 0.45;
 
-/// Which extracts are not in the ledger yet. `known` are all events whose source is this log,
-/// whatever became of them, in the order of the ledger.
+/// Plans which extracts to import. `known` are all events whose source is this log, in any state,
+/// in ledger order.
 pub fn plan(found: &[Extract], known: &[Entry]) -> Vec<Taking> {
     let known: Vec<&Entry> = known.iter().filter(|entry| entry.event.is_statement()).collect();
     let key = |entry: &&Entry| plain::sameness_key(&entry.event.content);
     let present: Vec<String> =
         found.iter().map(|extract| plain::sameness_key(&extract.text)).collect();
-    // What was taken once and is no longer in the text: a line that was edited away.
+    // Imported before and no longer in the text: a line that was edited or removed.
     let mut gone: Vec<&Entry> = known
         .iter()
         .copied()
@@ -238,12 +233,12 @@ pub fn plan(found: &[Extract], known: &[Entry]) -> Vec<Taking> {
         let standing =
             same.iter().rev().find(|entry| !matches!(entry.standing, Standing::Superseded { .. }));
         let replaces = match (standing, same.is_empty()) {
-            // The same text with another priority or type: a person weighed it anew.
+            // The same text with another priority or type: a person reclassified it.
             (Some(entry), _) if entry.standing.is_active() && weighed_anew(extract, entry) => {
                 Some(entry.event.id)
             }
             (Some(_), _) => continue,
-            // Edited, and edited back: what replaced it is gone from the text.
+            // Edited and reverted: the event that replaced it is no longer in the text.
             (None, false) => match head_of_chain(&same, &known).filter(is_gone) {
                 Some(head) => Some(head),
                 None => continue,
@@ -266,7 +261,7 @@ fn weighed_anew(extract: &Extract, entry: &Entry) -> bool {
 /// The event at the end of the chain that replaced these, as far as it stays within this log.
 fn head_of_chain(superseded: &[&&Entry], known: &[&Entry]) -> Option<EventId> {
     let mut head = superseded.last()?.standing.by()?;
-    // Acts reach only backwards, so a chain has no more links than there are events.
+    // Acts refer only to earlier events, so a chain has no more links than there are events.
     for _ in 0..known.len() {
         match known.iter().find(|entry| entry.event.id == head).map(|entry| entry.standing) {
             Some(Standing::Superseded { by }) => head = by,
@@ -276,7 +271,7 @@ fn head_of_chain(superseded: &[&&Entry], known: &[&Entry]) -> Option<EventId> {
     Some(head)
 }
 
-/// The one event that stood between the same neighbours, if the texts are alike enough for an edit.
+/// The event that was between the same two lines, if the texts are similar enough for an edit.
 fn in_place(at: usize, present: &[String], known: &[&Entry]) -> Option<EventId> {
     let keys: Vec<String> =
         known.iter().map(|entry| plain::sameness_key(&entry.event.content)).collect();
@@ -291,8 +286,8 @@ fn in_place(at: usize, present: &[String], known: &[&Entry]) -> Option<EventId> 
     (likeness(&present[at], &keys[*only]) >= EDITED_IN_PLACE).then(|| known[*only].event.id)
 }
 
-/// How alike two texts are, from 0 to 1. Of long ones only the beginning counts: the cost grows
-/// with the square.
+/// Similarity of two texts, from 0 to 1. Only the beginning of long texts counts, because the cost
+/// is quadratic.
 fn likeness(one: &str, other: &str) -> f64 {
     const BEGINNING_CHARS: usize = 600;
     let beginning = |text: &str| text.chars().take(BEGINNING_CHARS).collect::<String>();
@@ -308,7 +303,7 @@ fn closest(text: &str, gone: &[&Entry]) -> Option<EventId> {
 }
 
 impl Taking {
-    /// The event it becomes.
+    /// The event draft.
     pub fn draft(&self, log: &DocPath, now: Moment) -> Draft {
         let mut draft =
             Draft::new(now, self.extract.kind, self.extract.priority, self.extract.text.clone());
@@ -319,8 +314,7 @@ impl Taking {
     }
 }
 
-/// The bytes to append to the log of `now`'s day so that it gains one line. `so_far` is its text up
-/// to now.
+/// The bytes to append to the log of `now`'s day to add one line. `so_far` is its current text.
 pub fn log_line(so_far: Option<&str>, text: &str, now: Moment) -> String {
     let mut out = String::new();
     match so_far {
@@ -329,7 +323,7 @@ pub fn log_line(so_far: Option<&str>, text: &str, now: Moment) -> String {
             if !so_far.ends_with('\n') {
                 out.push('\n');
             }
-            // A plain line must not slip into a section whose lines become events.
+            // A plain line must not become part of a section whose lines become events.
             if let Some(level) = extracts(so_far).open_section {
                 out.push_str(&format!("\n{} Log\n\n", "#".repeat(level)));
             }
@@ -402,7 +396,7 @@ mod tests {
     fn a_fence_ends_where_its_own_mark_ends_it() {
         let section = "## Priority Extracts\n- [P0] real\n";
         for (before, is_seen) in [
-            // A mark inside another fence neither ends it nor begins one.
+            // A mark inside another fence neither closes it nor opens one.
             ("~~~\n```\n~~~\n", true),
             ("```\n~~~\n```\n", true),
             ("````\n```\n````\n", true),
@@ -410,7 +404,7 @@ mod tests {
             ("````\n```\n", false),
             ("```\n~~~\n", false),
             ("```\n```text\n", false),
-            // Neither is code within a line.
+            // Inline code is not a fence, either.
             ("```one line```\n", true),
             ("```\n<!--\n```\n", true),
             ("```\ncode\n   ```\n", true),
@@ -443,8 +437,8 @@ mod tests {
         );
     }
 
-    /// Takes the extracts of each version in turn, as runs of icecore would, and returns what is
-    /// active at the end.
+    /// Imports the extracts of each version in turn, as separate runs would, and returns the active
+    /// events at the end.
     fn after(versions: &[&str]) -> (usize, Vec<String>) {
         let now = Moment::read("2026-02-13T18:00:00+01:00").unwrap().moment;
         let log = DocPath::log(now.day());
@@ -562,8 +556,8 @@ mod tests {
             "{after}"
         );
         assert_eq!(extracts(&after).found.len(), 3);
-        // Not under a heading within the section, not in a section of another level, not by closing
-        // a fence.
+        // Not under a heading within the section, not in a section of another level, and not by
+        // closing a fence.
         for so_far in [
             "## Priority Extracts\n### Client X\n",
             "# Priority Extracts\n- [P1] one\n",

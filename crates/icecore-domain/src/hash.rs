@@ -1,16 +1,16 @@
-//! Content hashes: SHA-256, because everybody has a tool that can check it.
+//! Content hashes: SHA-256, because standard tools can verify it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of some bytes.
+/// A SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// The hash of `bytes`.
+    /// Hashes `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -20,13 +20,12 @@ impl Hash {
         &self.0
     }
 
-    /// A hash read back from its 32 bytes.
+    /// Builds a hash from its 32 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The hash of a sequence that has grown by one piece: lets a growing file be checked without
-    /// keeping more than one hash.
+    /// Hashes this hash followed by `piece`, so that one stored hash can check a growing file.
     pub fn then(self, piece: &[u8]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(self.0);
@@ -34,23 +33,23 @@ impl Hash {
         Self(hasher.finalize().into())
     }
 
-    /// The first eight hex digits, enough to tell files apart in a name.
+    /// The first eight hex digits, for use in file names.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
     }
 }
 
-/// A hash of something that comes piece by piece.
+/// An incremental hash over pieces of data.
 #[derive(Debug, Clone, Default)]
 pub struct Hashing(Sha256);
 
 impl Hashing {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn take(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// The hash of all pieces, one after the other.
+    /// The hash of all pieces in order.
     pub fn finish(self) -> Hash {
         Hash(self.0.finalize().into())
     }

@@ -1,4 +1,4 @@
-//! How an event is named: `EVT-YYYYMMDD-NNN`, counted up within one local day (L2).
+//! Event ids: `EVT-YYYYMMDD-NNN`, numbered within one local day (L2).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::str::FromStr;
 use jiff::civil::Date;
 use serde::{Serialize, Serializer};
 
-/// The identity of an event: the local day it was recorded on and its number within that day.
+/// The id of an event: the local day on which it was recorded and its number within that day.
 ///
-/// Three digits are the least; the thousandth event of a day is `EVT-20260213-1000`, the last
-/// possible one has six.
+/// Numbers have at least three digits. The thousandth event of a day is `EVT-20260213-1000`; the
+/// highest number has six digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId {
     day: Date,
     number: u32,
 }
 
-/// The highest number within a day; a larger one in a foreign line is no id, so it cannot push ours
-/// out of range.
+/// The highest number within a day. Larger numbers in foreign lines are rejected, so that they
+/// cannot push the next number out of range.
 pub const MAX_NUMBER: u32 = 999_999;
 
-/// Why a text is no event id.
+/// The error for a text that is not an event id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an event id; ids look like EVT-20260213-001")]
 pub struct NotAnId(pub String);
 
 impl EventId {
-    /// The `number`-th event of `day`; numbers start at 1.
+    /// Builds the id of the `number`-th event of `day`. Numbers start at 1.
     pub fn new(day: Date, number: u32) -> Self {
         Self { day, number: number.max(1) }
     }
@@ -36,12 +36,12 @@ impl EventId {
         self.day
     }
 
-    /// Its number within that day.
+    /// The number within the day.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Reads an id as a person types it: any case, and the short form `20260213-1`.
+    /// Parses an id as a person types it: any case, also the short form `20260213-1`.
     pub fn from_hand(text: &str) -> Result<Self, NotAnId> {
         let upper = text.trim().to_ascii_uppercase();
         let rest = upper.strip_prefix("EVT-").unwrap_or(&upper);
@@ -67,7 +67,7 @@ fn read_day(text: &str) -> Option<Date> {
 impl FromStr for EventId {
     type Err = NotAnId;
 
-    /// Accepts only the one written form, so that an id and its text are the same thing.
+    /// Accepts only the canonical form, so that an id and its text map one to one.
     fn from_str(text: &str) -> Result<Self, NotAnId> {
         let read = || {
             let (day, number) = text.strip_prefix("EVT-")?.split_once('-')?;
@@ -83,7 +83,7 @@ impl FromStr for EventId {
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Ids are written by the ten thousand when pages are made, so digit by digit.
+        // Page generation writes tens of thousands of ids, so this avoids the formatting machinery.
         fn digits(room: &mut [u8], mut number: u32) {
             for digit in room.iter_mut().rev() {
                 *digit = b'0' + (number % 10) as u8;

@@ -1,8 +1,8 @@
-//! What memory *is*: the nouns of icecore and the rules over them.
+//! The domain layer: the data types of icecore and the rules over them.
 //!
-//! Everything here is a pure function of its arguments. There is no clock, no disk, no network and
-//! no model on this floor; a day, a zone or a budget that a rule needs is passed in. That is what
-//! lets a test run a year in a second and lets two machines come to the same bytes.
+//! Everything here is a pure function of its arguments. This crate uses no clock, disk, network or
+//! model; a rule that needs a day, a time zone or a budget receives it as an argument. Therefore
+//! tests can run a year in a second, and two machines compute identical bytes.
 
 pub mod across;
 pub mod budget;

@@ -1,9 +1,9 @@
-//! Memory files: one Markdown file for each distilled event,
-//! `memory/memories/20260203-0930-slug.md` (K4, K8).
+//! Memory files: one Markdown file per extracted event, `memory/memories/20260203-0930-slug.md`
+//! (K4, K8).
 //!
-//! A memory file is a view of its event, and other programs write such files too. So reading takes
-//! whatever there is, keeps the front matter of others line by line, and a changed body is the
-//! person's correction.
+//! A memory file is a view of its event, and other programs write such files too. The parser
+//! therefore accepts any file and preserves foreign front matter line by line. A changed body is
+//! the person's correction.
 
 use std::fmt::Write as _;
 
@@ -16,77 +16,70 @@ use crate::ledger::Entry;
 use crate::page;
 use crate::plain;
 
-/// The folder of all memory files.
+/// The directory of all memory files.
 pub const MEMORIES: &str = "memory/memories";
-/// The longest slug in a name, in bytes.
+/// Maximum length of the slug in a file name, in bytes.
 const MAX_SLUG_BYTES: usize = 40;
-/// How often a name is tried with another number.
+/// Maximum number of suffixes tried to make a file name unique.
 const MAX_TRIES: u32 = 9_999;
-/// The most lines of front matter; with more of them it is text.
+/// Maximum number of front matter lines; with more of them it is text.
 const MAX_FRONT_LINES: usize = 400;
-/// The longest name in a reference, in bytes.
+/// Maximum length of a name in a reference, in bytes.
 const MAX_NAME_BYTES: usize = 100;
-/// The keys of front matter that are ours.
+/// Our own front matter keys.
 const KEYS: &[&str] =
     &["event", "date", "type", "priority", "entity", "tags", "source", "status", "superseded_by"];
-/// What stands before one of our keys if what another program put there is not ours to read.
+/// Prefix of one of our keys whose value another program wrote and we cannot use.
 const ORIGIN: &str = "origin_";
 
-/// What the front matter of a memory file says, as far as it could be read.
+/// The front matter of a memory file, as far as it could be parsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoFields {
-    /// Its type; the types that other programs have are told in ours.
+    /// Types of other programs are mapped to ours.
     pub kind: Option<Kind>,
-    /// How long it matters.
     pub priority: Option<Priority>,
-    /// What it is about.
+    /// The thing it is about.
     pub entity: Option<String>,
-    /// Its labels.
     pub tags: Vec<String>,
-    /// Where it was learnt.
     pub source: Option<String>,
     /// When it was recorded.
     pub date: Option<Moment>,
 }
 
-/// A memory file, read.
+/// A parsed memory file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadMemo {
     /// The event it is a view of.
     pub event: Option<EventId>,
-    /// What it says.
     pub content: String,
-    /// The words it was distilled from.
+    /// The words it was extracted from.
     pub quote: String,
-    /// What we know in its front matter.
+    /// The fields we know.
     pub fields: MemoFields,
-    /// The lines of front matter that are other programs', as they are.
+    /// Front matter lines of other programs, unchanged.
     pub foreign: Vec<String>,
-    /// What could not be read, and why.
+    /// What could not be parsed, and why.
     pub complaints: Vec<String>,
 }
 
-/// What somebody did to a memory file.
+/// An edit of a memory file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoEdit {
-    /// Nothing.
     None,
-    /// Wrote a new one; or other words into one whose event does not hold any more, which
-    /// `memo.event` then names.
+    /// A new file, or a changed one whose event is no longer active; `memo.event` then names the
+    /// event.
     New {
-        /// What it says.
         memo: Box<ReadMemo>,
     },
-    /// Wrote other words.
+    /// A new body.
     Changed {
-        /// The event they replace.
+        /// The event it replaces.
         supersedes: EventId,
-        /// The words.
         content: String,
     },
 }
 
-/// What became of an event, for its file.
+/// The event's status, as written to its file.
 fn status(entry: &Entry) -> &'static str {
     if entry.standing.is_active() && entry.is_quarantined() {
         "unconfirmed"
@@ -95,9 +88,9 @@ fn status(entry: &Entry) -> &'static str {
     }
 }
 
-/// The name of an event's memory file, without `.md`: its local day and clock, and its first words.
+/// The name of an event's memory file without `.md`: its local date and time, and its first words.
 pub fn name(event: &Event, taken: impl Fn(&str) -> bool) -> String {
-    // When the words were said: the name stands beside the log of that time.
+    // When the words were said, so that the file is listed next to the log of that time.
     let said = event
         .field::<String>(SAID)
         .and_then(|text| Moment::read(&text))
@@ -114,12 +107,12 @@ pub fn name(event: &Event, taken: impl Fn(&str) -> bool) -> String {
     free.unwrap_or_else(|| format!("{first}-{}", event.id.to_string().to_lowercase()))
 }
 
-/// How a text refers to a memory file.
+/// Formats a reference to a memory file.
 pub fn reference(name: &str) -> String {
     format!("[mem:{name}]")
 }
 
-/// The names of all memory files that a text refers to, in order, each once.
+/// The names of all memory files that a text refers to, in order and without duplicates.
 pub fn references(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut seen = std::collections::HashSet::new();
@@ -137,8 +130,8 @@ pub fn references(text: &str) -> Vec<String> {
     names
 }
 
-/// Whether an event has a memory file: one that was distilled from somebody's words or read from
-/// such a file. What is owed stands among the commitments instead.
+/// Whether an event has a memory file: it was extracted from captured text or read from such a
+/// file. Commitments have none; they are listed elsewhere.
 pub fn has_file(event: &Event) -> bool {
     let read = event.source.strip_prefix(MEMORIES).is_some_and(|rest| rest.starts_with('/'));
     event.is_statement() && event.kind != Kind::Commitment && (read || quote_of(event).is_some())
@@ -151,8 +144,7 @@ fn quote_of(event: &Event) -> Option<String> {
         .filter(|quote| !quote.is_empty())
 }
 
-/// Renders the memory file of an event. `foreign` are the lines of front matter that other programs
-/// put there.
+/// Renders the memory file of an event. `foreign` are front matter lines of other programs.
 pub fn render(entry: &Entry, foreign: &[String]) -> String {
     let event = &entry.event;
     let mut text = format!(
@@ -171,7 +163,7 @@ pub fn render(entry: &Entry, foreign: &[String]) -> String {
         let _ = writeln!(text, "superseded_by: {by}");
     }
     for line in foreign.iter().flat_map(|line| line.split('\n')) {
-        // A line that would end the front matter can only come from elsewhere.
+        // A line that would end the front matter can only come from another program.
         let _ = if is_fence(line) { writeln!(text, " {line}") } else { writeln!(text, "{line}") };
     }
     let content = plain::clean(&event.content).text;
@@ -184,7 +176,7 @@ pub fn render(entry: &Entry, foreign: &[String]) -> String {
                 text.push('\n');
             }
         }
-        // An empty quote ends a content whose own last lines would be taken for one.
+        // An empty quote separates content whose own last lines would be parsed as one.
         None if content.lines().next_back().is_some_and(|line| line.starts_with('>')) => {
             text.push_str("\n>\n")
         }
@@ -197,7 +189,7 @@ fn is_fence(line: &str) -> bool {
     matches!(line.trim_end(), "---" | "...")
 }
 
-/// A value of front matter: as it is if that can be nothing else, else in quotes.
+/// A front matter value: bare if it is unambiguous, otherwise quoted.
 fn scalar(value: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./ @+()#".contains(c);
     let safe = value.starts_with(|c: char| c.is_alphanumeric() || c == '_')
@@ -211,7 +203,7 @@ fn scalar(value: &str) -> String {
     if safe { value.to_owned() } else { serde_json::to_string(value).unwrap_or_default() }
 }
 
-/// The value that stands in front matter, in quotes or not.
+/// Parses a front matter value, quoted or not.
 fn unscalar(text: &str) -> String {
     let text = text.trim();
     if let Some(inner) = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
@@ -224,7 +216,7 @@ fn read_json<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_str(text).ok()
 }
 
-/// The values of a list like `[a, "b, c"]`, or of a bare `a, b`.
+/// Parses a list like `[a, "b, c"]`, or a bare `a, b`.
 fn list(text: &str) -> Vec<String> {
     let text = text.trim();
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -247,14 +239,14 @@ fn list(text: &str) -> Vec<String> {
     values.iter().map(|value| unscalar(value)).filter(|value| !value.is_empty()).collect()
 }
 
-/// One key of front matter with the lines that belong to it.
+/// A front matter key with the lines that belong to it.
 struct Block<'a> {
     key: &'a str,
     value: &'a str,
     lines: Vec<&'a str>,
 }
 
-/// Takes front matter apart by its top keys. Lines without a key belong to the one above.
+/// Splits front matter by its top-level keys. Lines without a key belong to the key above.
 fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block<'a>> = Vec::new();
     for &line in lines {
@@ -275,7 +267,7 @@ fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
     blocks
 }
 
-/// The lines of front matter and the text below, if the file begins with front matter.
+/// The front matter lines and the text below, if the file begins with front matter.
 fn front_matter(text: &str) -> Option<(Vec<&str>, &str)> {
     let mut rest = text;
     let mut lines = Vec::new();
@@ -287,8 +279,8 @@ fn front_matter(text: &str) -> Option<(Vec<&str>, &str)> {
             0 => {}
             _ if is_fence(line) => {
                 let blocks = blocks(&lines);
-                // A text that begins with a rule and has another one further down is no front
-                // matter.
+                // A text that begins with a horizontal rule and has another one further down is not
+                // front matter.
                 let is_aside = |block: &&Block<'_>| {
                     block.lines.iter().all(|line| line.starts_with('#') || line.trim().is_empty())
                 };
@@ -306,8 +298,8 @@ fn front_matter(text: &str) -> Option<(Vec<&str>, &str)> {
     None
 }
 
-/// Reads a memory file, whoever wrote it. Nothing is refused: without front matter the whole is
-/// content.
+/// Parses a memory file from any program. Nothing is rejected: without front matter, the whole file
+/// is content.
 pub fn read(text: &str) -> ReadMemo {
     let text = text.trim_start_matches('\u{feff}');
     let (front, body) = front_matter(text).unwrap_or((Vec::new(), text));
@@ -325,7 +317,7 @@ pub fn read(text: &str) -> ReadMemo {
             seen.push(block.key);
         }
         if !first {
-            // A second use of one of our keys would make ours unreadable for others.
+            // A duplicate of one of our keys would make ours unreadable for other programs.
             let known = KEYS.contains(&block.key);
             memo.foreign.extend(renamed(block, known));
         } else if let Some(why) = memo.take(block) {
@@ -336,7 +328,7 @@ pub fn read(text: &str) -> ReadMemo {
     memo
 }
 
-/// The lines of a block, verbatim but for its key if that is ours.
+/// The lines of a block, with a prefixed key if `rename` is set.
 fn renamed(block: &Block<'_>, rename: bool) -> Vec<String> {
     let mut lines: Vec<String> = block.lines.iter().map(|line| (*line).to_owned()).collect();
     if let Some(first) = lines.first_mut().filter(|_| rename) {
@@ -346,8 +338,8 @@ fn renamed(block: &Block<'_>, rename: bool) -> Vec<String> {
 }
 
 impl ReadMemo {
-    /// Takes the value of one of our keys. Gives back a complaint, or none, if the lines are to be
-    /// kept as another's.
+    /// Reads the value of one of our keys. Returns `Some` if the lines must be preserved as
+    /// foreign, with a complaint if there is one.
     fn take(&mut self, block: &Block<'_>) -> Option<Option<String>> {
         let below: Vec<&str> =
             block.lines.iter().skip(1).copied().filter(|line| !line.trim().is_empty()).collect();
@@ -359,10 +351,10 @@ impl ReadMemo {
                 .collect();
             let whole = items.len() == below.len() && (block.value.is_empty() || below.is_empty());
             self.fields.tags = if below.is_empty() { list(block.value) } else { items };
-            return (!whole).then(|| Some("its tags could be read only in part".into()));
+            return (!whole).then(|| Some("only some of its tags could be parsed".into()));
         }
         if !below.is_empty() {
-            return Some(Some(format!("`{}` has several lines, so it was not read", block.key)));
+            return Some(Some(format!("`{}` has several lines; ignored", block.key)));
         }
         let value = unscalar(block.value);
         if value.is_empty() {
@@ -388,7 +380,7 @@ impl ReadMemo {
                 };
                 self.fields.kind = value.parse().ok().or(told);
                 return match (told, self.fields.kind) {
-                    // Another program's own type: told in ours, and kept.
+                    // Another program's type: mapped to ours, and preserved.
                     (Some(_), _) => Some(None),
                     (None, None) => not("an event type"),
                     (None, Some(_)) => None,
@@ -400,7 +392,7 @@ impl ReadMemo {
             },
             "entity" => self.fields.entity = Some(value),
             "source" => self.fields.source = Some(value),
-            // Ours only in a view of ours; there it follows from the ledger.
+            // Ours only in a view of one of our events; there the ledger determines it.
             "status" | "superseded_by" if self.event.is_none() => return Some(None),
             _ => {}
         }
@@ -408,7 +400,7 @@ impl ReadMemo {
     }
 }
 
-/// The body without the quote at its end, and that.
+/// Splits the body into the content and the quote at its end.
 fn split_quote(body: &str) -> (String, String) {
     let body = plain::clean(body).text;
     let lines: Vec<&str> = body.lines().collect();
@@ -427,19 +419,19 @@ fn split_quote(body: &str) -> (String, String) {
     (content.trim().to_owned(), quote.trim().to_owned())
 }
 
-/// What somebody did to a memory file. `entry` is the event it names, if that is known.
+/// Detects a person's edit of a memory file. `entry` is the event it names, if that is known.
 pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
     let memo = read(file);
     let mut complaints = memo.complaints.clone();
     if file.contains('\u{fffd}')
         && !entry.is_some_and(|entry| entry.event.content.contains('\u{fffd}'))
     {
-        complaints.push("is not all UTF-8, so nothing was taken from it".into());
+        complaints.push("is not valid UTF-8; no edits were read".into());
         return (MemoEdit::None, complaints);
     }
     let known = entry.filter(|entry| memo.event == Some(entry.event.id));
     if let Some(id) = memo.event.filter(|_| known.is_none()) {
-        complaints.push(format!("names {id}, which is not known here"));
+        complaints.push(format!("names {id}, which is not in this ledger"));
     }
     let is_quote_alone = |entry: &Entry| {
         let quote = quote_of(&entry.event).unwrap_or_default();
@@ -449,7 +441,7 @@ pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
             && body.flat_map(str::split_whitespace).eq(quote.split_whitespace())
     };
     if memo.content.is_empty() || known.is_some_and(is_quote_alone) {
-        complaints.push("says nothing; what it said before stays".into());
+        complaints.push("is empty; its previous content stays".into());
         return (MemoEdit::None, complaints);
     }
     if memo.content.len() > crate::event::MAX_CONTENT_BYTES {
@@ -471,7 +463,7 @@ pub fn edit(file: &str, entry: Option<&Entry>) -> (MemoEdit, Vec<String>) {
         (MemoEdit::Changed { supersedes: entry.event.id, content: memo.content }, complaints)
     } else {
         complaints.push(format!(
-            "changes {}, which is {}; its words are taken as new ones",
+            "changes {}, which is {}; its text becomes a new event",
             entry.event.id,
             entry.standing.word()
         ));
@@ -673,7 +665,7 @@ mod tests {
             let mut told = entry(&content, quote.as_deref());
             told.event.draft.tags = tags;
             told.event.draft.source = source;
-            // The values as they are kept.
+            // The values as they are stored.
             let Ok((draft, _)) = told.event.draft.clone().cleaned() else { return Ok(()) };
             told.event.draft = draft;
             let foreign = vec!["name: x".to_owned(), "metadata:".into(), "  a: b".into(), "".into(), "# c".into()];

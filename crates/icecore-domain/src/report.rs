@@ -1,4 +1,4 @@
-//! What a consolidation did, for a person to read the next morning (L13).
+//! The daily consolidation report: what each nightly run did (L13).
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,38 @@ use crate::ledger::Entry;
 use crate::ledger::conflict::Conflict;
 use crate::plain;
 
-/// What happened in one run.
+/// The results of one consolidation run.
 #[derive(Debug, Clone, Default)]
 pub struct Night<'a> {
-    /// When the run before it came to its end.
+    /// When the previous run ended.
     pub since: Option<Moment>,
-    /// Events that are new since then.
     pub new: &'a [Entry],
-    /// Messages, states and log lines that were looked at.
+    /// Messages, states and log lines that were read.
     pub pieces: usize,
     /// Proposals that were refused, and why.
     pub refused: &'a [String],
-    /// Why a model has to be asked later.
+    /// Why model calls were deferred.
     pub deferred: Option<&'a str>,
     /// Pages that the new events touch.
     pub pages: &'a [String],
     /// Memory files that the new events touch.
     pub memories: &'a [String],
-    /// What could not be taken over from people's edits.
+    /// Edits in files that could not be imported.
     pub complaints: &'a [String],
-    /// Summaries that were pressed.
+    /// Summaries that were written.
     pub pressed: &'a [String],
-    /// Summaries that wait, and why.
+    /// Summaries that are deferred, and why.
     pub waiting: &'a [String],
-    /// How many statements are fresh, stale and dropped.
+    /// Numbers of fresh, stale and dropped statements.
     pub ages: (usize, usize, usize),
-    /// What left the ledger, in a sentence each.
+    /// What left the ledger, one sentence each.
     pub moved: &'a [String],
-    /// Statements that contradict each other.
     pub conflicts: &'a [Conflict],
-    /// What the checks found; empty if all is well.
+    /// Failures of the integrity checks.
     pub findings: &'a [String],
 }
 
-/// So many lines of each list are shown; the rest are counted.
+/// At most this many lines of each list are shown; the rest are counted.
 const SHOWN: usize = 50;
 
 fn list(text: &mut String, items: impl ExactSizeIterator<Item = String>) {
@@ -61,7 +59,7 @@ fn section(text: &mut String, title: &str, items: &[String]) {
     }
 }
 
-/// The part of a day's report that one run is.
+/// Formats one run as a section of the day's report.
 pub fn run(at: Moment, night: &Night<'_>) -> String {
     let mut text = format!("## Run {at}\n\n");
     let since =
@@ -81,17 +79,19 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
     let waiting = night.new.iter().filter(|entry| entry.is_quarantined()).count();
     let (fresh, stale, dropped) = night.ages;
     text.push_str(&format!("- Period: {since}\n"));
-    text.push_str(&format!("- Looked at: {} messages, states and log lines\n", night.pieces));
+    text.push_str(&format!("- Read: {} messages, states and log lines\n", night.pieces));
     text.push_str(&format!("- New events: {}{kinds}\n", night.new.len()));
     if waiting > 0 {
-        text.push_str(&format!("- Wait for confirmation: {waiting} (`icecore quarantine list`)\n"));
+        text.push_str(&format!(
+            "- Waiting for confirmation: {waiting} (`icecore quarantine list`)\n"
+        ));
     }
     text.push_str(&format!(
         "- Pages: {}, memory files: {}\n",
         night.pages.len(),
         night.memories.len()
     ));
-    text.push_str(&format!("- Pressed: {}\n", night.pressed.len()));
+    text.push_str(&format!("- Summaries written: {}\n", night.pressed.len()));
     text.push_str(&format!(
         "- Statements: {fresh} fresh, {stale} stale, {dropped} no longer shown\n"
     ));
@@ -101,7 +101,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         if night.findings.is_empty() { "ok" } else { "FAILED" }
     ));
     if let Some(why) = night.deferred {
-        text.push_str(&format!("- Put off: {}\n", plain::one_line(why)));
+        text.push_str(&format!("- Deferred: {}\n", plain::one_line(why)));
     }
     let events: Vec<String> = night
         .new
@@ -113,7 +113,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
             } else {
                 event.act.to_string()
             };
-            // What only a stranger said is not told as if it held.
+            // Quarantined statements are not presented as true.
             if entry.is_quarantined() {
                 return format!(
                     "{} [{what}] waits for confirmation, from {} [source: {}]",
@@ -139,7 +139,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         .collect();
     section(&mut text, "Conflicts", &conflicts);
     if !night.refused.is_empty() {
-        // Words that nobody stands for.
+        // The text comes from a model and is quoted, so that it is not read as a statement.
         text.push_str("\n### Refused proposals\n\n");
         for line in night.refused.iter().take(SHOWN) {
             text.push_str(&format!("> {}\n>\n", budget::shortened(&plain::one_line(line), 400)));
@@ -148,12 +148,12 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
             text.push_str(&format!("> and {} more\n", night.refused.len() - SHOWN));
         }
     }
-    section(&mut text, "Could not be taken over", night.complaints);
-    section(&mut text, "What the checks found", night.findings);
+    section(&mut text, "Could not be imported", night.complaints);
+    section(&mut text, "Integrity findings", night.findings);
     text
 }
 
-/// A day's report with one more run; the same run once more takes the place of the first.
+/// Adds a run to a day's report. A repeated run replaces its earlier section.
 pub fn with_run(report: Option<&str>, at: Moment, run: &str) -> String {
     let title = format!("# Consolidation {}\n", at.day());
     let mut text = report.map_or_else(|| title.clone(), str::to_owned);

@@ -1,8 +1,7 @@
-//! The summary: what a period came to. One cascade of them serves every reader.
+//! Summaries of periods: sessions, days, weeks, months and years.
 //!
-//! Every accepted version is a line that is never changed; the Markdown file a person opens is a
-//! view of the newest. A summary keeps a hash of what it was made from: as long as its sources have
-//! that hash, nothing is due.
+//! Every accepted version is an immutable line; the Markdown file is a view of the newest version.
+//! A summary stores a hash of its sources. While the sources have that hash, it is up to date.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +17,7 @@ use crate::record::SessionKey;
 use crate::words::words;
 
 words! {
-    /// How much time a summary covers.
+    /// The length of the period that a summary covers.
     Tier: "a tier" {
         /// One session.
         Session = "session",
@@ -34,25 +33,25 @@ words! {
 }
 
 words! {
-    /// How much a day deserves to be remembered.
+    /// How much detail the summary of a day deserves.
     Importance: "an importance" {
-        /// A line will do.
+        /// One line is enough.
         Dull = "dull",
-        /// Like most.
+        /// The default.
         Ordinary = "ordinary",
-        /// Something happened.
+        /// Keeps more detail.
         Important = "important",
     }
 }
 
-/// What a summary is about, and its name.
+/// The period that a summary covers, which is also its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Period {
-    /// The session that was pressed as that day's `number`-th.
+    /// The `number`-th summarized session of that day.
     Session {
-        /// Its local day.
+        /// The local day.
         day: Date,
-        /// Its number within the day, from 1 on.
+        /// The number within the day, from 1.
         number: u32,
     },
     /// A local day.
@@ -65,15 +64,15 @@ pub enum Period {
     Year(i16),
 }
 
-/// Why a text names no period.
+/// The error for a text that is not a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` names no period; write a session as 2026-02-13_session_01, a day as 2026-02-13, a week as 2026-W07, a month as 2026-02 or a year as 2026"
+    "`{0}` is not a period; write a session as 2026-02-13_session_01, a day as 2026-02-13, a week as 2026-W07, a month as 2026-02 or a year as 2026"
 )]
 pub struct NotAPeriod(pub String);
 
 impl Period {
-    /// Its tier.
+    /// The tier of this period.
     pub fn tier(self) -> Tier {
         match self {
             Self::Session { .. } => Tier::Session,
@@ -97,7 +96,7 @@ impl Period {
         }
     }
 
-    /// The period of `tier` that covers `day`; sessions have no such.
+    /// The period of `tier` that covers `day`; none for sessions.
     pub fn covering(tier: Tier, day: Date) -> Option<Self> {
         let week = Week::of(day);
         match tier {
@@ -109,7 +108,7 @@ impl Period {
         }
     }
 
-    /// The file that shows it while it is fresh.
+    /// The path of its Markdown file before archiving.
     pub fn path(self) -> DocPath {
         self.within(
             "primers/",
@@ -122,9 +121,9 @@ impl Period {
         )
     }
 
-    /// The file that shows it once it has been put away: by its own quarter (P6).
+    /// The path of its Markdown file after archiving: in the folder of its quarter (P6).
     pub fn archived(self) -> DocPath {
-        // A week belongs to the quarter of its Thursday, as it does to the month.
+        // The Thursday of a week decides its quarter, as it decides its month.
         let day = match self {
             Self::Week(week) => week.thursday(),
             other => other.days().first,
@@ -134,12 +133,12 @@ impl Period {
     }
 
     fn within(self, folder: &str, inner: &str) -> DocPath {
-        // Digits, dashes and plain words make a path that is one.
+        // Digits, dashes and fixed words always form a valid path.
         let path = format!("{folder}{inner}{self}.md");
         path.parse().unwrap_or_else(|_| DocPath::log(self.days().first))
     }
 
-    /// A title for people.
+    /// A title for display.
     pub fn title(self) -> String {
         match self {
             Self::Session { day, number } => format!("Session {number} of {day}"),
@@ -205,16 +204,16 @@ impl Serialize for Period {
     }
 }
 
-/// Who made a summary.
+/// Who wrote a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Maker {
-    /// The sources' own sentences.
+    /// The extractive summarizer.
     Extract,
     /// A model, by its name.
     Model(String),
-    /// A person's editor.
+    /// A person, in an editor.
     Hand,
-    /// A file that icecore did not write. It is never written over unless its owner says so.
+    /// A file that icecore did not write. It is overwritten only on request.
     File,
 }
 
@@ -229,33 +228,31 @@ impl fmt::Display for Maker {
     }
 }
 
-/// What making a summary took (P10).
+/// What writing a summary cost (P10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// How often a model was asked.
+    /// Number of model calls.
     pub attempts: u32,
-    /// Tokens that went to a model.
+    /// Tokens sent to the model.
     pub tokens_in: u64,
-    /// Tokens that came from it.
+    /// Tokens received from the model.
     pub tokens_out: u64,
     /// Bytes of the sources.
     pub bytes_in: u64,
-    /// How long it took.
     pub millis: u64,
 }
 
-/// An earlier summary of the same tier that is about the same things (Y11).
+/// An earlier summary of the same tier with similar content (Y11).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Similar {
-    /// Which.
     pub period: Period,
-    /// The words that both have, most telling first.
+    /// The words that both share, most significant first.
     pub shared: Vec<String>,
 }
 
 impl fmt::Display for Similar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whoever wrote the line it was read from, it stays short and on one line.
+        // A foreign line may hold any text; the output stays short and on one line.
         let shared = crate::plain::one_line(&self.shared.join(", "));
         let shared = shared.get(..shared.floor_char_boundary(SHARED_BYTES)).unwrap_or_default();
         write!(f, "{}", self.period)?;
@@ -263,87 +260,77 @@ impl fmt::Display for Similar {
     }
 }
 
-/// The longest list of shared words that is shown.
+/// The longest list of shared words that is shown, in bytes.
 const SHARED_BYTES: usize = 76;
 
-/// A summary, in one version.
+/// One version of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Of what.
     pub period: Period,
-    /// Which version, from 1 on.
+    /// The version, from 1.
     pub version: u32,
-    /// The session's records, for a session.
+    /// The session's records, for a session summary.
     pub session: Option<SessionKey>,
-    /// The first moment told of.
+    /// The first moment covered.
     pub start: Moment,
-    /// The last moment told of.
+    /// The last moment covered.
     pub end: Moment,
-    /// What it came to, in a few sentences.
+    /// The period in a few sentences.
     pub headline: String,
-    /// More of it, most important lines first.
+    /// The details, most important lines first.
     pub body: String,
     /// How many records it covers.
     pub messages: u64,
     /// How many of them are saved states.
     pub states: u64,
-    /// When it was made.
     pub recorded: Moment,
-    /// A hash of what it was made from.
+    /// A hash of the sources.
     pub source: Hash,
     /// A hash of the day's log, for a day that had one.
     pub log: Option<Hash>,
-    /// The summaries it was made from.
+    /// The summaries that were its sources.
     pub sources: Vec<Period>,
-    /// Who made it.
     pub maker: Maker,
-    /// To be replaced as soon as a model can.
+    /// Replaced as soon as a model is available.
     pub provisional: bool,
-    /// How much its day deserves.
+    /// The importance of its day.
     pub importance: Importance,
-    /// What had to be left out of it.
+    /// What was omitted.
     pub left_out: Vec<LeftOut>,
-    /// What making it took.
     pub cost: Cost,
-    /// An earlier one like it. No part of what it says: neither a budget nor a hash knows of it.
+    /// A similar earlier summary. Not part of the content: no budget or hash includes it.
     pub similar: Option<Similar>,
 }
 
-/// A summary without its text: what planning needs to know.
+/// A summary without its text, for planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Of what.
     pub period: Period,
-    /// Which version.
     pub version: u32,
-    /// The session's records, for a session.
+    /// The session's records, for a session summary.
     pub session: Option<SessionKey>,
-    /// When it was made.
     pub recorded: Moment,
-    /// A hash of what it was made from.
+    /// A hash of the sources.
     pub source: Hash,
-    /// A hash of the day's log.
     pub log: Option<Hash>,
-    /// A hash of what it says.
+    /// A hash of headline and body.
     pub content: Hash,
     /// How many records it covers.
     pub messages: u64,
     /// How many of them are saved states.
     pub states: u64,
-    /// A person's editor made it.
+    /// Written in a person's editor.
     pub by_hand: bool,
-    /// To be replaced as soon as a model can.
+    /// Replaced as soon as a model is available.
     pub provisional: bool,
-    /// How much its day deserves.
+    /// The importance of its day.
     pub importance: Importance,
-    /// How long its headline is.
     pub headline_bytes: u64,
-    /// How long the rest of it is.
     pub body_bytes: u64,
 }
 
 impl Head {
-    /// Whether what it told of was forgotten.
+    /// Whether its content was forgotten.
     pub fn is_forgotten(&self) -> bool {
         self.content == content(crate::forget::FORGOTTEN, "")
     }
@@ -398,12 +385,12 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Summary {
-    /// A hash of what it says.
+    /// A hash of headline and body.
     pub fn content(&self) -> Hash {
         content(&self.headline, &self.body)
     }
 
-    /// It without its text.
+    /// This summary without its text.
     pub fn head(&self) -> Head {
         Head {
             period: self.period,
@@ -423,7 +410,7 @@ impl Summary {
         }
     }
 
-    /// Its line, with the line break.
+    /// The stored line, with the line break.
     pub fn line(&self) -> String {
         let line = Line {
             id: format!("{}#{}", self.period, self.version),
@@ -460,7 +447,7 @@ impl Summary {
         serde_json::to_string(&line).unwrap_or_default() + "\n"
     }
 
-    /// Reads a line; the error is the end of the sentence "this line …".
+    /// Parses a stored line. The error completes the sentence "this line …".
     pub fn read(line: &[u8]) -> Result<Self, String> {
         let line: Line = serde_json::from_slice(line).map_err(|error| {
             format!(
@@ -471,14 +458,14 @@ impl Summary {
         let moment = |name: &str, text: &str| {
             Moment::read(text)
                 .map(|read| read.moment)
-                .ok_or_else(|| format!("has a `{name}` that is no time"))
+                .ok_or_else(|| format!("has a `{name}` that is not a time"))
         };
         let period: Period = line.period.parse().map_err(|error: NotAPeriod| error.to_string())?;
         let session = match (period, line.conversation) {
             (Period::Session { day, .. }, Some(conversation)) => {
                 Some(SessionKey { day, conversation, session: line.session })
             }
-            // The primer of another program names no conversation.
+            // A foreign primer names no conversation.
             (Period::Session { .. }, None) if line.made_by != "file" => {
                 return Err("has no `conversation`".into());
             }
@@ -495,7 +482,7 @@ impl Summary {
             messages: line.messages,
             states: line.states,
             recorded: moment("created_at", &line.created_at)?,
-            source: line.source_hash.parse().map_err(|()| "has a `source_hash` that is none")?,
+            source: line.source_hash.parse().map_err(|()| "has an invalid `source_hash`")?,
             log: line.log_hash.and_then(|hash| hash.parse().ok()),
             sources: line.sources.iter().filter_map(|period| period.parse().ok()).collect(),
             maker: match line.made_by.as_str() {
@@ -517,12 +504,12 @@ impl Summary {
         })
     }
 
-    /// The file a person opens.
+    /// The Markdown file of this summary.
     pub fn view(&self) -> String {
         use fmt::Write;
         let mut text = String::from("---\n");
         let days = self.period.days();
-        // Writing to a text does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "period: {}", self.period);
         let _ = writeln!(text, "tier: {}", self.period.tier());
         if days.first == days.last {
@@ -564,39 +551,33 @@ impl Summary {
     }
 }
 
-/// What stands before the reference to an earlier summary in the file of one.
+/// The start of the line that refers to a similar summary.
 const SIMILAR: &str = "Similar: ";
 
 fn content(headline: &str, body: &str) -> Hash {
     Hash::of(format!("{headline}\0{body}").as_bytes())
 }
 
-/// What the file of a summary says now.
+/// The state of a summary's Markdown file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadView {
-    /// What icecore wrote, in this or an older version.
+    /// Unchanged since icecore wrote it, in this or an older version.
     Ours,
-    /// What a person made of it.
-    Edited {
-        /// The first paragraph.
-        headline: String,
-        /// The rest.
-        body: String,
-    },
+    /// Edited by a person.
+    Edited { headline: String, body: String },
     /// A file that icecore did not write.
     Foreign {
         /// The first paragraph, else the first line.
         headline: String,
-        /// The rest.
         body: String,
     },
-    /// Nothing that can be read: no words, or torn in our header.
+    /// Unreadable: empty, or truncated within our header.
     Broken,
 }
 
-/// Whether a file is as icecore wrote it: it carries a hash of its own text.
+/// Determines the state of a file. Our header carries a hash of the file's own text.
 pub fn read_file(text: &str) -> ReadView {
-    /// How every file that icecore writes begins, also one that was torn behind it.
+    /// The start of every file that icecore writes; a truncated file may hold only a part of it.
     const BEGIN: &str = "---\nperiod: ";
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let is_ours = text.starts_with(BEGIN) || BEGIN.starts_with(&text);
@@ -612,7 +593,7 @@ pub fn read_file(text: &str) -> ReadView {
             None => ReadView::Broken,
         };
     }
-    // Without a first paragraph, the first line.
+    // Without a first paragraph, use the first line.
     let first_line = || match text.trim().split_once('\n').unwrap_or((text.trim(), "")) {
         ("", _) => None,
         (first, rest) => {
@@ -625,15 +606,15 @@ pub fn read_file(text: &str) -> ReadView {
     }
 }
 
-/// A text of a stranger's as one YAML value, short enough for a header.
+/// Quotes foreign text as one YAML value, shortened for a header.
 fn quoted(text: &str) -> String {
     let short: String = crate::plain::visible(text).chars().take(80).collect();
     serde_json::to_string(&short).unwrap_or_default()
 }
 
-/// At most so many bytes of a summary's file are not headline and body.
+/// The upper bound of bytes in a summary's file beside headline and body.
 pub fn header_bytes(session: Option<&SessionKey>) -> usize {
-    // Dates, counts, a title, and the longest name of a maker.
+    // Dates, counts, a title, and the longest author name.
     const REST: usize = 560;
     let names = session.map_or(0, |key| {
         quoted(&key.conversation).len()
@@ -643,7 +624,7 @@ pub fn header_bytes(session: Option<&SessionKey>) -> usize {
     REST + names
 }
 
-/// Headline and body as a person left them in the file.
+/// Headline and body of a file as edited.
 pub fn read_view(text: &str) -> Option<(String, String)> {
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let (header, rest) = match text.strip_prefix("---\n") {
@@ -663,8 +644,7 @@ pub fn read_view(text: &str) -> Option<(String, String)> {
     (!headline.is_empty()).then(|| (headline, body.trim().to_owned()))
 }
 
-/// What a file says without the reference that icecore put behind it; the header tells whether it
-/// did.
+/// The text without the similarity reference that icecore appended, if the header says so.
 fn without_reference(header: &str, rest: &str) -> String {
     let referred = header.lines().find_map(|line| line.trim().strip_prefix("similar: "));
     let ours = referred.map(|period| format!("{SIMILAR}{}", period.trim()));
@@ -672,7 +652,7 @@ fn without_reference(header: &str, rest: &str) -> String {
         ours.as_ref()
             .is_some_and(|ours| line.trim_end() == ours || line.starts_with(&format!("{ours} (")))
     };
-    // What somebody wrote behind it stays, as does a line before it that only looks like it.
+    // Text behind the reference stays, and so does an earlier line that only looks like it.
     let last = rest.lines().rev().position(is_ours);
     let skip = last.map(|back| rest.lines().count() - 1 - back);
     let kept: Vec<&str> = rest
@@ -684,44 +664,44 @@ fn without_reference(header: &str, rest: &str) -> String {
     kept.join("\n")
 }
 
-/// Which summaries are asked for. Without an answer to a question, all of them.
+/// Selects summaries. An empty condition matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SummaryQuery {
-    /// Of these tiers; empty for every tier.
+    /// Only these tiers; empty for all.
     pub tiers: Vec<Tier>,
-    /// Whose first day lies in this span.
+    /// Only periods whose first day lies in this span.
     pub days: Option<Days>,
-    /// As it was known at this moment.
+    /// Only versions recorded until this moment.
     pub until: Option<jiff::Timestamp>,
-    /// Only so many, those of the latest periods.
+    /// At most this many, of the latest periods.
     pub latest: Option<usize>,
 }
 
 impl SummaryQuery {
-    /// Those of one tier.
+    /// Summaries of one tier.
     pub fn tier(tier: Tier) -> Self {
         Self { tiers: vec![tier], ..Self::default() }
     }
 
-    /// Those of one tier in a span.
+    /// Summaries of one tier within a span.
     pub fn within(tier: Tier, days: Days) -> Self {
         Self { tiers: vec![tier], days: Some(days), ..Self::default() }
     }
 
-    /// Likewise, as of a moment.
+    /// The same query as of a moment.
     pub fn as_of(self, until: Option<jiff::Timestamp>) -> Self {
         Self { until, ..self }
     }
 
-    /// Whether one of that period and making is asked for.
+    /// Whether a version with this period and recording time matches; the limit is not considered.
     pub fn admits(&self, period: Period, recorded: Moment) -> bool {
         (self.tiers.is_empty() || self.tiers.contains(&period.tier()))
             && self.days.is_none_or(|days| days.contains(period.days().first))
             && self.until.is_none_or(|until| recorded.at() <= until)
     }
 
-    /// Of all versions in the order they were written, the newest of each period asked for, by
-    /// period.
+    /// Selects the newest matching version of each period, sorted by period. `all` must be in the
+    /// order of writing.
     pub fn choose<T>(
         &self,
         all: impl IntoIterator<Item = T>,
@@ -860,7 +840,7 @@ mod tests {
             "{}",
             one.view()
         );
-        // What a person does around it is what the person did.
+        // Changes around the reference are the person's edit.
         let edited = |text: &str| match read_file(text) {
             ReadView::Edited { headline, body } => (headline, body),
             other => panic!("{other:?}: {text}"),
@@ -876,7 +856,8 @@ mod tests {
             edited(&one.view().replace("Similar: 2026-W01", "Not at all like 2026-W01")).1,
             "- a\n- b\n\nNot at all like 2026-W01 (harbour, permits)"
         );
-        // Taking it away changes nothing that was said; without one, such a line is the person's.
+        // Removing the reference does not change the content.
+        // Without `similar:` in the header, such a line is text.
         assert_eq!(
             read_file(&one.view().replace("\nSimilar: 2026-W01 (harbour, permits)\n", "")),
             ReadView::Ours
@@ -885,7 +866,7 @@ mod tests {
             edited(&format!("{}\nSimilar: 2026-W01 (x)\n", without.view())).1,
             "- a\n- b\n\nSimilar: 2026-W01 (x)"
         );
-        // Somebody else's line cannot break the file.
+        // A foreign line cannot break the file.
         let odd = Summary {
             similar: Some(Similar {
                 shared: vec!["a\n---\n# b".into(), "ü".repeat(300)],

@@ -1,6 +1,6 @@
-//! Enums of which each value has one written word.
+//! Enums whose values map one to one to a written word.
 
-/// Declares an enum whose variants each have one written word, with both directions of the mapping.
+/// Declares an enum whose variants each have one written word, and both directions of the mapping.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -8,10 +8,10 @@ macro_rules! words {
         pub enum $name { $($(#[$vdoc])* $variant),+ }
 
         impl $name {
-            /// Every value, in order.
+            /// Every value, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The word it is written as.
+            /// The written form.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
@@ -46,7 +46,7 @@ macro_rules! words {
 
 pub(crate) use words;
 
-/// A word that is not among those a field can take.
+/// The error for a text that is not one of the allowed words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}; choose one of {choices}")]
 pub struct NotAWord {

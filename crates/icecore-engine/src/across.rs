@@ -1,8 +1,8 @@
-//! Looking across time: what comes up again and again, what was at this time before, which periods
-//! are alike (Y11).
+//! Insights across time: recurring topics, what happened at this time in earlier years, similar
+//! periods (Y11).
 //!
-//! Nothing is written here but the reference that a new summary carries. Words are read day by day,
-//! so that a year of them never stands in memory at once.
+//! Invariants: the only thing written is the reference of a new summary to a similar one. Records
+//! are read day by day, so that memory use stays bounded.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -25,49 +25,46 @@ use crate::assemble::Vantage;
 use crate::rollup::Watch;
 use crate::{Error, Memory, Result};
 
-/// How many months `trends` looks at if no time is named.
+/// How many months `trends` covers if no time is given.
 const MONTHS: i32 = 12;
 
-/// What came up in a span of days.
+/// The topics of a span of days.
 #[derive(Debug)]
 pub struct Trended {
-    /// The days.
     pub days: Days,
-    /// What came up.
     pub trends: Trends,
-    /// From when to when anything at all was said or learnt.
+    /// The days from the first to the last record or event of this memory.
     pub memory: Option<Days>,
 }
 
-/// What was at this time before.
+/// What happened at this time in earlier months and years.
 #[derive(Debug)]
 pub struct LookedBack {
-    /// From which day.
+    /// The day to look back from.
     pub day: Date,
-    /// What was, the nearest first.
+    /// The nearest first.
     pub looks: Vec<Look>,
-    /// The first day that anything is known of.
+    /// The first day of this memory.
     pub begun: Option<Date>,
 }
 
-/// A summary and those like it.
+/// A summary and similar ones.
 #[derive(Debug)]
 pub struct Alike {
-    /// The summary.
     pub summary: Summary,
-    /// Those like it, most alike first, each with how.
+    /// The similar ones, most similar first, each with its similarity.
     pub like: Vec<(Like, Summary)>,
     /// How many others of its tier there are.
     pub others: usize,
 }
 
 impl Memory {
-    /// Every statement that is known, whatever became of it, but for what was taken back.
+    /// Every known statement, of any state but retracted.
     async fn statements(&self) -> Result<Vec<Entry>> {
         let mut entries = match self.horizon() {
             None => self.events(&EventQuery::everything()).await?,
             Some(until) => {
-                // What had expired by then was in the archive, and was nevertheless known.
+                // What had expired by then was in the archive, but was still known.
                 let ledger = self.ledger().await?;
                 let mut gone = self.store.archived(&EventQuery::everything()).await?;
                 gone.retain(|event| event.ts.at() <= until && ledger.get(event.id).is_none());
@@ -87,12 +84,12 @@ impl Memory {
         Ok(entries)
     }
 
-    /// From when to when anything was said or learnt.
+    /// The days from the first to the last record or event.
     async fn memory_days(&self, entries: &[Entry], vantage: Vantage) -> Result<Option<Days>> {
         let today = vantage.now.day();
         let mut days = self.store.record_days().await?;
         days.extend(entries.iter().map(|entry| told_on(&entry.event)));
-        // A year or a month begins before the first word that was said in it.
+        // A year or a month begins before its first record.
         let heads = self
             .store
             .heads(&SummaryQuery { until: vantage.until, ..SummaryQuery::tier(Tier::Day) })
@@ -107,8 +104,8 @@ impl Memory {
             .map(|(first, last)| Days { first: *first, last: *last }))
     }
 
-    /// What came up again and again: in these days, or in the last twelve months; with `about`,
-    /// together with these words.
+    /// Topics that recur: in these days, or in the last twelve months; with `about`, together with
+    /// these words.
     pub async fn trends(
         &self,
         days: Option<Days>,
@@ -129,7 +126,7 @@ impl Memory {
         let mut counter = Counter::new(days, &entities.into_iter().collect::<Vec<_>>(), about);
         if about.is_some() && !counter.is_about_something() {
             return Err(Error::Unclear(
-                "--about: name a word that says what it is about, such as a name or a thing".into(),
+                "--about needs a word with a meaning of its own, such as a name or a thing".into(),
             ));
         }
         let mut learnt: BTreeMap<Date, Vec<&Event>> = BTreeMap::new();
@@ -194,7 +191,7 @@ impl Memory {
         Ok(Trended { days, trends: counter.trends(limit), memory })
     }
 
-    /// Which records are known at a moment, for questions that look at many days.
+    /// A filter for the records that were known at a moment, for questions about many days.
     async fn known_then(&self, vantage: Vantage) -> Result<KnownThen> {
         let until = vantage.until;
         let begun = match until {
@@ -206,15 +203,13 @@ impl Memory {
         Ok(KnownThen { until, begun })
     }
 
-    /// What was at this time a month, half a year, one year and more years ago.
+    /// What happened one month, half a year, and each full number of years ago.
     pub async fn lookback(&self, date: Option<Date>) -> Result<LookedBack> {
         let vantage = self.vantage(None)?;
         let today = vantage.now.day();
         let day = date.unwrap_or(today);
         if day > today {
-            return Err(Error::Nothing(format!(
-                "{day} has not come yet; there is nothing to look back from"
-            )));
+            return Err(Error::Nothing(format!("{day} is in the future; choose an earlier day")));
         }
         let entries = self.statements().await?;
         let memory = self.memory_days(&entries, vantage).await?;
@@ -238,15 +233,15 @@ impl Memory {
         Ok(LookedBack { day, looks, begun: memory.map(|memory| memory.first) })
     }
 
-    /// The summary of a period and those like it; without a period, the latest week that has any
-    /// like it, else the latest month, else the latest week. `None` if nothing was pressed yet.
+    /// The summary of a period and similar ones. Without a period: the latest week with a similar
+    /// one, else such a month, else the latest week. `None` if there is no summary yet.
     pub async fn similar(&self, period: Option<Period>) -> Result<Option<Alike>> {
         let until = self.horizon();
         if let Some(period) = period {
             let found = self.alike(period, until).await?;
             return found.map(Some).ok_or_else(|| {
                 Error::Nothing(format!(
-                    "{period} has not been pressed; `icecore rollup` presses what is due"
+                    "there is no summary of {period}; `icecore rollup` makes those that are due"
                 ))
             });
         }
@@ -280,14 +275,14 @@ impl Memory {
         Ok(Some(Alike { summary, like, others }))
     }
 
-    /// One text of several summaries, each thing once, under so many bytes.
+    /// Merges several summaries into one text of at most `bytes` bytes, without repetitions.
     pub fn merged(&self, summaries: &[Summary], bytes: usize) -> Merged {
         similar::merge(summaries, bytes)
     }
 
-    /// A new summary with the earlier one it is like. Only what was recorded until now counts, and
-    /// a run that was cut short finds what a whole one does: everything earlier of its tier was
-    /// pressed before it.
+    /// Adds to a new summary the earlier one it is similar to. Only what was recorded until now
+    /// counts. An interrupted run finds the same as a complete one, since everything earlier of its
+    /// tier exists before it.
     pub(crate) async fn referring(
         &self,
         mut summary: Summary,
@@ -310,8 +305,8 @@ impl Memory {
     }
 }
 
-/// What is known at a moment: as in a pack, what was captured until then; if nothing was, what was
-/// said until then.
+/// Which records are known at a moment. As in a pack, those that were captured until then; if there
+/// are none, those with an earlier time.
 struct KnownThen {
     until: Option<jiff::Timestamp>,
     begun: bool,
@@ -332,8 +327,8 @@ fn take_sessions(counter: &mut Counter, records: &[Record]) {
             Role::User if record.other_speaker.is_none() => Voice::Own,
             _ if record.kind == Captured::State => Voice::Own,
             Role::Assistant => Voice::Assistant,
-            // What a tool prints, what an assistant is told to be and what others say is no topic
-            // of the owner's.
+            // The output of tools, the instructions of an assistant and other speakers are not
+            // topics of the owner.
             Role::User | Role::System | Role::Tool => continue,
         };
         sessions.entry(record.session_key()).or_default().push((voice, &record.text));

@@ -1,7 +1,9 @@
-//! Putting packs together, and going back to the raw words of any day.
+//! Collects the input of packs, and finds the original messages of any day.
 //!
-//! Packs are pure functions of the domain; here only what they need is read, as it was known at the
-//! moment asked for.
+//! Packs are pure functions of the domain. This module reads what they need, as it was known at the
+//! requested moment.
+//!
+//! Invariant: nothing that was captured later appears in a pack.
 
 use std::collections::BTreeSet;
 
@@ -19,38 +21,34 @@ use jiff::{Timestamp, ToSpan};
 use crate::config::MOST_PYRAMID_TOKENS;
 use crate::{Error, Memory, Result};
 
-/// From where a pack looks: a moment, and what is newer is not known.
+/// The moment a pack is made for: what is newer is not known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Vantage {
     pub(crate) now: Moment,
     pub(crate) until: Option<Timestamp>,
 }
 
-/// How many weeks stand in for a month that is not there yet, and days for a week (P7).
+/// How many weeks replace a month without a summary, and how many days a week (P7).
 const FALLBACK_WEEKS: usize = 4;
 const FALLBACK_DAYS: usize = 7;
-/// Sessions that no week tells of yet are looked for so many days back.
+/// How many days back sessions are searched that no weekly summary covers yet.
 const OPEN_DAYS: i32 = 21;
 
-/// What somebody wants to have before the history.
+/// What the caller wants to place before the history.
 #[derive(Debug, Clone, Default)]
 pub struct Before {
-    /// Instructions.
     pub system: Option<String>,
     /// Files, by name.
     pub files: Vec<(String, String)>,
 }
 
-/// What `zoom` found.
+/// The result of `zoom`.
 #[derive(Debug, Clone)]
 pub struct Zoomed {
-    /// What was meant.
+    /// How the time was understood.
     pub when: When,
-    /// The days.
     pub days: Days,
-    /// What was said.
     pub records: Vec<Record>,
-    /// What it came to.
     pub summaries: Vec<Summary>,
 }
 
@@ -59,7 +57,7 @@ impl Memory {
         let now = self.now();
         match date {
             Some(date) if date > now.day() => {
-                Err(Error::Nothing(format!("{date} has not come yet; there is no pack for it")))
+                Err(Error::Nothing(format!("{date} is in the future; there is no pack for it")))
             }
             Some(date) if date < now.day() => {
                 let end = self.zone.moment(self.zone.at(date, Time::constant(23, 59, 59, 0)));
@@ -69,14 +67,14 @@ impl Memory {
         }
     }
 
-    /// The records of some days, as they were known.
+    /// The records of these days, as they were known.
     async fn records_then(&self, days: Days, vantage: Vantage) -> Result<Vec<Record>> {
         let mut records = self.store.records(days).await?;
         self.mark_withdrawn(&mut records).await?;
         let Some(until) = vantage.until else { return Ok(records) };
         records.retain(|record| record.ts.at() <= until);
-        // A moment before anything was captured at all lies before this memory began; then only
-        // when things were said counts.
+        // If nothing was captured by then, records were imported later: then the time of the
+        // message counts instead of the time of the capture.
         if records.iter().any(|record| record.captured.at() > until) {
             let begun =
                 self.store.sessions(None).await?.iter().any(|stat| stat.captured.at() <= until);
@@ -85,7 +83,7 @@ impl Memory {
         Ok(records)
     }
 
-    /// A session that has not been pressed yet, pressed on the spot from its own sentences.
+    /// An extractive summary of a session that has none yet; it is not stored.
     async fn on_the_spot(
         &self,
         stat: &SessionStat,
@@ -135,7 +133,7 @@ impl Memory {
         })
     }
 
-    /// The upload package (P7).
+    /// Assembles the upload package (P7).
     pub async fn pack_upload(&self, date: Option<Date>, room: Option<usize>) -> Result<Pack> {
         let vantage = self.vantage(date)?;
         let today = vantage.now.day();
@@ -163,7 +161,7 @@ impl Memory {
             weeks = weeks.split_off(weeks.len().saturating_sub(FALLBACK_WEEKS));
         }
         let weeks = self.of(&weeks, vantage).await?;
-        // What the month tells is not told again.
+        // Weeks that the month covers are omitted.
         let after_month = month
             .as_ref()
             .and_then(|month| month.period.days().last.tomorrow().ok())
@@ -179,7 +177,7 @@ impl Memory {
         } else {
             Vec::new()
         };
-        // Sessions that none of these tells of.
+        // Sessions that none of these covers.
         let told_until = weeks.last().or(days.last()).map(|summary| summary.period.days().last);
         let told: BTreeSet<Period> =
             weeks.iter().chain(&days).flat_map(|summary| summary.sources.iter().copied()).collect();
@@ -204,7 +202,7 @@ impl Memory {
         Ok(upload::upload(today, &from, room.unwrap_or(self.policy.budget.upload_bytes)))
     }
 
-    /// Today's sessions: as they were pressed, or pressed on the spot.
+    /// Today's sessions, with their stored or extractive summaries.
     pub(crate) async fn today_sessions(
         &self,
         today: Date,
@@ -264,7 +262,7 @@ impl Memory {
         Ok(found)
     }
 
-    /// The pyramid (Y2, Y3, Y8).
+    /// Assembles the pyramid (Y2, Y3, Y8).
     pub async fn pack_pyramid(
         &self,
         date: Option<Date>,
@@ -276,7 +274,7 @@ impl Memory {
         let room = room.unwrap_or(self.policy.budget.pyramid_tokens);
         if !(200..=MOST_PYRAMID_TOKENS).contains(&room) {
             return Err(Error::TooMuch(format!(
-                "a history of {room} tokens is not possible; choose between 200 and {MOST_PYRAMID_TOKENS}"
+                "the history cannot have {room} tokens; choose between 200 and {MOST_PYRAMID_TOKENS}"
             )));
         }
         let full = pyramid::full_from(today);
@@ -305,8 +303,7 @@ impl Memory {
         there.extend(
             days.iter().map(|head| head.period).filter(|period| period.days().first < full),
         );
-        // Where nothing coarser tells of a day, the day itself does, and where it has not been
-        // pressed its sessions do.
+        // Days without a coarser summary are shown by their own, or by those of their sessions.
         for tier in [Tier::Day, Tier::Session] {
             let untold = |day: &Date| {
                 let coarser = *day < by_day.first && pyramid::is_told(*day, today, reach, &there);
@@ -334,7 +331,7 @@ impl Memory {
         Ok(pyramid::pyramid(today, &from, room))
     }
 
-    /// What was said at a time, or what it came to (Y6).
+    /// The messages of a time, or its summaries (Y6).
     pub async fn zoom(
         &self,
         when: When,
@@ -355,7 +352,7 @@ impl Memory {
             if let Some(period) = period {
                 zoomed.summaries = self.of(&[period], vantage).await?;
             }
-            // The finest there is stands in for what has not been pressed.
+            // A coarser summary replaces a finer one that does not exist.
             for tier in [Tier::Week, Tier::Day, Tier::Session] {
                 if zoomed.summaries.is_empty() {
                     zoomed.summaries = self
@@ -380,7 +377,7 @@ impl Memory {
     }
 }
 
-/// Whether the last week told is still going on.
+/// Whether the last of these weeks is still going on.
 fn is_open(weeks: &[Summary], until: Date, today: Date) -> bool {
     !weeks.is_empty() && until >= today
 }

@@ -1,9 +1,13 @@
-//! Attending a session of an assistant while it goes on (K1, K12, L7, L8): what its client tells is
-//! kept, and what it is to know is given to it, each thing once.
+//! The lifecycle of a running assistant session, as its hooks report it (K1, K12, L7, L8): records
+//! what is said, and injects what the session should know, each item once.
 //!
-//! A client tells of a turn before its transcript does, and its transcript tells of it again. Both
-//! are one record, known by its words. What a session was given already is a note of the home:
-//! losing it costs a repetition, never memory.
+//! - A client reports a turn before its transcript does, and the transcript reports it again. Both
+//!   become one record, because the id is derived from the text.
+//! - A turn that is private or paused is never recorded.
+//! - What a session received is a private note of the store. Losing it costs a repetition, never
+//!   memory.
+//! - A hook waits for another process only briefly. If the store stays busy, records go to pending
+//!   notes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,60 +32,56 @@ use crate::recall::Starting;
 pub use crate::recall::{Item, Room};
 use crate::{Error, Gaps, Memory, Result, SessionKind, SessionTaken, StateSaved, Taken};
 
-/// A session as its client tells of it. Names are a stranger's words; they become part of no path.
+/// A session as its client reports it. Its names are untrusted; they become part of no path.
 #[derive(Debug, Clone, Default)]
 pub struct Attended {
-    /// Its name.
     pub session: String,
-    /// The project it is in.
     pub project: Option<String>,
-    /// The client, in a word.
     pub client: String,
-    /// Where its transcript is, as the client says.
+    /// The path of the transcript, as the client reports it.
     pub transcript: Option<String>,
-    /// The client's own name for this turn, if it has one.
+    /// The client's own id of this turn, if it has one.
     pub turn: Option<String>,
 }
 
-/// A helper that an assistant set to work, as its client tells of it.
+/// A subagent of a session, as the client reports it.
 #[derive(Debug, Clone, Default)]
 pub struct Helper {
-    /// Its name within the session.
+    /// Its id within the session.
     pub id: String,
-    /// Its kind.
     pub kind: Option<String>,
-    /// What it answered.
+    /// Its final answer.
     pub reply: Option<String>,
     /// Its transcript, as far as it is written.
     pub transcript: Option<String>,
 }
 
-/// Why a session starts.
+/// How a session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
     /// With an empty context.
     Anew,
-    /// With what was said before.
+    /// With the conversation so far.
     Again,
-    /// With a summary of what was said before.
+    /// With a summary of the conversation so far.
     Compacted,
 }
 
-/// What was given to a session.
+/// The context injected into a session.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// The text; none if there is nothing to say.
+    /// `None` if there is nothing to say.
     pub text: Option<String>,
-    /// What is in it, and why.
+    /// What the text contains, and why.
     pub items: Vec<Item>,
-    /// What could not be done along with it. A pack is given even if nothing can be written.
+    /// What failed along the way. A pack is delivered even if nothing can be written.
     pub complaints: Vec<String>,
-    /// Why the words that came with it could be saved nowhere, if they could not.
+    /// Why the prompt could not be saved anywhere, if it could not.
     pub unsaved: Option<String>,
 }
 
 impl Given {
-    /// Goes on without what failed, and says so.
+    /// Continues with a default value after a failure, and reports the failure.
     fn despite<T: Default>(&mut self, outcome: Result<T>) -> T {
         outcome.unwrap_or_else(|error| {
             self.complaints.push(error.to_string());
@@ -90,71 +90,60 @@ impl Given {
     }
 }
 
-/// What a session was given, as it is kept for people who ask.
+/// An entry of the injection log: what a session received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Injected {
-    /// When.
     pub ts: String,
-    /// On what occasion.
+    /// The hook event.
     pub event: String,
-    /// To which session.
     pub session: String,
-    /// In which project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// The beginning of what the person said.
+    /// The beginning of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// How many characters it has.
     pub chars: usize,
-    /// What is in it, and why.
+    /// What the text contains, and why.
     pub items: Vec<Item>,
-    /// What is not.
+    /// What did not fit.
     #[serde(default)]
     pub left_out: Vec<String>,
-    /// The text itself.
     pub text: String,
 }
 
-/// Something that a hook could not do.
+/// Work that a hook could not do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// When.
     pub ts: String,
-    /// On what occasion.
+    /// The hook event.
     pub event: String,
-    /// What, and why.
     pub what: String,
 }
 
-/// A session that has ended and has to be read to its end.
+/// An ended session whose transcript still has to be imported.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Due {
-    /// Its name.
     pub session: String,
-    /// The project it was in.
     #[serde(default)]
     pub project: Option<String>,
-    /// Where its transcript is, as the client said.
+    /// The path of the transcript, as the client reported it.
     #[serde(default)]
     pub transcript: Option<String>,
-    /// The client.
     #[serde(default)]
     pub client: String,
 }
 
-/// An ended session that could not be read and is to be read again.
+/// An ended session that could not be read, with the time of the next attempt.
 #[derive(Debug, Serialize, Deserialize)]
 struct Retry {
     #[serde(flatten)]
     due: Due,
-    /// How often reading it has failed.
     failures: u32,
-    /// Before this moment it is not tried again.
+    /// No attempt before this time.
     not_before: String,
 }
 
-/// What is noted of a session.
+/// The note about a session.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Noted {
@@ -162,64 +151,63 @@ struct Noted {
     project: Option<String>,
     client: String,
     transcript: Option<String>,
-    /// When something was last heard of it.
+    /// The time of the last report about it.
     at: Option<String>,
-    /// What was given to it since its context was last empty.
+    /// The items injected since its context was last empty.
     given: BTreeSet<String>,
-    /// How often each thing was said in it.
+    /// How often each text occurred in it.
     heard: BTreeMap<String, usize>,
-    /// The last prompt: its words, its turn and when.
+    /// The last prompt: its text key, its turn and its time.
     prompted: Option<(String, Option<String>, i64)>,
-    /// What was answered to it.
+    /// The text keys of the answers to that prompt.
     replied: BTreeSet<String>,
-    /// The turn that goes on is not to be kept.
+    /// The current turn is private.
     private: bool,
-    /// Something in it was not to be kept, so neither is a summary of all of it.
+    /// Something in it was withheld, so a summary of the session is not recorded either.
     withheld: bool,
-    /// Where it stood before its context was compacted.
+    /// Its working state before the context was compacted.
     state: Option<String>,
-    /// It was read to its end.
+    /// It was imported to its end.
     finished: bool,
-    /// The mistake in the settings that its person was last told of.
+    /// The settings mistake that the user was last warned about.
     warned: Option<String>,
 }
 
-/// The same prompt within so many seconds is told twice, not said twice: a client may run one hook
-/// from two places.
+/// The same prompt within this time is a duplicate report: a client may run one hook from two
+/// places.
 const TWICE_SECONDS: i64 = 3;
-/// More things than this are not remembered as given or heard.
+/// The most items that a session note lists as injected or heard.
 const MOST_NOTED: usize = 5_000;
-/// The occasion of a trouble with a session that is not tried any more.
+/// The hook event of a failure after which a session is not tried again.
 pub(crate) const UNREAD: &str = "unread-session";
-/// Notes that grow have at most so many bytes.
+/// Size limits of the logs.
 const INJECTED_BYTES: u64 = 2 * 1024 * 1024;
 const TROUBLE_BYTES: u64 = 64 * 1024;
 const PROJECTS_BYTES: u64 = 256 * 1024;
-/// So many records wait in notes at most.
+/// The most pending notes.
 const MAX_WAITING_NOTES: usize = 10_000;
-/// So many of them are written down at once.
+/// The most pending notes that are stored at once.
 const WAITING_BATCH: usize = 500;
-/// The folder of their notes.
+/// The folder of pending notes.
 const WAITING: &str = "hooks/waiting";
-/// So much of a prompt stands in the list of what was given.
+/// The length of a prompt excerpt in the injection log.
 const PROMPT_BYTES: usize = 160;
-/// A session of which nothing was heard for so long has ended, whether its client said so or not.
+/// A session without a report for this long has ended, whether its client said so or not.
 const SILENT_SECONDS: i64 = 6 * 3_600;
-/// A session that cannot be read is tried so many times.
+/// The most attempts to read a session.
 const MAX_READ_TRIES: u32 = 6;
-/// So long after the first failure it is tried again; after each further one four times as long.
+/// The delay of the second attempt; each further delay is four times as long.
 const RETRY_SECS: i64 = 30;
-/// Notes of sessions are kept so long.
+/// How long notes of finished sessions are retained.
 const KEPT_SECONDS: i64 = 30 * 24 * 3_600;
-/// So many of the last records of all sessions are looked at for one that has none of the last
-/// days.
+/// The most recent records that are searched for a session without records in the last two days.
 const LAST_SAID: usize = 500;
-/// A helper's last words may be written down so much after its client tells of them.
+/// A subagent's last messages may reach its transcript this long after the client reports them.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
-/// Troubles are told so many days.
+/// How long failures are reported.
 const TROUBLE_DAYS: i64 = 7;
-/// A state that an assistant saved itself within so many minutes is not lost to one that was only
-/// gathered.
+/// A state that the assistant saved itself within this time is added to a state that icecore
+/// collected.
 const OWN_STATE_MINUTES: i64 = 60;
 
 fn place(text: &str) -> Result<DocPath> {
@@ -269,7 +257,7 @@ impl Noted {
         }
     }
 
-    /// How often this was said before.
+    /// Counts a text and returns how often it occurred before.
     fn count(&mut self, words: String) -> usize {
         if self.heard.len() >= MOST_NOTED {
             self.heard.clear();
@@ -281,7 +269,7 @@ impl Noted {
 }
 
 impl Memory {
-    /// Every pause there was.
+    /// Every pause on record.
     pub async fn pauses(&self) -> Result<Pauses> {
         Ok(self
             .store
@@ -290,28 +278,28 @@ impl Memory {
             .map_or_else(Pauses::default, |text| Pauses::read(&text)))
     }
 
-    /// Keeps nothing of what that reaches from now on.
+    /// Starts a pause: nothing within its reach is recorded from now on.
     pub async fn pause(&self, reach: Reach, until: Option<Moment>) -> Result<Pause> {
         let now = self.now();
         self.append_line(&place(layout::PAUSES)?, &pause::begun(now, &reach, until)).await?;
         Ok(Pause { reach, from: now, until })
     }
 
-    /// Likewise for so many seconds; without, until it is ended.
+    /// Starts a pause for a number of seconds; without a number, until it is ended.
     pub async fn pause_for(&self, reach: Reach, seconds: Option<i64>) -> Result<Pause> {
         let until = match seconds {
             Some(seconds) => {
                 let end = self.now().at().checked_add(SignedDuration::from_secs(seconds));
-                Some(self.zone.moment(
-                    end.map_err(|_| Error::Unclear("that is too long for a pause".into()))?,
-                ))
+                Some(self.zone.moment(end.map_err(|_| {
+                    Error::Unclear("the pause is too long; choose a shorter one".into())
+                })?))
             }
             None => None,
         };
         self.pause(reach, until).await
     }
 
-    /// Ends the pauses of that reach, of everything all of them; those that ended.
+    /// Ends the pauses of a reach and returns them. `Everything` ends all of them.
     pub async fn resume(&self, reach: &Reach) -> Result<Vec<Pause>> {
         let now = self.now();
         let pauses = self.pauses().await?;
@@ -326,7 +314,7 @@ impl Memory {
         Ok(ending)
     }
 
-    /// The session that was heard of last.
+    /// The session that was reported last.
     pub async fn last_session(&self) -> Result<Option<String>> {
         let notes = self.store.notes(&place("hooks/sessions")?).await?;
         let Some((name, _)) = notes.into_iter().max_by_key(|(_, at)| *at) else { return Ok(None) };
@@ -334,7 +322,7 @@ impl Memory {
     }
 
     async fn read_note(&self, name: &DocPath) -> Result<Option<Noted>> {
-        // A note that cannot be read is as good as none.
+        // A note that cannot be read counts as missing.
         Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -342,12 +330,11 @@ impl Memory {
         Ok(self.store.put_note(name, &serde_json::to_vec(noted).unwrap_or_default()).await?)
     }
 
-    /// The right to look at and change what is noted of a session. Hooks of one session may run at
-    /// the same time; who cannot have it soon goes on without, and at worst something is given
-    /// twice.
+    /// Locks the note of a session. Hooks of one session may run at the same time. A hook that does
+    /// not get the lock soon continues without it; at worst an item is injected twice.
     async fn alone_with(&self, session: &str) -> Result<Option<Claimed>> {
         let work = format!("session-{:x}", Hash::of(session.as_bytes()).bytes()[0] % 16);
-        // Longer each time: where asking takes its time, it is asked a few times only.
+        // Longer each time, so that a slow store is asked only a few times.
         for pause_ms in [5, 15, 40, 80, 160, 0] {
             if let Some(claimed) = self.store.claim(&work).await? {
                 return Ok(Some(claimed));
@@ -357,7 +344,7 @@ impl Memory {
         Ok(None)
     }
 
-    /// A session begins or goes on: what it is to know (L17, K6).
+    /// Starts or continues a session: returns what it should know (L17, K6).
     pub async fn attend_start(
         &self,
         session: &Attended,
@@ -378,7 +365,7 @@ impl Memory {
             return Ok(given);
         }
         if begun != Begun::Again {
-            // The context is empty: what was given before is not there any more.
+            // The context is empty: what was injected before is gone.
             noted.given.clear();
         }
         given.despite(self.take_waiting().await);
@@ -402,8 +389,7 @@ impl Memory {
         Ok(given)
     }
 
-    /// A person says something to a session: it is kept, and what has to do with it is given along
-    /// (L7, L8).
+    /// Records a prompt, and returns the context that belongs to it (L7, L8).
     pub async fn attend_prompt(
         &self,
         session: &Attended,
@@ -437,7 +423,7 @@ impl Memory {
         noted.prompted = Some(this);
         noted.replied.clear();
         noted.private = private::is_turn(&text);
-        // What cannot be known to be wanted is not kept.
+        // Without the list of pauses nobody knows whether this may be recorded.
         let paused = match self.pauses().await {
             Ok(pauses) => {
                 pauses.over(Some(&session.session), session.project.as_deref(), now.at()).is_some()
@@ -455,7 +441,7 @@ impl Memory {
                 Err(error) => given.unsaved = Some(error.to_string()),
             }
         }
-        // Before anything is looked up: however long that takes, the words are safe.
+        // Before any lookup: however long that takes, the prompt is safe.
         given.despite(self.keep_note(&name, &noted).await);
         if self.is_provisional {
             return Ok(given);
@@ -479,9 +465,9 @@ impl Memory {
         Ok(given)
     }
 
-    /// A helper has done its work: what it was told and what it said is a session of its own that
-    /// names the one it worked for. Its answer is what the client says, since transcripts are
-    /// written late; the rest is what its transcript has, now and when the session ends.
+    /// Records the work of a subagent as a session of its own, which names its parent session. The
+    /// answer comes from the client, since transcripts are written late. The rest comes from the
+    /// transcript, now and when the session ends.
     pub async fn attend_helper(&self, session: &Attended, helper: &Helper) -> Result<Taken> {
         let note = note_of(&session.session)?;
         let _alone = self.alone_with(&session.session).await?;
@@ -490,8 +476,8 @@ impl Memory {
         noted.hear(session, now);
         self.keep_note(&note, &noted).await?;
         if noted.private {
-            // Its transcript stays where it is, and nobody who reads it later can tell that the
-            // turn was private.
+            // The transcript stays where it is, and a later import cannot see that the turn was
+            // private.
             let begun =
                 noted.prompted.as_ref().and_then(|(.., at)| Timestamp::from_second(*at).ok());
             let reach = Reach::Session(record::helper_session(&session.session, &helper.id));
@@ -504,7 +490,7 @@ impl Memory {
         Ok(self.take_helper(session, helper).await?.taken)
     }
 
-    /// Keeps what a helper was told and said, each thing once however often it is told.
+    /// Imports the prompt, the answer and the transcript of a subagent, each message once.
     pub async fn take_helper(&self, session: &Attended, helper: &Helper) -> Result<SessionTaken> {
         self.renew_tombstones().await?;
         let mut harvest = Harvest::default();
@@ -517,13 +503,13 @@ impl Memory {
             .enumerate()
             .filter(|(_, line)| !line.trim().is_empty())
         {
-            // The project is found below, from the folder, as for every transcript.
+            // `record` finds the project from the folder, as for every transcript.
             reader.piece(Place { number: at + 1, at: 0 }, line.trim(), &|_| None, &mut harvest);
         }
         reader.finish(&mut harvest);
         let raw = |text: &str| serde_json::Value::from(text).to_string();
         let mut said: Vec<Said> = harvest.said.into_iter().map(|(_, said)| said).collect();
-        // What is no helper's turn in a helper's transcript stands in the session's own.
+        // The parent's turns in a subagent's transcript are in the parent's own transcript too.
         said.retain(|said| said.session.as_deref().and_then(record::parent_session).is_some());
         let own = said.first().and_then(|said| said.session.clone());
         let own = own.unwrap_or_else(|| record::helper_session(&session.session, &helper.id));
@@ -563,7 +549,7 @@ impl Memory {
         let words = |record: &Record| {
             record::heard_words(record.session.as_deref(), record.role, &record.text)
         };
-        // It may stand in the transcript already.
+        // The answer may be in the transcript already.
         records.extend(
             reply.filter(|reply| !records.iter().any(|other| words(other) == words(reply))),
         );
@@ -577,12 +563,12 @@ impl Memory {
         Ok(SessionTaken { shape: Format::ClaudeCode.to_string(), turns, skipped, taken, sessions })
     }
 
-    /// Whether something in a session was not to be kept.
+    /// Whether something in a session was withheld.
     pub async fn is_withheld_in(&self, session: &str) -> Result<bool> {
         Ok(self.read_note(&note_of(session)?).await?.is_some_and(|noted| noted.withheld))
     }
 
-    /// An assistant has answered; `name` is a helper's, if it is one's answer.
+    /// Records an answer of the assistant, or of the subagent `name`.
     pub async fn attend_reply(
         &self,
         session: &Attended,
@@ -591,11 +577,11 @@ impl Memory {
     ) -> Result<Taken> {
         let note = note_of(&session.session)?;
         let mut taken = Taken::default();
-        // Without its notes a session goes on; at worst something is told twice.
+        // A session goes on without its note; at worst a message is recorded twice.
         let _alone = taken.despite(self.alone_with(&session.session).await);
         let mut noted: Noted = taken.despite(self.read_note(&note).await).unwrap_or_default();
         noted.hear(session, self.now());
-        // The same answer to the same prompt is told twice, not said twice.
+        // The same answer to the same prompt is a duplicate report.
         let words = record::heard_words(name, Role::Assistant, &self.gate_text(reply));
         if noted.private {
             taken.withheld = 1;
@@ -608,8 +594,8 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Keeps what was heard, or defers it if the store cannot take it now. An error means that it
-    /// could be saved nowhere.
+    /// Records a message, or defers it if the store is unavailable. An error means that it was
+    /// saved nowhere.
     async fn hear(
         &self,
         session: &Attended,
@@ -635,7 +621,7 @@ impl Memory {
         let said = Said {
             conversation: Some(TRANSCRIPTS.into()),
             session: Some(session.session.clone()),
-            // A helper's answer is none of the session's own turns.
+            // A subagent's answer is not one of the session's own turns.
             id: Some(record::heard_id(
                 Some(&session.session),
                 role,
@@ -661,14 +647,14 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Keeps records. If the store cannot take them now, they wait in notes, behind those that wait
-    /// already.
+    /// Appends records. If the store is unavailable, or older records are pending, they become
+    /// pending too.
     async fn keep_or_defer(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
         if !self.is_waiting_behind(taken).await {
             match self.keep(records.clone(), taken).await {
-                Err(error) if !is_busy(&error) => {
-                    taken.complaints.push(format!("what was said waits in a note: {error}"))
-                }
+                Err(error) if !is_busy(&error) => taken
+                    .complaints
+                    .push(format!("the message is saved as a pending note for now: {error}")),
                 Err(_) => {}
                 Ok(()) => return Ok(()),
             }
@@ -676,8 +662,8 @@ impl Memory {
         self.defer(&records).await
     }
 
-    /// Puts records into one note until the store can take them. A note needs neither the lock nor
-    /// a whole ledger nor settings.
+    /// Saves records as one pending note. That needs neither the store's lock nor a readable ledger
+    /// nor settings.
     async fn defer(&self, records: &[Record]) -> Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -685,12 +671,12 @@ impl Memory {
         let folder = place(WAITING)?;
         let waiting = self.store.notes(&folder).await?;
         if waiting.len() >= MAX_WAITING_NOTES {
-            let why = "more than that wait already; `icecore doctor` says what keeps the vault from being written to";
+            let why = "run `icecore doctor` to see why the vault cannot be written";
             return Err(Error::TooMuch(format!(
-                "at most {MAX_WAITING_NOTES} messages wait in notes: {why}"
+                "{MAX_WAITING_NOTES} messages are pending already, which is the limit; {why}"
             )));
         }
-        // Numbered, so that they are written down in the order in which they came.
+        // Numbered, so that they are stored in the order in which they came.
         let number = |(name, _): &(DocPath, i64)| {
             name.as_str().strip_prefix(WAITING)?.get(1..9)?.parse::<u32>().ok()
         };
@@ -702,19 +688,19 @@ impl Memory {
         ))?;
         let written = self.store.add_note(&name, lines.trim_end(), u64::MAX, true).await;
         if written.is_err() {
-            // On a full disk half of it may be there.
+            // On a full disk half of the note may exist.
             let _ = self.store.remove_note(&name).await;
         }
         Ok(written?)
     }
 
-    /// Writes down what waits, and says whether something is left that waits: then what comes now
-    /// has to wait behind it. Notes that cannot be read keep nothing from being written.
+    /// Stores pending notes and returns whether some are left. New records then have to wait behind
+    /// them. Notes that cannot be listed block nothing.
     async fn is_waiting_behind(&self, taken: &mut Taken) -> bool {
         self.is_provisional || taken.despite(self.take_waiting().await) > 0
     }
 
-    /// Writes down what waits in notes; how many of them are left.
+    /// Stores pending notes, and returns how many are left.
     pub async fn take_waiting(&self) -> Result<usize> {
         let mut waiting = self.store.notes(&place(WAITING)?).await?;
         if waiting.is_empty() {
@@ -725,7 +711,7 @@ impl Memory {
         self.renew_tombstones().await?;
         let (mut records, mut read) = (Vec::new(), Vec::new());
         for (name, _) in &waiting {
-            // One without the end of its line is still being written, or broke off before it was
+            // A note without a final line feed is still being written, or was cut off before it was
             // acknowledged.
             let Some(bytes) = self.store.note(name).await?.filter(|bytes| bytes.ends_with(b"\n"))
             else {
@@ -733,7 +719,7 @@ impl Memory {
             };
             read.push(name);
             for mut record in record::read_file(&bytes).0 {
-                // One that was written without the settings has the time of another zone.
+                // A note written without the settings has times of another zone.
                 (record.ts, record.captured) =
                     (self.zone.moment(record.ts.at()), self.zone.moment(record.captured.at()));
                 records.extend(self.record_unless_forgotten(record, &mut Taken::default()));
@@ -749,8 +735,8 @@ impl Memory {
         Ok(all - waiting.len())
     }
 
-    /// Writes down everything that waits in notes, before something that has to know of it; how
-    /// many notes are left.
+    /// Stores all pending notes, for an operation that depends on them, and returns how many are
+    /// left.
     pub async fn take_all_waiting(&self) -> Result<usize> {
         let mut left = self.waiting_notes().await?;
         while left > 0 && !self.is_provisional {
@@ -764,18 +750,18 @@ impl Memory {
         Ok(left)
     }
 
-    /// How many notes hold words that are not written down yet.
+    /// The number of pending notes.
     pub async fn waiting_notes(&self) -> Result<usize> {
         Ok(self.store.notes(&place(WAITING)?).await?.len())
     }
 
-    /// Whether the settings could not be read, so that everything waits in notes.
+    /// Whether the settings could not be read, so that all records become pending notes.
     pub fn is_provisional(&self) -> bool {
         self.is_provisional
     }
 
-    /// Whether the person in a session has not been told of this mistake yet; from now on they
-    /// have.
+    /// Records that the user of a session is warned of this mistake; `false` if they were warned of
+    /// it before.
     pub async fn warns_first(&self, session: &Attended, mistake: &str) -> Result<bool> {
         let note = note_of(&session.session)?;
         let _alone = self.alone_with(&session.session).await?;
@@ -789,7 +775,7 @@ impl Memory {
         Ok(true)
     }
 
-    /// A transcript as far as it goes. Turns that were heard already are not kept twice.
+    /// Imports a transcript as far as it is written. Turns that hooks recorded already are skipped.
     pub async fn attend_transcript(&self, session: &Attended, text: &str) -> Result<SessionTaken> {
         let gaps = Gaps {
             conversation: Some(TRANSCRIPTS.into()),
@@ -800,8 +786,8 @@ impl Memory {
         self.take_transcript(text, &session.session, None, None, &gaps, true).await
     }
 
-    /// A session's context is about to be compacted: where it stands is saved (K1). `None` if
-    /// nothing is known of it.
+    /// Saves the working state before the client compacts the context (K1). `None` if the session
+    /// has no records.
     pub async fn attend_compaction(
         &self,
         session: &Attended,
@@ -822,7 +808,7 @@ impl Memory {
         let is_own = |record: &&Record| record.session.as_deref() == Some(&session.session);
         let mut own: Vec<Record> = records.iter().filter(is_own).cloned().collect();
         if own.is_empty() {
-            // A session that rested for days, or whose clock is another's.
+            // A session that was idle for days, or whose clock differs.
             own = self.store.last_said(TRANSCRIPTS, LAST_SAID).await?;
             own.retain(|record| is_own(&record));
         }
@@ -851,8 +837,8 @@ impl Memory {
         self.save_state(&state, Some(&title), Origin::Assistant).await.map(Some)
     }
 
-    /// A session's context was compacted, and this is what came of it: the best there is of where
-    /// it stands.
+    /// Saves the summary that the client made when it compacted the context: the best description
+    /// of the working state.
     pub async fn attend_summary(
         &self,
         session: &Attended,
@@ -865,8 +851,8 @@ impl Memory {
             .await?
             .over(Some(&session.session), session.project.as_deref(), now.at())
             .is_some();
-        // The client summarises its whole context, what was private in it included, and nobody can
-        // tell which words those are.
+        // The client summarizes its whole context, including private turns, and nothing marks
+        // those.
         let withheld = self.read_note(&note).await?.is_some_and(|noted| noted.withheld);
         if paused || withheld || summary.trim().is_empty() {
             return Ok(None);
@@ -896,14 +882,15 @@ impl Memory {
         }
     }
 
-    /// Puts a snapshot of a state into a note; it does not become the state to load next time.
+    /// Saves a snapshot of a state as a pending note; it does not become the state to load next
+    /// time.
     async fn defer_state(&self, state: &str, title: Option<&str>) -> Result<Option<StateSaved>> {
         let (record, _) = self.state_record(state, title, Origin::Assistant)?;
         self.defer(&[record]).await?;
         Ok(None)
     }
 
-    /// A session has ended: it is put on the list of those that are to be read.
+    /// Lists an ended session for import.
     pub async fn attend_end(&self, session: &Attended) -> Result<()> {
         let due = Due {
             session: session.session.clone(),
@@ -911,8 +898,8 @@ impl Memory {
             transcript: session.transcript.clone(),
             client: session.client.clone(),
         };
-        // Whoever reads it takes it off the list first; if that one dies, this note says that it is
-        // still to be read.
+        // The importing process takes it off the list first; if that process dies, this note says
+        // that the session is still to be imported.
         let note = note_of(&session.session)?;
         {
             let _alone = self.alone_with(&session.session).await?;
@@ -923,13 +910,13 @@ impl Memory {
         let line = serde_json::to_string(&due).unwrap_or_default();
         let name =
             place(&format!("hooks/ended/{}.jsonl", &Hash::of(line.as_bytes()).to_string()[..20]))?;
-        // The same session may end twice; it is read once for both.
+        // The same session may end twice; it is imported once for both.
         self.store.put_note(&name, format!("{line}\n").as_bytes()).await?;
         Ok(())
     }
 
-    /// Sessions that have ended and were not read yet; with `silent`, also those whose clients
-    /// never said so and those that could not be read before.
+    /// Ended sessions that were not imported yet. With `silent`, also sessions whose clients never
+    /// reported the end, and sessions that could not be read before.
     pub async fn ended_sessions(&self, silent: bool) -> Result<Vec<(DocPath, Due)>> {
         let mut found = Vec::new();
         for (name, _) in self.store.notes(&place("hooks/ended")?).await? {
@@ -940,7 +927,8 @@ impl Memory {
                 .and_then(|bytes| serde_json::from_slice(bytes.trim_ascii()).ok());
             match due {
                 Some(due) => found.push((name, due)),
-                // Half a line: whoever wrote it will say it again, or the session counts as silent.
+                // A partial line: the client will report the end again, or the session counts as
+                // silent.
                 None => self.store.remove_note(&name).await?,
             }
         }
@@ -988,8 +976,8 @@ impl Memory {
         Ok(found)
     }
 
-    /// A session is being read now. It leaves the list first: if it ends once more meanwhile, it is
-    /// read once more, and if reading dies, it counts as silent later.
+    /// Takes a session off the list before it is imported. If it ends again meanwhile, it is
+    /// imported again; if the import dies, the session counts as silent later.
     pub async fn session_is_begun(&self, name: &DocPath, due: &Due) -> Result<()> {
         if *name != note_of(&due.session)? && *name != retry_of(&due.session)? {
             self.store.remove_note(name).await?;
@@ -1001,19 +989,19 @@ impl Memory {
         Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// A session could not be read. It is tried again later unless that is hopeless; then it is
-    /// left alone, and `status` names it.
+    /// Records that a session could not be read. It is tried again later unless that is hopeless;
+    /// then `status` names it.
     pub async fn session_is_unread(&self, due: &Due, why: &str, is_hopeless: bool) -> Result<()> {
         let name = retry_of(&due.session)?;
         let failures = self.read_retry(&name).await?.map_or(0, |retry| retry.failures) + 1;
         if is_hopeless || failures >= MAX_READ_TRIES {
             let by_hand = due.transcript.as_deref().map_or(String::new(), |path| {
-                format!(". `icecore import {}` reads it", plain::one_line(path))
+                format!("; run `icecore import {}`", plain::one_line(path))
             });
             self.note_trouble(
                 UNREAD,
                 &format!(
-                    "session {} was not read to its end: {why}{by_hand}",
+                    "session {} was not imported completely: {why}{by_hand}",
                     plain::one_line(&due.session)
                 ),
             )
@@ -1026,12 +1014,15 @@ impl Memory {
         self.store.put_note(&name, &serde_json::to_vec(&retry).unwrap_or_default()).await?;
         self.note_trouble(
             "session-end",
-            &format!("session {} is to be read again: {why}", plain::one_line(&due.session)),
+            &format!(
+                "session {} could not be imported and will be tried again: {why}",
+                plain::one_line(&due.session)
+            ),
         )
         .await
     }
 
-    /// A session was read to its end, or is not to be read any more.
+    /// Records that a session was imported to its end, or is given up.
     pub async fn session_is_read(&self, due: &Due) -> Result<()> {
         self.store.remove_note(&retry_of(&due.session)?).await?;
         let note = note_of(&due.session)?;
@@ -1042,7 +1033,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The names of the projects that sessions were in or statements hold in, sorted.
+    /// The names of the projects of sessions and of the ledger, sorted.
     pub async fn known_projects(&self) -> Result<Vec<String>> {
         let mut names: BTreeSet<String> = self.projects().await?.into_values().collect();
         names.extend(self.ledger().await?.entries().iter().filter_map(|entry| {
@@ -1054,7 +1045,7 @@ impl Memory {
         Ok(names.into_iter().collect())
     }
 
-    /// The project of every session of the last time.
+    /// The project of every recent session.
     async fn projects(&self) -> Result<BTreeMap<String, String>> {
         let text = self.store.note(&place("hooks/projects.jsonl")?).await?.unwrap_or_default();
         let lines = text
@@ -1104,7 +1095,7 @@ impl Memory {
             .await?)
     }
 
-    /// What sessions were given, the newest first.
+    /// What sessions received, newest first.
     pub async fn injected(&self, most: usize, session: Option<&str>) -> Result<Vec<Injected>> {
         let text = self.store.note(&place("hooks/injected.jsonl")?).await?.unwrap_or_default();
         let lines = text
@@ -1117,7 +1108,7 @@ impl Memory {
         Ok(found)
     }
 
-    /// Notes that a hook could not do its work, for `status` and `doctor`.
+    /// Records a failure of a hook, for `status` and `doctor`.
     pub async fn note_trouble(&self, event: &str, what: &str) -> Result<()> {
         let trouble = Trouble {
             ts: self.now().to_string(),
@@ -1131,7 +1122,7 @@ impl Memory {
             .await?)
     }
 
-    /// What hooks could not do in the last days, the newest first.
+    /// The failures of hooks in the last days, newest first.
     pub async fn hook_troubles(&self) -> Result<Vec<Trouble>> {
         let today = self.now().day();
         let text = self.store.note(&place("hooks/troubles.jsonl")?).await?.unwrap_or_default();

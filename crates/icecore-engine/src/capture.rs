@@ -1,8 +1,8 @@
-//! Taking in: messages, transcripts, saved states. Everything passes one gate.
+//! Capture: messages, bulk lines, transcripts and saved states enter through one filter.
 //!
-//! At the gate secrets are replaced before anything is written, the origin of the words is set, and
-//! text that icecore itself handed to a model is recognised, so that memory does not feed on
-//! itself. What was changed or passed over is told.
+//! - The filter replaces secrets before anything is written, sets the origin of the text, and
+//!   removes text that icecore itself handed to a model, so that memory does not feed on itself.
+//! - A [`CaptureReport`] counts everything that was changed, cut or skipped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -25,53 +25,51 @@ use serde::Serialize;
 
 use crate::{ATTEMPTS, Error, Memory, Result};
 
-/// The conversation of what came without one.
+/// The conversation of messages that name none.
 pub const OWN_CONVERSATION: &str = "notes";
-/// The conversation of transcripts that name none, and of what clients tell of their sessions.
+/// The conversation of transcripts that name none, and of live sessions.
 pub const TRANSCRIPTS: &str = "sessions";
 /// The conversation of saved states.
 pub const STATES: &str = "state";
 
-/// What fills the gaps of what is handed in.
+/// Values for what a captured message leaves open.
 #[derive(Debug, Clone, Default)]
 pub struct Gaps {
-    /// The conversation.
     pub conversation: Option<String>,
-    /// The session.
     pub session: Option<String>,
-    /// Whose words they are, if not what the role says.
+    /// The author, if it differs from what the role implies.
     pub origin: Option<Origin>,
-    /// How much of a conversation is handed in at once.
+    /// How much of a conversation arrives at once.
     pub extent: Extent,
 }
 
-/// What became of what was handed in.
+/// What capture did with its input.
 #[derive(Debug, Default, Serialize)]
 pub struct Taken {
-    /// Kept for the first time.
+    /// Stored for the first time.
     pub new: usize,
-    /// Known already, word for word.
+    /// Stored already, with the same text.
     pub same: usize,
-    /// Known with other words, by id; the new words count.
+    /// Stored already with another text, by id; the new text replaces it.
     pub revised: Vec<String>,
     /// Secrets that were replaced, by kind.
     pub secrets: BTreeMap<String, usize>,
-    /// Bytes of our own text that came back and was taken out.
+    /// Bytes of icecore's own text that were removed.
     pub own_bytes: usize,
-    /// Messages that were nothing but that, or empty.
+    /// Messages that were empty, or empty without icecore's own text.
     pub passed_over: usize,
-    /// Messages that a person wants to be kept out: paused, or private.
+    /// Messages that the user excluded: paused, or private.
     #[serde(skip_serializing_if = "is_zero")]
     pub withheld: usize,
     /// Messages of people who are not known to be the owner, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<String, usize>,
-    /// Messages that hold what was forgotten; they came in without it, or not at all.
+    /// Messages with forgotten content; it was removed from them, or they were skipped.
     #[serde(skip_serializing_if = "is_zero")]
     pub forgotten: usize,
-    /// What could not be taken, and why.
+    /// What could not be captured, and why.
     pub complaints: Vec<String>,
-    /// What was kept, but not all of it.
+    /// Messages that were shortened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,
 }
@@ -81,7 +79,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl Taken {
-    /// Goes on without what failed, and says so.
+    /// Continues with a default value after a failure, and reports the failure.
     pub(crate) fn despite<T: Default>(&mut self, outcome: Result<T>) -> T {
         outcome.unwrap_or_else(|error| {
             self.complaints.push(error.to_string());
@@ -89,7 +87,7 @@ impl Taken {
         })
     }
 
-    /// Adds up.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: Self) {
         self.new += other.new;
         self.same += other.same;
@@ -111,73 +109,68 @@ impl Taken {
     }
 }
 
-/// The field that says how many bytes the parts of a record had before they were cut.
+/// The record field with the size of its parts in bytes before they were cut.
 pub const PARTS_CUT: &str = "parts_cut_from_bytes";
-/// So many complaints are kept; more of them say nothing new.
+/// The most complaints of one report.
 const MAX_COMPLAINTS: usize = 1_000;
-/// So many of the last messages of a conversation tell who speaks in it.
+/// The recent messages of a conversation that show who speaks in it.
 const SPEAKER_MESSAGES: usize = 500;
 
-/// A transcript that was taken in.
+/// The result of importing a transcript.
 #[derive(Debug, Serialize)]
 pub struct SessionTaken {
-    /// What it was read as.
+    /// The format it was read as.
     pub shape: String,
-    /// Its turns.
+    /// The number of turns.
     pub turns: usize,
-    /// What was passed over, and how many of it.
+    /// What was skipped, and how often.
     pub skipped: Vec<(String, usize)>,
-    /// What became of the turns.
     pub taken: Taken,
     /// The sessions it belongs to.
     #[serde(skip)]
     pub sessions: Vec<SessionKey>,
 }
 
-/// A state that was saved.
+/// A saved state.
 #[derive(Debug, Serialize)]
 pub struct StateSaved {
-    /// When.
     pub ts: Moment,
-    /// Its title.
     pub title: Option<String>,
-    /// Where the state itself stands.
+    /// The path of the state.
     pub state: &'static str,
-    /// Where the snapshot is kept.
+    /// The path of the snapshot.
     pub snapshot: String,
-    /// Whether it got an entry in `24hr.md`.
+    /// Whether `24hr.md` got an entry.
     pub entered: bool,
     /// If not, why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    /// What became of it.
     pub taken: Taken,
 }
 
-/// Where a message stands that was handed in among others.
+/// The name of a message in an error, by its position in the input.
 pub(crate) fn numbered(at: usize) -> String {
     format!("message {}", at + 1)
 }
 
-/// A text that has passed the gate.
+/// Text that passed the capture filter.
 pub(crate) struct Passed {
     pub(crate) text: String,
     pub(crate) own_bytes: usize,
 }
 
-/// What a person wants to be kept out of memory, as messages go by. It concerns sessions of
-/// assistants; what is handed in otherwise was handed in on purpose.
+/// Applies pauses and privacy to a sequence of messages. It concerns sessions of assistants; other
+/// input was handed over on purpose.
 struct Withholding<'a> {
     pauses: &'a Pauses,
-    /// Sessions in which a private turn goes on.
+    /// Whether a private turn is under way, by session.
     private: HashMap<Option<String>, bool>,
-    /// Projects of folders that were looked at.
+    /// Projects by folder.
     projects: HashMap<String, Option<String>>,
 }
 
 impl Withholding<'_> {
-    /// The message as it may be kept, with the project it was said in; `None` if it is to be kept
-    /// out.
+    /// The message as it may be stored, with its project; `None` if it is withheld.
     fn admit(&mut self, mut said: Said, gaps: &Gaps, when: Moment) -> Option<Said> {
         if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str)
             != Some(TRANSCRIPTS)
@@ -211,7 +204,7 @@ impl Withholding<'_> {
         {
             let own = gate::strip(&said.text).text;
             let is_private = private::is_turn(&own);
-            // What is typed into a turn that is running does not end it.
+            // Input typed into a running turn does not end the turn.
             let is_queued = said.extra.iter().any(|(name, _)| name == record::QUEUED);
             if is_private || !is_queued {
                 self.private.insert(session.clone(), is_private);
@@ -228,7 +221,7 @@ impl Withholding<'_> {
 }
 
 impl Memory {
-    /// Takes in messages.
+    /// Captures messages.
     pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
         self.renew_tombstones().await?;
         let mut taken = Taken::default();
@@ -239,9 +232,8 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Takes in the exchanges of many conversations at once, with one write: what the gate made of
-    /// each lot. How much of it was new is not told. They are about to be remembered: other
-    /// processes wait for that, for as long as the lease.
+    /// Captures the exchanges of many conversations with one write and returns a report for each
+    /// batch. The reports do not say what was new. Turn leases for the exchanges last for `lease`.
     pub async fn add_lots(&self, lots: Vec<Vec<Said>>, lease: Duration) -> Result<Vec<Taken>> {
         self.renew_tombstones().await?;
         let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
@@ -261,10 +253,9 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Turns of sessions that a client has told of already, or a transcript has, are the same turn
-    /// under whichever id it is kept. Of what is new, a `live` transcript's turns get the id under
-    /// which the client would tell of them, and so does a prompt that was read before it was
-    /// delivered.
+    /// Recognizes turns that are stored already: a client reports a turn, and its transcript
+    /// contains it again, under different ids. New turns of a `live` transcript get the id under
+    /// which the client would report them, and so does a prompt that was read before its delivery.
     pub(crate) async fn recognised(
         &self,
         mut records: Vec<Record>,
@@ -318,8 +309,8 @@ impl Memory {
         Ok(kept)
     }
 
-    /// A named user is not the owner if another named user has spoken in the conversation before:
-    /// messages may come one by one.
+    /// A named user is not the owner if another named user has spoken in the conversation before.
+    /// Messages may come one by one, so the stored conversation counts too.
     async fn attribute_by_conversation(
         &self,
         records: &mut [Record],
@@ -361,7 +352,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The one gate.
+    /// The capture filter: the only way of text into the store.
     pub(crate) fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
         let stripped = gate::strip(text);
         let own_bytes = stripped.bytes;
@@ -385,15 +376,15 @@ impl Memory {
         Passed { text, own_bytes }
     }
 
-    /// A text through the gate, where nobody asks what became of it.
+    /// Filters a text without a report.
     pub fn gate_text(&self, text: &str) -> String {
         self.unless_forgotten(self.gate(text, &mut Taken::default()).text)
     }
 
-    /// Raw JSON through the gate: it must still be JSON afterwards.
+    /// Filters raw JSON; the result is still JSON.
     fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
-        // Each string as it is meant, without the escapes of JSON; then the whole, in which a name
-        // says what its value is.
+        // First each string without its JSON escapes, then the whole, where a key shows what its
+        // value is.
         let raw =
             crate::gate::pass_json(&raw, &mut |text| self.gate(&text, taken).text).unwrap_or(raw);
         let passed = self.gate(&raw, taken).text;
@@ -403,8 +394,8 @@ impl Memory {
         format!("\"{}\"", self.marker_key.mark("parts", raw.as_bytes()))
     }
 
-    /// `when` is for what came without a time, `place` says where the message at a position came
-    /// from.
+    /// Filters messages and turns them into records. `when` is the time of messages without one,
+    /// `place` names the message at a position.
     pub(crate) fn through_the_gate(
         &self,
         said: Vec<Said>,
@@ -419,7 +410,7 @@ impl Memory {
         let mut records = Vec::with_capacity(said.len());
         let mut withholding =
             Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
-        // How often the same was said before, among what came without an id.
+        // How often the same text occurred before, among messages without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
         for (at, said) in said.into_iter().enumerate() {
             let Some(said) = withholding.admit(said, gaps, when) else {
@@ -467,15 +458,14 @@ impl Memory {
     ) -> Result<Option<Record>, String> {
         if said.text.len() > MAX_TEXT_BYTES {
             return Err(format!(
-                "has {} bytes, at most {MAX_TEXT_BYTES} are taken; save it as a file of its own",
+                "has {} bytes, the limit is {MAX_TEXT_BYTES}; save the text as a file of its own",
                 said.text.len()
             ));
         }
         let mut short = |name: &str, value: Option<String>| match value {
-            Some(value) if value.len() > MAX_NAME_BYTES => Err(format!(
-                "has a {name} of {} bytes, at most {MAX_NAME_BYTES} are taken",
-                value.len()
-            )),
+            Some(value) if value.len() > MAX_NAME_BYTES => {
+                Err(format!("has a {name} of {} bytes, the limit is {MAX_NAME_BYTES}", value.len()))
+            }
             Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim()))
                 .filter(|value| !value.is_empty())),
             None => Ok(None),
@@ -501,7 +491,7 @@ impl Memory {
         }
         let ts = match said.ts {
             None => when,
-            // A time without an offset is meant as the clocks of this vault's zone tell it.
+            // A time without an offset is in the vault's zone.
             Some(ts) if said.offset_assumed => {
                 let civil = Offset::UTC.to_datetime(ts.at());
                 self.zone.moment(self.zone.at(civil.date(), civil.time()))
@@ -557,11 +547,11 @@ impl Memory {
         }))
     }
 
-    /// Takes in lines of a bulk import; `first` is the number of the first line.
+    /// Imports lines of a bulk file; `first` is the number of the first line.
     pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
         self.renew_tombstones().await?;
         let mut taken = Taken::default();
-        // Waiting notes first: turns that hooks recorded are recognized by their ids.
+        // Pending notes first: turns that hooks recorded are recognized by their ids.
         taken.despite(self.take_all_waiting().await);
         let mut said = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {
@@ -584,7 +574,7 @@ impl Memory {
         Ok(taken)
     }
 
-    /// Takes in a transcript. `name` is what it is called, such as the name of its file.
+    /// Imports a transcript. `name` is its label, such as its file name.
     pub async fn add_session(
         &self,
         text: &str,
@@ -608,7 +598,7 @@ impl Memory {
         self.renew_tombstones().await?;
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.at());
-        // A secret of several lines must not fall apart into turns. In JSON each text is a whole.
+        // A secret of several lines must not be split into turns. In JSON each text is one piece.
         let mut hidden = crate::Secrets::new();
         let whole = if text.trim_start().starts_with(['{', '[']) {
             text.to_owned()
@@ -622,11 +612,12 @@ impl Memory {
                 .first()
                 .map_or(String::new(), |(line, what)| format!(" (line {line}: {what})"));
             return Err(Error::Nothing(format!(
-                "there is nothing said in {}{why}",
+                "no messages found in {}{why}",
                 plain::one_line(name)
             )));
         }
-        // A transcript that has grown is the same session: its name and how it began tell which.
+        // A transcript that has grown is the same session, recognized by its name and its
+        // beginning.
         let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short();
         let gaps = Gaps {
             conversation: gaps.conversation.clone().or_else(|| Some(TRANSCRIPTS.into())),
@@ -644,7 +635,7 @@ impl Memory {
             .turns
             .into_iter()
             .map(|mut said| {
-                // What has no time of its own was said when the turn before it was.
+                // A turn without a time gets the time of the turn before it.
                 match said.ts {
                     Some(ts) => last = ts,
                     None if last != now => said.ts = Some(last),
@@ -654,7 +645,7 @@ impl Memory {
             })
             .collect();
         let mut taken = Taken::default();
-        // Waiting notes first: turns that hooks recorded are recognized by their ids.
+        // Pending notes first: turns that hooks recorded are recognized by their ids.
         taken.despite(self.take_all_waiting().await);
         let pauses = self.pauses().await?;
         taken.secrets = hidden;
@@ -683,7 +674,7 @@ impl Memory {
         })
     }
 
-    /// Saves an assistant's state: as a snapshot for good, as the state to load next time, and as
+    /// Saves an assistant's state: as a permanent snapshot, as the state to load next time, and as
     /// an entry of `24hr.md` unless it says nothing new (K1, K2).
     pub async fn save_state(
         &self,
@@ -708,7 +699,7 @@ impl Memory {
         })
     }
 
-    /// A state as it is recorded, through the gate.
+    /// Filters a state and makes the record of it.
     pub(crate) fn state_record(
         &self,
         text: &str,
@@ -725,7 +716,7 @@ impl Memory {
         }
         if text.len() > MAX_TEXT_BYTES {
             return Err(Error::TooMuch(format!(
-                "the state has {} bytes, at most {MAX_TEXT_BYTES} are kept",
+                "the state has {} bytes, the limit is {MAX_TEXT_BYTES}",
                 text.len()
             )));
         }
@@ -753,8 +744,8 @@ impl Memory {
         Ok((record, taken))
     }
 
-    /// Appends a state to `24hr.md`, unless it is the same as the last one or came too soon after
-    /// it; then says so.
+    /// Appends a state to `24hr.md`, or returns why not: it equals the last entry or follows it too
+    /// soon.
     async fn enter(&self, record: &Record) -> Result<Option<String>> {
         let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
         let mut last = StoreError::Moved { what: path.to_string() };
@@ -764,12 +755,12 @@ impl Memory {
                 states::entries(&String::from_utf8_lossy(so_far.as_deref().unwrap_or_default()));
             if let Some(before) = entries.last() {
                 if before.text == record.text.trim() {
-                    return Ok(Some("it is the same as the last entry".into()));
+                    return Ok(Some("it equals the last entry".into()));
                 }
                 let time = before.clock.parse().unwrap_or_default();
                 let apart = record.ts.at().as_second() - self.zone.at(before.day, time).as_second();
-                let least = i64::from(self.policy.capture.throttle_minutes) * 60;
-                // Entries have no seconds; an entry from the future is somebody else's.
+                let least = i64::from(self.policy.capture.min_minutes_between_state_entries) * 60;
+                // Entries have no seconds; an entry from the future comes from another program.
                 if (0..least).contains(&apart) {
                     return Ok(Some(format!(
                         "the last entry is {} minutes old, less than {}",

@@ -1,10 +1,11 @@
-//! Moving a whole memory: from one home to another, into a backup, and out of one again.
+//! Transfers a whole memory: from one store to another, into a backup file, and back.
 //!
-//! Every document goes over byte for byte, and is read back and compared before anybody is told
-//! that it is done. What is derived (indexes, vectors) and what is private to a home (notes,
-//! answers of models) stays; it is made again. Only the key for the marks of hidden secrets goes
-//! along, so that the same secret keeps its mark. While it is copied others may write: what changed
-//! meanwhile is copied again, until everything was there together at one moment.
+//! Every document is copied byte for byte, then read back and compared before success is reported.
+//! Derived data (indexes, vectors) and private data (notes, models' answers) is not copied; it is
+//! rebuilt. The key for the markers of hidden secrets is copied, so that a secret keeps its marker.
+//!
+//! Invariant: other processes may write during the copy. Documents that changed are copied again
+//! until all of them are consistent.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -20,54 +21,52 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use crate::{Error, Result};
 
-/// How often what changed meanwhile is copied again before it is given up.
+/// How many times changed documents are copied again before the copy fails.
 const ROUNDS: usize = 20;
-/// So many bytes are written to a home at once.
+/// How many bytes are written to a store at once.
 const BATCH_BYTES: usize = 8 << 20;
-/// What says what a backup holds, the last entry of it.
+/// The last entry of a backup, which lists its documents.
 const MANIFEST: &str = "manifest.json";
 const FORMAT: &str = "icecore-backup";
 const VERSION: u32 = 1;
-/// Where end users' own memories are, beneath a home; they are memories of their own.
+/// The folder of end users' own memories in a store; they are not part of it.
 const SPACES: &str = "spaces/";
-/// Where documents are in a backup, so that none of them is taken for something else of it,
-/// whatever it is called.
+/// The folder of documents in a backup, so that no document's name collides with other entries.
 const DOCUMENTS: &str = "documents/";
-/// The most that a manifest of a backup may come to, unpacked: what says it is more is no backup of
-/// ours.
+/// The maximum size of an unpacked manifest. A larger one is no backup of ours.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
-/// Likewise a document: no home keeps a larger one.
+/// The maximum size of a document; no store has larger ones.
 const MOST_DOCUMENT_BYTES: u64 = 1 << 30;
-/// Likewise all of them together, as many times as large as the file: words can be packed, but not
-/// without end. What a small file says does no harm, so it is asked only beyond so many bytes.
+/// The maximum compression ratio of a backup, against zip bombs. It applies only beyond
+/// `UNASKED_BYTES`.
 const MOST_PACKED: u64 = 400;
 const UNASKED_BYTES: u64 = 256 << 20;
-/// So many bytes of a document are unpacked at once.
+/// How many bytes of a document are unpacked at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What was carried over.
+/// What was copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Carried {
-    /// So many documents, the ledger included.
+    /// The number of documents, the ledger included.
     pub documents: usize,
-    /// So many bytes in them.
+    /// The sum of their sizes.
     pub bytes: u64,
-    /// So many events in the ledger.
+    /// The number of events in the ledger.
     pub events: usize,
 }
 
-/// What a backup holds.
+/// The list of what a backup contains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     format: String,
     version: u32,
-    /// When it was made.
+    /// When the backup was made.
     pub made: String,
-    /// What it was made of, for people.
+    /// What it is a backup of, for people.
     pub of: String,
     /// Every document, by path.
     pub documents: Vec<Kept>,
-    /// The key for the marks of hidden secrets.
+    /// The key for the markers of hidden secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     marker_key: Option<String>,
 }
@@ -77,25 +76,20 @@ pub struct Manifest {
 pub struct Kept {
     /// Its path in the memory.
     pub path: String,
-    /// How many bytes it has.
     pub bytes: u64,
-    /// The SHA-256 of them.
     pub sha256: String,
-    /// The entry of the file that has them; in the first backups it was called like the path.
+    /// The zip entry with its content; in the first format its name is the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
 
-/// A look at a backup, after everything in it was read and compared.
+/// The result of checking a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// When it was made.
     pub made: String,
-    /// What it was made of.
     pub of: String,
-    /// What is in it.
     pub holds: Carried,
-    /// Lines of the ledger that are no events; they were so in the memory itself.
+    /// Lines of the ledger that are not events; they were in the memory itself.
     pub odd_lines: usize,
 }
 
@@ -106,8 +100,8 @@ async fn bytes_of(store: &dyn Store, path: &DocPath) -> Result<Option<Vec<u8>>> 
     Ok(store.document(path).await?)
 }
 
-/// Hands over every document as it is, those that change meanwhile again, until none does. `None`
-/// as bytes: it is not there any more.
+/// Passes every document to `take`, and those that change meanwhile again, until none does. `None`
+/// as bytes means that it was deleted.
 async fn each(
     from: &dyn Store,
     progress: Progress<'_>,
@@ -132,7 +126,7 @@ async fn each(
         }
         let all = looks.len() as u64;
         for (nth, look) in changed.iter().enumerate() {
-            // One that went between the look and now is missed by the next look.
+            // A document that is deleted after the listing is missing from the next listing.
             if let Some(bytes) = bytes_of(from, &look.path).await? {
                 take(&look.path, Some(bytes)).await?;
                 taken.insert(look.path.clone(), look.stamp.clone());
@@ -141,11 +135,11 @@ async fn each(
         }
     }
     Err(Error::Busy(
-        "somebody writes all the time, so no moment was found at which everything was there together; try again when it is quiet".into(),
+        "the memory is being changed all the time, so no consistent copy could be made; stop other programs that use it and try again".into(),
     ))
 }
 
-/// Fills an empty home.
+/// A copy into an empty store.
 struct Filling<'a> {
     to: &'a dyn Store,
     batch: Vec<(DocPath, Vec<u8>)>,
@@ -154,7 +148,7 @@ struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Begins; what an earlier attempt left in the middle is taken away first.
+    /// Begins a copy. What an interrupted attempt left is removed first.
     async fn begin(to: &'a dyn Store) -> Result<Self> {
         match to.begin_filling().await? {
             Ground::New => {}
@@ -170,7 +164,7 @@ impl<'a> Filling<'a> {
             }
             Ground::Occupied { documents, such_as } => {
                 return Err(Error::Occupied(format!(
-                    "there is a memory already ({documents} documents, such as {such_as}); a whole memory goes only where none is. Name another place"
+                    "there is a memory already ({documents} documents, such as {such_as}); choose an empty target"
                 )));
             }
         }
@@ -208,7 +202,7 @@ impl<'a> Filling<'a> {
             let back = bytes_of(self.to, path).await?.unwrap_or_default();
             if Hash::of(&back) != *hash {
                 return Err(Error::Damaged(format!(
-                    "{path} did not arrive as it was; do it again"
+                    "{path} differs after the copy; run the command again"
                 )));
             }
             carried.documents += 1;
@@ -217,7 +211,7 @@ impl<'a> Filling<'a> {
                 carried.events = Ledger::read(&back, None).entries().len();
             }
         }
-        // Left by `init`, and not in what was carried.
+        // Created by `init`, and not in the source.
         for path in [".gitignore", ".gitattributes"] {
             let path: DocPath = path.parse().map_err(StoreError::Path)?;
             if !self.hashes.contains_key(&path) && self.to.length(&path).await? > 0 {
@@ -229,7 +223,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Copies a whole memory into an empty home. Cut short, the same call begins anew and finishes it.
+/// Copies a whole memory into an empty store. After an interruption, the same call starts again.
 pub async fn carry(from: &dyn Store, to: &dyn Store, progress: Progress<'_>) -> Result<Carried> {
     let filled = async {
         let mut filling = Filling::begin(to).await?;
@@ -242,10 +236,10 @@ pub async fn carry(from: &dyn Store, to: &dyn Store, progress: Progress<'_>) -> 
     or_stop(to, filled.await).await
 }
 
-/// What came of filling a home. If it failed, whoever tries again need not wait.
+/// Passes on the result of a copy. A failed copy is aborted, so that the next try need not wait.
 async fn or_stop(to: &dyn Store, filled: Result<Carried>) -> Result<Carried> {
     if filled.is_err() {
-        // What went wrong is told, not that this did as well.
+        // The first error is reported, not one of the cleanup.
         let _ = to.stop_filling().await;
     }
     filled
@@ -257,11 +251,11 @@ fn unwritable(error: impl std::fmt::Display) -> Error {
 
 fn unreadable(error: impl std::fmt::Display) -> Error {
     Error::Damaged(format!(
-        "this is no whole backup: {error}. Nothing was changed; take another one"
+        "this is not a complete backup: {error}. Nothing was changed; use another backup"
     ))
 }
 
-/// Writes a whole memory into a file, which is a zip that any tool can open.
+/// Writes a whole memory into a zip file.
 pub async fn back_up(
     from: &dyn Store,
     of: &str,
@@ -279,7 +273,7 @@ pub async fn back_up(
             return Ok(());
         };
         let entry = if kept.contains_key(path) {
-            // It changed meanwhile, and what was written stays in the file.
+            // It changed meanwhile. The earlier version stays in the file.
             again += 1;
             format!("later/{again}/{path}")
         } else {
@@ -324,7 +318,7 @@ pub async fn back_up(
     Ok(carried)
 }
 
-/// A backup that was opened.
+/// An open backup.
 struct Backup<R: Read + Seek> {
     zip: ZipArchive<R>,
     manifest: Manifest,
@@ -344,15 +338,15 @@ impl<R: Read + Seek> Backup<R> {
             .map_err(|error| unreadable(format!("its manifest cannot be read: {error}")))?;
         if manifest.format != FORMAT || manifest.version > VERSION {
             return Err(unreadable(format!(
-                "it is of the form {} {}, and this program knows {FORMAT} {VERSION}",
+                "its format is {} {}, and this program reads {FORMAT} {VERSION}",
                 manifest.format, manifest.version
             )));
         }
-        // Before anything is unpacked: what it says of itself is what it is unpacked to at most.
+        // Checked before anything is unpacked: unpacking never exceeds the sizes of the manifest.
         if let Some(kept) = manifest.documents.iter().find(|kept| kept.bytes > MOST_DOCUMENT_BYTES)
         {
             return Err(unreadable(format!(
-                "{} has {} bytes, and no document has more than {MOST_DOCUMENT_BYTES}",
+                "{} has {} bytes; the maximum is {MOST_DOCUMENT_BYTES}",
                 kept.path, kept.bytes
             )));
         }
@@ -360,7 +354,7 @@ impl<R: Read + Seek> Backup<R> {
             manifest.documents.iter().fold(0_u64, |whole, kept| whole.saturating_add(kept.bytes));
         if whole > UNASKED_BYTES && whole / MOST_PACKED > length {
             return Err(unreadable(format!(
-                "it has {length} bytes and would come to {whole}, which is more than {MOST_PACKED} times as many"
+                "it has {length} bytes and would unpack to {whole}, more than {MOST_PACKED} times as many"
             )));
         }
         Ok(Self { zip, manifest })
@@ -372,7 +366,7 @@ impl<R: Read + Seek> Backup<R> {
         Ok((path, bytes))
     }
 
-    /// Unpacks a document piece by piece, no more than it should be, and compares it with its hash.
+    /// Unpacks a document in pieces, never more than its size, and compares its hash.
     fn read(&mut self, kept: &Kept, take: &mut dyn FnMut(&[u8])) -> Result<DocPath> {
         let path: DocPath = kept.path.parse().map_err(unreadable)?;
         let entry = self.zip.by_name(kept.entry.as_deref().unwrap_or(&kept.path));
@@ -392,13 +386,13 @@ impl<R: Read + Seek> Backup<R> {
             length += many as u64;
         }
         if length != kept.bytes || hashing.finish().to_string() != kept.sha256 {
-            return Err(unreadable(format!("{path} is not what it was when the backup was made")));
+            return Err(unreadable(format!("{path} has changed since the backup was made")));
         }
         Ok(path)
     }
 }
 
-/// Reads a backup through and compares everything in it with its hashes.
+/// Reads a whole backup and compares every document with its hash.
 pub fn check_backup(file: impl Read + Seek, progress: Progress<'_>) -> Result<Checked> {
     let mut backup = Backup::open(file)?;
     let mut holds = Carried::default();
@@ -423,7 +417,8 @@ pub fn check_backup(file: impl Read + Seek, progress: Progress<'_>) -> Result<Ch
     Ok(Checked { made: backup.manifest.made, of: backup.manifest.of, holds, odd_lines })
 }
 
-/// Fills an empty home from a backup, which is checked as a whole before anything is written.
+/// Restores a backup into an empty store. The backup is checked as a whole before anything is
+/// written.
 pub async fn restore(
     mut file: impl Read + Seek,
     to: &dyn Store,

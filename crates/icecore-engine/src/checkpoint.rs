@@ -1,8 +1,8 @@
-//! Where consolidation stands (L11): which events the pages have taken up, and what has been
-//! distilled.
+//! The checkpoint of consolidation (L11): which events are on pages, and from which text events
+//! were extracted.
 //!
-//! A lost or broken checkpoint costs work, never memory: what was done is recognised when it is
-//! done again.
+//! Invariant: a lost or broken checkpoint costs work, never memory, since repeated work is
+//! recognized.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Memory, Result};
 
-/// As it is kept in `memory/checkpoint.json`.
+/// The content of `memory/checkpoint.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    /// The last event that pages and memories have taken up.
+    /// The last event that is on pages and memory files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_processed_event_id: Option<String>,
-    /// When consolidation last came to its end.
+    /// When consolidation last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_ts: Option<String>,
-    /// How many events it has taken up in all.
+    /// The total number of processed events.
     #[serde(default)]
     pub events_processed: u64,
-    /// How many events a compaction left that could not make do with fewer.
+    /// The size of the ledger after a compaction that could not reach its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_lines: Option<usize>,
-    /// What has been distilled of the last days.
+    /// What was extracted from the last days.
     #[serde(default)]
     distilled: Distilled,
 }
@@ -48,16 +48,16 @@ struct Distilled {
     logs: BTreeMap<String, LogMark>,
 }
 
-/// How far a session has been distilled.
+/// How far a session was processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SessionMark {
-    /// What all its records came to.
+    /// A digest of all its records.
     sum: String,
     /// When the newest of them was captured.
     until: String,
 }
 
-/// How far a log has been distilled.
+/// How far a log was processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LogMark {
     bytes: usize,
@@ -73,23 +73,23 @@ fn session_name(stat: &SessionStat) -> String {
     )
 }
 
-/// What the records of a session come to: changes whenever one is added or reworded.
+/// The digest of a session's records; it changes whenever one is added or edited.
 fn session_sum(stat: &SessionStat) -> String {
     Known::session_source(stat).short()
 }
 
 impl Checkpoint {
-    /// The last event that was taken up.
+    /// The last event that is on pages.
     pub fn last_event(&self) -> Option<EventId> {
         self.last_processed_event_id.as_deref().and_then(|id| id.parse().ok())
     }
 
-    /// When consolidation last came to its end.
+    /// When consolidation last completed.
     pub fn last_run(&self) -> Option<Moment> {
         self.last_run_ts.as_deref().and_then(Moment::read).map(|read| read.moment)
     }
 
-    /// Whether the session has records that were not distilled; if so, from which capture on.
+    /// Whether the session has records that were not processed; if so, from which capture on.
     pub fn is_new(&self, stat: &SessionStat) -> Option<Option<Moment>> {
         match self.distilled.sessions.get(&session_name(stat)) {
             Some(mark) if mark.sum == session_sum(stat) => None,
@@ -98,14 +98,13 @@ impl Checkpoint {
         }
     }
 
-    /// Notes that the session has been distilled as it stands; the newest of its records was
-    /// captured at `until`.
+    /// Marks the session as processed up to now; its newest record was captured at `until`.
     pub fn note_session(&mut self, stat: &SessionStat, until: Moment) {
         let mark = SessionMark { sum: session_sum(stat), until: until.to_string() };
         self.distilled.sessions.insert(session_name(stat), mark);
     }
 
-    /// Where the part of a log begins that was not distilled yet; none if there is no such part.
+    /// The offset of the unprocessed part of a log; `None` if all of it was processed.
     pub fn new_from(&self, day: Date, log: &[u8]) -> Option<usize> {
         let from = match self.distilled.logs.get(&day.to_string()) {
             Some(mark)
@@ -115,20 +114,20 @@ impl Checkpoint {
             {
                 mark.bytes
             }
-            // Somebody has rewritten it; what is still there is recognised.
+            // The log was rewritten; known extracts are recognized.
             _ => 0,
         };
         (from < log.len()).then_some(from)
     }
 
-    /// Notes that a log has been distilled as it stands.
+    /// Marks a log as processed up to now.
     pub fn note_log(&mut self, day: Date, log: &[u8]) {
         self.distilled
             .logs
             .insert(day.to_string(), LogMark { bytes: log.len(), sum: Hash::of(log).short() });
     }
 
-    /// Forgets what lies before `day`: it is not looked at again.
+    /// Drops the marks of days before `day`, which are not read again.
     pub fn forget_before(&mut self, day: Date) {
         let day = day.to_string();
         self.distilled.sessions.retain(|name, _| name.as_str() >= day.as_str());
@@ -141,13 +140,13 @@ impl Memory {
         Ok(layout::CHECKPOINT.parse().map_err(StoreError::Path)?)
     }
 
-    /// Where consolidation stands; one that cannot be read says nothing.
+    /// Loads the checkpoint; an unreadable one counts as empty.
     pub(crate) async fn checkpoint(&self) -> Result<Checkpoint> {
         let text = self.store.document(&Self::checkpoint_path()?).await?.unwrap_or_default();
         Ok(serde_json::from_slice(&text).unwrap_or_default())
     }
 
-    /// Writes it down, if it says something new.
+    /// Saves the checkpoint if it changed.
     pub(crate) async fn keep_checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
         let path = Self::checkpoint_path()?;
         let text = format!("{}\n", serde_json::to_string_pretty(checkpoint).unwrap_or_default());

@@ -1,20 +1,19 @@
-//! The only place that asks what time it is.
+//! The clock. Invariant: no other module reads the time.
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
 use jiff::Timestamp;
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Send + Sync {
-    /// This moment.
+    /// The current time.
     fn now(&self) -> Timestamp;
 
-    /// How long something has been running, in milliseconds from an arbitrary beginning. A clock
-    /// that stands measures nothing.
+    /// Milliseconds since an arbitrary start, for measuring durations. A fixed clock returns 0.
     fn millis(&self) -> u64 {
         0
     }
 
-    /// Whether a person chose the moment, so that what is newer is not known yet.
+    /// Whether the user chose the moment, so that what is newer is not known yet.
     fn is_set_by_hand(&self) -> bool {
         false
     }
@@ -36,7 +35,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands where it was set.
+/// A clock that always shows the same moment.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedClock(pub Timestamp);
 

@@ -1,8 +1,7 @@
-//! Keeping the ledger small (L14, L15): what has expired and chains that are done with leave it for
-//! an archive.
+//! Compaction (L14, L15): moves expired events and finished chains from the ledger to an archive.
 //!
-//! Lines are in the archive before they leave the ledger, byte for byte, and everything that refers
-//! to them still resolves.
+//! Invariants: lines are in the archive, byte for byte, before they leave the ledger, and every
+//! reference to them still resolves. Compaction never changes the state of a retained event.
 
 use std::collections::HashSet;
 
@@ -19,29 +18,29 @@ use serde::Serialize;
 
 use crate::{ATTEMPTS, Error, Memory, Result};
 
-/// What left the ledger.
+/// What was moved out of the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Compacted {
-    /// Events of the ledger before.
+    /// The number of events before.
     pub before: usize,
-    /// Events of it now.
+    /// The number of events after.
     pub after: usize,
-    /// Events that were made to stand for a closed chain each.
+    /// Events that were added, each of which replaces a finished chain.
     pub summaries: Vec<EventId>,
-    /// How many went because their chain is done with.
+    /// How many were moved because their chain is finished.
     pub compacted: usize,
-    /// How many went because their time is over.
+    /// How many were moved because they expired.
     pub pruned: usize,
-    /// How many went though they hold, because there were too many; they can still be looked at,
-    /// replaced and taken back.
+    /// How many active ones were moved because there were too many. They can still be read,
+    /// superseded and retracted.
     pub crowded: usize,
-    /// Why there are still more than there should be.
+    /// Why there are still too many events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
 }
 
 impl Compacted {
-    /// Whether anything left.
+    /// Whether nothing was moved.
     pub fn is_empty(&self) -> bool {
         self.compacted + self.pruned + self.crowded + self.summaries.len() == 0
     }
@@ -75,7 +74,7 @@ impl Memory {
         let what = if prune { What::Prune } else { What::Compact };
         let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
         let chains = if prune { Vec::new() } else { compact::summaries(&ledger, now) };
-        // A chain that is to get its event leaves with it.
+        // A chain that gets a replacing event is moved as well.
         let members: usize = chains
             .iter()
             .filter_map(|draft| draft.field::<Vec<String>>(icecore_domain::event::COMPACTS))
@@ -92,13 +91,13 @@ impl Memory {
         Ok(outlook)
     }
 
-    /// Makes one event of every chain that is done with, and moves what is over to the archive.
+    /// Replaces every finished chain by one event, and moves surplus events to the archive.
     pub async fn compact(&self) -> Result<Compacted> {
         let _alone = self.claim_night().await?;
         self.compact_at(self.now()).await
     }
 
-    /// Moves what has expired to the archive.
+    /// Moves expired events to the archive.
     pub async fn prune(&self) -> Result<Compacted> {
         let _alone = self.claim_night().await?;
         self.prune_at(self.now()).await
@@ -107,8 +106,8 @@ impl Memory {
     pub(crate) async fn compact_at(&self, now: Moment) -> Result<Compacted> {
         self.refuse_damage().await?;
         let mut compacted = Compacted::default();
-        // A chain that gets no event of its own now, because others keep writing, waits whole for
-        // the next time.
+        // If other processes keep writing, a chain without a replacing event stays complete until
+        // the next run.
         for _ in 0..ATTEMPTS {
             let text = self.store.ledger().await?;
             let drafts = compact::summaries(&Ledger::read(&text.bytes, None), now);
@@ -134,11 +133,11 @@ impl Memory {
         Ok(compacted)
     }
 
-    /// A ledger that is not whole is not made smaller: what is wrong with it has to be seen first.
+    /// Refuses to compact a damaged ledger: the damage has to be resolved first.
     async fn refuse_damage(&self) -> Result<()> {
         if self.looks_back().await? {
             return Err(Error::Nothing(
-                "the ledger goes on after that moment; only the ledger of now can be made smaller"
+                "the ledger has events after that moment; compaction works only in the present, without --now"
                     .into(),
             ));
         }
@@ -147,7 +146,9 @@ impl Memory {
         if faults.is_empty() && lost.is_empty() {
             return Ok(());
         }
-        Err(Error::Damaged("the ledger is damaged, so nothing was moved out of it; `icecore doctor` shows what to do".into()))
+        Err(Error::Damaged(
+            "the ledger is damaged, so nothing was moved out of it; run `icecore doctor`".into(),
+        ))
     }
 
     async fn move_out(&self, what: What, now: Moment, compacted: &mut Compacted) -> Result<()> {
@@ -173,8 +174,8 @@ impl Memory {
                 let ids: HashSet<EventId> = ids.iter().copied().collect();
                 let (_, lines) = compact::split(&text.bytes, &ids);
                 let place = archive::path(why, now.day());
-                // A run that died has put lines into an archive, maybe that of another quarter,
-                // that are still in the ledger.
+                // An interrupted run may have left lines in an archive, possibly of another
+                // quarter, that are still in the ledger.
                 let lines =
                     there.iter().fold(lines, |lines, archive| archive::not_in(archive, lines));
                 if !lines.is_empty() {
@@ -183,7 +184,7 @@ impl Memory {
             }
             // From here on both the old and the new beginning of the ledger count as verified.
             self.expect_ledger(&text.bytes, &kept).await?;
-            // First, so that the checkpoint never names what has left.
+            // Moved first, so that the checkpoint never names an archived event.
             self.move_checkpoint(&ledger, &all).await?;
             match self.store.archive(&archives, &kept, text.position).await {
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
@@ -198,8 +199,7 @@ impl Memory {
         Err(last.into())
     }
 
-    /// The checkpoint must name an event that is still in the ledger: the last one before it that
-    /// stayed.
+    /// Moves the checkpoint back to the last event that stays in the ledger.
     async fn move_checkpoint(&self, before: &Ledger, left: &HashSet<EventId>) -> Result<()> {
         let mut checkpoint = self.checkpoint().await?;
         let Some(last) = checkpoint.last_event().filter(|id| left.contains(id)) else {

@@ -1,8 +1,8 @@
-//! The policy of a vault: built-in defaults, overridden value by value by the vault's
+//! Reads the policy of a vault: the built-in defaults, overridden value by value by the vault's
 //! `icecore.toml`.
 //!
-//! A vault may come from a stranger, so there is nothing in it that names a program, an endpoint or
-//! a key.
+//! Invariant: no setting names a program, an endpoint or a key, because a vault may come from a
+//! stranger.
 
 use icecore_domain::calendar::{NotAZone, Zone};
 use icecore_domain::cascade::retain::Retention;
@@ -23,95 +23,112 @@ use toml::{Table, Value};
 const DEFAULTS: &str = include_str!("../defaults.toml");
 /// The newest format of a vault that this program understands.
 const FORMAT: i64 = 1;
+/// The keys that were renamed: the old name and the new one. An old key is still read, with a
+/// warning in [`Policy::warnings`].
+const RENAMED_KEYS: &[(&str, &str)] = &[
+    ("ledger.most_events", "ledger.max_events"),
+    ("ledger.spare_days", "ledger.min_age_days_to_compact"),
+    ("log.notice_days", "log.scan_days"),
+    ("status.verify_days", "status.max_days_without_verify"),
+    ("capture.throttle_minutes", "capture.min_minutes_between_state_entries"),
+    ("retention.daily_days", "retention.daily_primer_days"),
+    ("retention.important_days", "retention.important_primer_days"),
+    ("retention.weekly_weeks", "retention.weekly_primer_weeks"),
+    ("retention.states_days", "retention.states_file_days"),
+    ("retention.month_days", "retention.month_file_days"),
+    ("pyramid.days", "pyramid.daily_detail_days"),
+    ("pyramid.weeks_days", "pyramid.weekly_detail_days"),
+    ("decay.stale_days", "decay.stale_after_days"),
+    ("decay.dropped_days", "decay.hidden_after_days"),
+    ("decay.p2_days", "decay.p2_expires_after_days"),
+    ("decay.p3_days", "decay.p3_expires_after_days"),
+    ("recall.silent_days", "recall.max_days_without_consolidation"),
+    ("recall.delta_chars", "recall.max_chars_per_prompt"),
+    ("distil.reach_days", "extraction.max_age_days"),
+    ("distil.question_tokens", "extraction.max_source_tokens"),
+    ("chat.long_extra_turns", "chat.extra_turns_for_long_replies"),
+    ("chat.memory_tokens", "chat.max_memory_tokens"),
+    ("chat.wait_ms", "chat.max_wait_for_last_turn_ms"),
+    ("chat.summarizer_secs", "chat.summarizer_timeout_secs"),
+    ("chat.short_words", "chat.short_exchange_words"),
+    ("chat.long_words", "chat.long_exchange_words"),
+    ("chat.consolidate_turns", "chat.consolidate_every_turns"),
+    ("chat.snapshot_turns", "chat.snapshot_every_turns"),
+];
 
 /// The policy in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// The format of the vault's files.
+    /// The format version of the vault's files.
     pub format: i64,
     zone: String,
     ledger: LedgerPolicy,
-    /// How the daily logs are looked at.
     pub log: LogPolicy,
-    /// What the first screen shows.
     pub status: StatusPolicy,
-    /// Who the owner of this memory is.
     pub person: PersonPolicy,
-    /// What happens to what is captured.
     pub capture: CapturePolicy,
-    /// How summaries are made.
     cascade: CascadePolicy,
-    /// How long summaries and packs may be.
     pub budget: BudgetPolicy,
-    /// How long files stay.
     pub retention: RetentionPolicy,
-    /// How far the pyramid's steps reach.
     pub pyramid: PyramidPolicy,
-    /// How statements age.
     pub decay: DecayPolicy,
-    /// How long the recall pack may be.
     pub recall: RecallPolicy,
-    /// What is distilled.
-    pub distil: DistilPolicy,
-    /// What chats are told, and how they are remembered.
+    pub extraction: ExtractionPolicy,
     pub chat: ChatPolicy,
-    /// When jobs run.
     pub schedule: SchedulePolicy,
-    /// What `icecore.toml` says that this version does not understand.
+    /// The settings of `icecore.toml` that are unknown to this version or have an old name.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
 
-/// What chats are told, and how they are remembered.
+/// Settings of chats: what a request contains, and how exchanges are summarized.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChatPolicy {
-    /// So many of the last turns stand word for word.
+    /// How many of the last turns a request repeats word for word.
     pub window_turns: usize,
-    /// A long reply stays so many turns longer.
-    pub long_extra_turns: usize,
-    /// The most tokens of memory in a request.
-    pub memory_tokens: usize,
-    /// Where memory stands: `system` or `last_user`.
+    /// For how many more turns a long reply is repeated.
+    pub extra_turns_for_long_replies: usize,
+    pub max_memory_tokens: usize,
+    /// `system` or `last_user`.
     placement: String,
-    /// Whether memory is added, or the window stands in for what the client sent: `augment` or
-    /// `replace`.
+    /// `augment` or `replace`.
     mode: String,
-    /// How long the next turn waits for the last one to be remembered.
-    pub wait_ms: u64,
-    /// How long the summarizer has for one exchange.
-    pub summarizer_secs: u64,
-    /// Below so many words on both sides, an exchange is short.
-    pub short_words: usize,
-    /// Above so many words it is long.
-    pub long_words: usize,
-    /// After so many turns the facts are made fewer.
-    pub consolidate_turns: u64,
-    /// Every so many turns the facts are kept as a file.
-    pub snapshot_turns: u64,
+    /// How long the next turn waits until the last one is summarized.
+    pub max_wait_for_last_turn_ms: u64,
+    /// The summarizer's deadline for one exchange.
+    pub summarizer_timeout_secs: u64,
+    /// With fewer words on both sides, an exchange is short.
+    pub short_exchange_words: usize,
+    /// With more words on either side, an exchange is long.
+    pub long_exchange_words: usize,
+    /// How often, in turns, the facts are consolidated.
+    pub consolidate_every_turns: u64,
+    /// How often, in turns, the facts are saved as a file.
+    pub snapshot_every_turns: u64,
 }
 
-/// Where memory stands in a request.
+/// Where memory is inserted into a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// Among the instructions.
+    /// Into the instructions.
     System,
-    /// In the last thing the user said.
+    /// Into the user's last message.
     LastUser,
 }
 
-/// What becomes of the history that a client sends.
+/// What happens to the history that a client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It stays, and memory is added.
+    /// It is kept, and memory is added.
     Augment,
-    /// The last turns that we kept stand in its place.
+    /// It is replaced by the last recorded turns.
     Replace,
 }
 
 impl Mode {
-    /// The mode of that word.
+    /// Parses the value of `chat.mode`.
     pub fn of(word: &str) -> Option<Self> {
         match word {
             "augment" => Some(Self::Augment),
@@ -122,12 +139,12 @@ impl Mode {
 }
 
 impl ChatPolicy {
-    /// Where memory stands.
+    /// Where memory is inserted into a request.
     pub fn placement(&self) -> Placement {
         if self.placement == "last_user" { Placement::LastUser } else { Placement::System }
     }
 
-    /// What becomes of the client's history.
+    /// What happens to the history that a client sends.
     pub fn mode(&self) -> Mode {
         Mode::of(&self.mode).unwrap_or(Mode::Augment)
     }
@@ -143,17 +160,20 @@ impl ChatPolicy {
         if !(1..=100).contains(&self.window_turns) {
             return wrong("chat.window_turns", "is not between 1 and 100");
         }
-        if self.consolidate_turns == 0 || self.snapshot_turns == 0 || self.summarizer_secs == 0 {
+        if self.consolidate_every_turns == 0
+            || self.snapshot_every_turns == 0
+            || self.summarizer_timeout_secs == 0
+        {
             return wrong("chat", "has a number of turns or seconds that is 0; write 1 or more");
         }
-        if self.short_words > self.long_words {
-            return wrong("chat.short_words", "is more than chat.long_words");
+        if self.short_exchange_words > self.long_exchange_words {
+            return wrong("chat.short_exchange_words", "is more than chat.long_exchange_words");
         }
         Ok(())
     }
 }
 
-/// Who the owner of this memory is.
+/// Settings about the owner of this memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PersonPolicy {
@@ -167,14 +187,13 @@ impl PersonPolicy {
     }
 }
 
-/// What happens to what is captured.
+/// Settings of capturing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapturePolicy {
-    /// Replace secrets before anything is written.
     pub hide_secrets: bool,
-    /// The least time between two entries of `24hr.md`.
-    pub throttle_minutes: u16,
+    /// The minimum time between two entries of `24hr.md`.
+    pub min_minutes_between_state_entries: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,16 +203,16 @@ struct CascadePolicy {
     session_idle_minutes: u16,
 }
 
-/// What to do where no model is configured.
+/// What to do while no model is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutModel {
-    /// Make summaries from the sources' own sentences, until there is one.
+    /// Make extractive summaries, and replace them once there is a model.
     Extract,
-    /// Wait.
+    /// Wait for a model.
     Defer,
 }
 
-/// How long summaries and packs may be.
+/// The maximum sizes of summaries and packs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetPolicy {
@@ -202,21 +221,19 @@ pub struct BudgetPolicy {
     week_bytes: usize,
     month_bytes: usize,
     year_bytes: usize,
-    /// The upload package's.
     pub upload_bytes: usize,
-    /// The pyramid's history.
     pub pyramid_tokens: usize,
 }
 
-/// The smallest budget of a summary that leaves room to say something.
+/// The smallest budget that leaves room for a summary.
 const LEAST_BYTES: usize = 1_024;
-/// The most words that a recall pack may have.
+/// The maximum of all sections of a recall pack together.
 const MOST_RECALL_WORDS: usize = 3_000;
-/// The most that a pyramid's history may have.
+/// The maximum of `budget.pyramid_tokens`.
 pub const MOST_PYRAMID_TOKENS: usize = 50_000;
 
 impl BudgetPolicy {
-    /// The most bytes of the file of a summary of that tier and importance.
+    /// The maximum size in bytes of a summary's file.
     pub fn of(&self, tier: Tier, importance: Importance) -> usize {
         let bytes = match tier {
             Tier::Session => self.session_bytes,
@@ -229,45 +246,45 @@ impl BudgetPolicy {
     }
 }
 
-/// How long files stay.
+/// How long files stay before they are archived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionPolicy {
-    daily_days: u16,
-    important_days: u16,
-    weekly_weeks: u16,
-    states_days: u16,
-    month_days: u16,
+    daily_primer_days: u16,
+    important_primer_days: u16,
+    weekly_primer_weeks: u16,
+    states_file_days: u16,
+    month_file_days: u16,
 }
 
 impl RetentionPolicy {
-    /// Of the primers.
+    /// The retention of primers.
     pub fn primers(&self) -> Retention {
         Retention {
-            daily_days: self.daily_days,
-            important_days: self.important_days,
-            weekly_weeks: self.weekly_weeks,
+            daily_days: self.daily_primer_days,
+            important_days: self.important_primer_days,
+            weekly_weeks: self.weekly_primer_weeks,
         }
     }
 
-    /// Of the cascade files.
+    /// The retention of the files of states, `24hr.md` and `30day.md`.
     pub fn states(&self) -> Span {
-        Span { states_days: self.states_days, days: self.month_days }
+        Span { states_days: self.states_file_days, days: self.month_file_days }
     }
 }
 
-/// How far the pyramid's steps reach.
+/// How far back each level of detail of the pyramid reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PyramidPolicy {
-    days: u16,
-    weeks_days: u16,
+    daily_detail_days: u16,
+    weekly_detail_days: u16,
 }
 
 impl PyramidPolicy {
-    /// As the domain takes it.
+    /// The reach as the domain's type.
     pub fn reach(&self) -> Reach {
-        Reach { days: self.days, weeks_days: self.weeks_days }
+        Reach { days: self.daily_detail_days, weeks_days: self.weekly_detail_days }
     }
 }
 
@@ -287,7 +304,7 @@ pub struct SchedulePolicy {
 }
 
 impl SchedulePolicy {
-    /// The timetable.
+    /// Parses the schedule.
     pub fn timetable(&self) -> Result<Timetable, Mistake> {
         let entries = [
             (Job::Day, self.day.as_str()),
@@ -308,33 +325,33 @@ impl SchedulePolicy {
 #[serde(deny_unknown_fields)]
 struct LedgerPolicy {
     default_priority: String,
-    most_events: usize,
-    spare_days: u16,
+    max_events: usize,
+    min_age_days_to_compact: u16,
 }
 
-/// How statements age.
+/// After how many days statements are stale, hidden and expired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecayPolicy {
-    stale_days: u16,
-    dropped_days: u16,
-    p2_days: u16,
-    p3_days: u16,
+    stale_after_days: u16,
+    hidden_after_days: u16,
+    p2_expires_after_days: u16,
+    p3_expires_after_days: u16,
 }
 
 impl DecayPolicy {
-    /// As the domain takes it.
+    /// The ages as the domain's type.
     pub fn ages(&self) -> Ages {
         Ages {
-            stale_days: self.stale_days,
-            dropped_days: self.dropped_days,
-            p2_days: self.p2_days,
-            p3_days: self.p3_days,
+            stale_days: self.stale_after_days,
+            dropped_days: self.hidden_after_days,
+            p2_days: self.p2_expires_after_days,
+            p3_days: self.p3_expires_after_days,
         }
     }
 }
 
-/// How many words each section of the recall pack has, and how much a session or a prompt is given.
+/// The maximum sizes of the recall pack's sections, and of what is injected for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecallPolicy {
@@ -348,13 +365,12 @@ pub struct RecallPolicy {
     accounts_words: usize,
     buffer_words: usize,
     /// After so many days without a consolidation the pack says so.
-    pub silent_days: u16,
-    /// The most characters of what a prompt is given.
-    pub delta_chars: usize,
+    pub max_days_without_consolidation: u16,
+    pub max_chars_per_prompt: usize,
 }
 
 impl RecallPolicy {
-    /// As the domain takes it.
+    /// The section sizes as the domain's type.
     pub fn words(&self) -> Words {
         Words {
             p0: self.p0_words,
@@ -370,76 +386,64 @@ impl RecallPolicy {
     }
 }
 
-/// What is distilled.
+/// Settings of the extraction of events from text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DistilPolicy {
-    /// What was said longer ago is left to the summaries.
-    pub reach_days: u16,
-    /// So many tokens of sources go into one question.
-    pub question_tokens: usize,
+pub struct ExtractionPolicy {
+    /// Older text is only summarized.
+    pub max_age_days: u16,
+    /// How many tokens of source text go into one request.
+    pub max_source_tokens: usize,
 }
 
-/// How the daily logs are looked at.
+/// Settings of the daily logs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPolicy {
-    /// How many days back every look at the ledger checks for extracts.
-    pub notice_days: u16,
+    /// How many days back every read of the ledger scans for extracts.
+    pub scan_days: u16,
 }
 
-/// What the first screen shows.
+/// What `icecore` without a command shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusPolicy {
-    /// How many open commitments.
     pub commitments_shown: u16,
-    /// Within how many days something is due soon.
     pub due_soon_days: u16,
-    /// After how many days a missing `verify` is mentioned.
-    pub verify_days: u16,
+    /// After how many days without a `verify` a warning is shown.
+    pub max_days_without_verify: u16,
 }
 
-/// What is wrong with a vault's settings.
+/// An error in a vault's `icecore.toml`.
 #[derive(Debug, thiserror::Error)]
 pub enum Mistake {
-    /// Not TOML at all.
     #[error("icecore.toml is not valid TOML: {0}")]
     Syntax(String),
-    /// A value of the wrong kind.
     #[error("icecore.toml: {0}")]
     Value(String),
-    /// No format there ever was.
+    /// A format below the first one.
     #[error(
         "icecore.toml: format is {found}; the first format is 1. Write `format = {FORMAT}`, or leave the line out"
     )]
-    NoFormat {
-        /// What is there.
-        found: i64,
-    },
-    /// A format from the future.
+    NoFormat { found: i64 },
+    /// A format that only newer versions know.
     #[error(
         "this vault has format {found}, and this program knows formats up to {FORMAT}; install a newer icecore"
     )]
-    Newer {
-        /// Its format.
-        found: i64,
-    },
-    /// No such zone.
+    Newer { found: i64 },
     #[error("icecore.toml: {0}")]
     Zone(#[from] NotAZone),
-    /// No such priority.
     #[error("icecore.toml: ledger.default_priority: {0}")]
     Priority(#[from] NotAWord),
 }
 
 impl Policy {
-    /// The zone whose days are the vault's days.
+    /// The time zone that decides where a day begins and ends.
     pub fn zone(&self) -> Result<Zone, Mistake> {
         Ok(Zone::named(&self.zone)?)
     }
 
-    /// What to do where no model is configured.
+    /// What to do while no model is configured.
     pub fn without_model(&self) -> Result<WithoutModel, Mistake> {
         match self.cascade.without_model.as_str() {
             "extractive" => Ok(WithoutModel::Extract),
@@ -450,40 +454,53 @@ impl Policy {
         }
     }
 
-    /// After so many quiet minutes a session is over.
+    /// A session is over after this many minutes without a message.
     pub fn session_idle_minutes(&self) -> u16 {
         self.cascade.session_idle_minutes
     }
 
-    /// How large the ledger may get.
+    /// The limits of the ledger's compaction.
     pub fn limits(&self) -> Limits {
         Limits {
-            most: self.ledger.most_events,
+            most: self.ledger.max_events,
             ages: self.decay.ages(),
-            spare_days: self.ledger.spare_days,
+            spare_days: self.ledger.min_age_days_to_compact,
         }
     }
 
-    /// What `remember` assumes.
+    /// The priority that `remember` uses when none is given.
     pub fn default_priority(&self) -> Result<Priority, Mistake> {
         Ok(self.ledger.default_priority.parse()?)
     }
 
-    /// The defaults with the vault's own values over them.
+    /// Reads `own`, the text of a vault's `icecore.toml`, over the defaults.
     pub fn read(own: &str) -> Result<Self, Mistake> {
-        let mut values: Table = DEFAULTS
+        let values: Table = DEFAULTS
             .parse()
             .map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string()))?;
-        let own: Table = own.parse().map_err(|error: toml::de::Error| {
+        let mut own: Table = own.parse().map_err(|error: toml::de::Error| {
             Mistake::Syntax(error.to_string().trim().to_owned())
         })?;
-        // Without a format it is the first one: whoever wrote the file by hand meant what there is.
+        // A file without a format was written by hand, and has the first one.
         match own.get("format") {
             Some(&Value::Integer(found)) if found > FORMAT => return Err(Mistake::Newer { found }),
             Some(&Value::Integer(found)) if found < 1 => return Err(Mistake::NoFormat { found }),
             _ => {}
         }
-        let mut warnings = Vec::new();
+        let renamed = rename_old_keys(&mut own, RENAMED_KEYS);
+        Self::from_tables(values, own, warnings_of_old_keys("icecore.toml", &renamed)).map_err(
+            |mistake| match mistake {
+                Mistake::Value(said) => Mistake::Value(name_old_keys(said, &renamed)),
+                other => other,
+            },
+        )
+    }
+
+    fn from_tables(
+        mut values: Table,
+        own: Table,
+        mut warnings: Vec<String>,
+    ) -> Result<Self, Mistake> {
         overlay(&mut values, own, "", &mut warnings)?;
         let policy: Self = Value::Table(values)
             .try_into()
@@ -520,9 +537,10 @@ impl Policy {
                 "the sections of recall have {words} words together with the buffer; at most {MOST_RECALL_WORDS} are possible"
             )));
         }
-        if self.recall.delta_chars < LEAST_BYTES || self.distil.question_tokens < 500 {
+        if self.recall.max_chars_per_prompt < LEAST_BYTES || self.extraction.max_source_tokens < 500
+        {
             return Err(Mistake::Value(format!(
-                "recall.delta_chars has to be at least {LEAST_BYTES}, distil.question_tokens at least 500"
+                "recall.max_chars_per_prompt has to be at least {LEAST_BYTES}, extraction.max_source_tokens at least 500"
             )));
         }
         Ok(())
@@ -534,9 +552,69 @@ impl Policy {
     }
 }
 
-/// Puts the vault's own values over the defaults. A setting that this version does not have is
-/// passed over and told: a newer version may have written it, and one wrong key must not lock
-/// anybody out.
+/// A key of a settings file that was renamed.
+pub(crate) struct RenamedKey {
+    pub old: &'static str,
+    pub new: &'static str,
+    /// The file sets the new key too, whose value is used.
+    pub has_both: bool,
+}
+
+/// Moves the values of renamed keys (`section.key`) to their new names, and returns the old keys
+/// that `file` sets. A new key that is set too keeps its value.
+pub(crate) fn rename_old_keys(
+    file: &mut Table,
+    renamed: &[(&'static str, &'static str)],
+) -> Vec<RenamedKey> {
+    let mut found = Vec::new();
+    for &(old, new) in renamed {
+        let (Some((old_section, old_key)), Some((section, key))) =
+            (old.split_once('.'), new.split_once('.'))
+        else {
+            continue;
+        };
+        let Some(Value::Table(from)) = file.get_mut(old_section) else { continue };
+        let Some(value) = from.remove(old_key) else { continue };
+        if from.is_empty() {
+            file.remove(old_section);
+        }
+        let to = file.entry(section).or_insert_with(|| Value::Table(Table::new()));
+        // A new section that is no table is reported when the file is read.
+        let has_both = to.as_table().is_none_or(|to| to.contains_key(key));
+        if let (Value::Table(to), false) = (to, has_both) {
+            to.insert(key.to_owned(), value);
+        }
+        found.push(RenamedKey { old, new, has_both });
+    }
+    found
+}
+
+/// One warning for each renamed key that `file` sets.
+pub(crate) fn warnings_of_old_keys(file: &str, renamed: &[RenamedKey]) -> Vec<String> {
+    let warning = |RenamedKey { old, new, has_both }: &RenamedKey| {
+        if *has_both {
+            format!(
+                "{file} sets `{old}`, the old name of `{new}`, and `{new}`, which is used; delete `{old}`"
+            )
+        } else {
+            format!("{file} sets `{old}`, which is now called `{new}`; rename it")
+        }
+    };
+    renamed.iter().map(warning).collect()
+}
+
+/// An error message in which new keys are followed by the old names that the file uses.
+pub(crate) fn name_old_keys(said: String, renamed: &[RenamedKey]) -> String {
+    let names: Vec<String> = renamed
+        .iter()
+        .filter(|key| !key.has_both && said.contains(key.new))
+        .map(|key| format!("`{}`, the old name of `{}`", key.old, key.new))
+        .collect();
+    if names.is_empty() { said } else { format!("{said} (the file sets {})", names.join(" and ")) }
+}
+
+/// Puts the vault's own values over the defaults. An unknown setting is ignored with a warning: a
+/// newer version may have written it, and one wrong key must not lock the user out of the vault.
 fn overlay(
     values: &mut Table,
     own: Table,
@@ -549,7 +627,7 @@ fn overlay(
             (None, _) => {
                 let suggestion = suggestion(&key, within, values.keys().map(String::as_str));
                 warnings.push(format!(
-                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is passed over; `icecore config show` lists every setting"
+                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is ignored; `icecore vault config show` lists every setting"
                 ));
             }
             (Some(Value::Table(inner)), Value::Table(own)) => {
@@ -568,8 +646,8 @@ fn overlay(
     Ok(())
 }
 
-/// What may have been meant by a key that does not exist, as the end of a sentence; empty if
-/// nothing is near.
+/// The existing key that is most like an unknown one, as the end of a sentence; empty if none is
+/// like it.
 pub(crate) fn suggestion<'a>(
     key: &str,
     within: &str,
@@ -583,7 +661,7 @@ pub(crate) fn suggestion<'a>(
         .map_or(String::new(), |(_, known)| format!("; did you mean `{within}{known}`?"))
 }
 
-/// The policy of the vault in `store`.
+/// Reads the policy of the vault in `store`.
 pub async fn load(store: &dyn Store) -> crate::Result<Policy> {
     let path: DocPath = layout::CONFIG.parse().map_err(icecore_store::Error::Path)?;
     let own = store.document(&path).await?.unwrap_or_default();
@@ -594,7 +672,7 @@ pub async fn load(store: &dyn Store) -> crate::Result<Policy> {
 /// The text of a new vault's `icecore.toml`.
 pub fn first(zone: &Zone) -> String {
     format!(
-        "# The policy of this memory. `icecore config show` lists every setting; put here what is to differ.\n\
+        "# The policy of this memory. `icecore vault config show` lists every setting; put the ones you change here.\n\
          format = {FORMAT}\n\
          zone = \"{}\"\n",
         zone.name()
@@ -648,6 +726,67 @@ mod tests {
                 policy.warnings
             );
             assert_eq!(Policy { warnings: Vec::new(), ..policy }, Policy::read(zone).unwrap());
+        }
+    }
+
+    #[test]
+    fn an_old_key_is_read_with_a_warning_that_names_the_new_one() {
+        let cases = [
+            // own settings, the same with new keys, the warning
+            (
+                "[ledger]\nmost_events = 9",
+                "[ledger]\nmax_events = 9",
+                "`ledger.most_events`, which is now called `ledger.max_events`",
+            ),
+            (
+                "[distil]\nreach_days = 3",
+                "[extraction]\nmax_age_days = 3",
+                "`distil.reach_days`, which is now called `extraction.max_age_days`",
+            ),
+            (
+                "[chat]\nwait_ms = 5\nwindow_turns = 7",
+                "[chat]\nmax_wait_for_last_turn_ms = 5\nwindow_turns = 7",
+                "now called `chat.max_wait_for_last_turn_ms`",
+            ),
+            (
+                "[ledger]\nmax_events = 9\nmost_events = 8",
+                "[ledger]\nmax_events = 9",
+                "and `ledger.max_events`, which is used; delete `ledger.most_events`",
+            ),
+            (
+                "[distil]\nreach_days = 3\n[extraction]\nmax_age_days = 4",
+                "[extraction]\nmax_age_days = 4",
+                "delete `distil.reach_days`",
+            ),
+        ];
+        for (own, new, warning) in cases {
+            let policy = Policy::read(own).unwrap();
+            assert!(
+                policy.warnings.len() == 1 && policy.warnings[0].contains(warning),
+                "{own}: {:?}",
+                policy.warnings
+            );
+            assert_eq!(Policy { warnings: Vec::new(), ..policy }, Policy::read(new).unwrap());
+        }
+        let unknown = Policy::read("[distil]\nreach_days = 3\nspeed = 1").unwrap().warnings;
+        assert!(unknown.len() == 2 && unknown[1].contains("`distil`"), "{unknown:?}");
+        check(
+            "[recall]\ndelta_chars = 1",
+            Some("`recall.delta_chars`, the old name of `recall.max_chars_per_prompt`"),
+        );
+        check("[ledger]\nmost_events = \"x\"", Some("the file sets `ledger.most_events`"));
+        check("extraction = 3\n[distil]\nreach_days = 3", Some("it should be a table"));
+    }
+
+    #[test]
+    fn every_renamed_key_leads_to_a_setting() {
+        let defaults: Table = DEFAULTS.parse().unwrap();
+        for (old, new) in RENAMED_KEYS {
+            let exists = |name: &str| {
+                let (section, key) = name.split_once('.').unwrap();
+                defaults.get(section).is_some_and(|section| section.get(key).is_some())
+            };
+            assert!(exists(new) && !exists(old), "{old} -> {new}");
         }
     }
 

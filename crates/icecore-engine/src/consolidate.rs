@@ -1,9 +1,8 @@
-//! The night (L13, K3, K5): what the day brought goes into the ledger, pages, summaries and the
-//! recall pack.
+//! The nightly consolidation (L13, K3, K5): extracts events, updates pages, summaries and the
+//! recall pack, compacts the ledger and checks the vault.
 //!
-//! Every step is worked out from what is stored, so a night that died anywhere is finished by the
-//! next run. No lock is held while a model thinks; what arrives meanwhile is taken up by the next
-//! night.
+//! Invariants: every step is planned from what is stored, so the next run finishes a run that died.
+//! No lock is held while a model is asked; what arrives meanwhile is processed by the next run.
 
 use std::collections::BTreeSet;
 
@@ -29,27 +28,26 @@ use crate::log::Noticed;
 use crate::rollup::{Asking, Outlook, Rolled, Watch, Wish};
 use crate::{ATTEMPTS, Error, Memory, Result};
 
-/// How much of an archive is looked at for what left in this run.
+/// How many bytes of an archive's end are searched for what this run moved there.
 const TAIL_BYTES: u64 = 1024 * 1024;
-/// From so many new events on, every page is written anew rather than one by one.
+/// From this many new events on, all pages are rebuilt instead of single ones.
 const MANY: usize = 2_000;
 
-/// What a consolidation came to.
+/// The result of a consolidation.
 #[derive(Debug, Serialize)]
 pub struct Consolidated {
-    /// When.
     pub at: Moment,
-    /// What the logs had that the ledger had not.
+    /// Log lines that were missing from the ledger.
     pub noticed: Noticed,
-    /// What was learnt from what was said.
+    /// Events that were extracted.
     pub distilled: Distilled,
-    /// What became of pages and memory files.
+    /// Changes of pages and memory files.
     pub curated: Curated,
-    /// What left the ledger.
+    /// What was moved out of the ledger.
     pub compacted: Compacted,
-    /// What the checks found; empty if all is well.
+    /// What the checks found; empty if everything is in order.
     pub findings: Vec<String>,
-    /// Where it is all written down.
+    /// The path of the report.
     pub report: String,
 }
 
@@ -58,13 +56,13 @@ pub struct Consolidated {
 pub struct NightOutlook {
     /// Sessions and logs with something new.
     pub to_distil: usize,
-    /// Events that pages have not taken up.
+    /// Events that are not on pages yet.
     pub new_events: usize,
-    /// Pages and memory files that somebody changed.
+    /// Pages and memory files with manual edits.
     pub edited: Vec<String>,
-    /// What would be pressed.
+    /// Summaries that would be made.
     pub rollup: Outlook,
-    /// What would leave the ledger.
+    /// What would be moved out of the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compaction: Option<Compacted>,
     /// Whether everything would be verified.
@@ -82,17 +80,17 @@ impl Memory {
         })
     }
 
-    /// Goes on only if nobody else was let in meanwhile. What is appended to the ledger is safe by
-    /// itself, being meant for a place in it; this is for what would be written over another's, or
-    /// a second time.
+    /// Fails if another run took over the lease meanwhile. Appends to the ledger are safe without
+    /// it, since they name their position; this protects files that would be overwritten, or work
+    /// that would be done twice.
     pub(crate) async fn still_alone(&self, alone: &Claimed) -> Result<()> {
         if alone.is_held().await? {
             return Ok(());
         }
-        Err(Error::Busy("this run was away for so long that another may be at the same; try again when it is done".into()))
+        Err(Error::Busy("this run was suspended for so long that another run may have taken over; try again when that is done".into()))
     }
 
-    /// How many lines the ledger has.
+    /// The number of lines in the ledger.
     pub(crate) async fn ledger_lines(&self) -> Result<usize> {
         let last = self
             .store
@@ -103,11 +101,11 @@ impl Memory {
         Ok(last.map_or(0, |entry| entry.line))
     }
 
-    /// Whether the ledger has become so large that it is to be compacted whatever the day.
+    /// Whether the ledger is so large that it is compacted whatever the day.
     async fn is_crowded(&self, checkpoint: &Checkpoint) -> Result<bool> {
         let (lines, most) = (self.ledger_lines().await?, self.policy.limits().most);
-        // What could not be made smaller the last time is tried again only when much has come on
-        // top.
+        // A ledger that could not be made smaller the last time is tried again only after it has
+        // grown considerably.
         let settled = checkpoint.settled_lines.map_or(0, |lines| lines + lines / 10 + most / 3);
         Ok(lines > most.max(settled))
     }
@@ -135,8 +133,8 @@ impl Memory {
         })
     }
 
-    /// Learns from what was said and logged since the checkpoint, without the rest of a night: what
-    /// one session decided is known to the next.
+    /// Extracts events from what was recorded and logged since the checkpoint, without the other
+    /// steps, so that the next session knows what this one decided.
     pub async fn learn_now(
         &self,
         asking: Option<&Asking<'_>>,
@@ -153,7 +151,7 @@ impl Memory {
         Ok(distilled)
     }
 
-    /// Consolidates; `due` are the jobs whose time has come besides.
+    /// Runs a consolidation; `due` are the other jobs that are due.
     pub(crate) async fn night(
         &self,
         due: &[Occurrence],
@@ -164,7 +162,7 @@ impl Memory {
         let alone = self.claim_night().await?;
         if self.looks_back().await? {
             return Err(Error::Nothing(
-                "the ledger goes on after that moment; only the memory of now can be consolidated"
+                "the ledger has events after that moment; consolidation works only in the present, without --now"
                     .into(),
             ));
         }
@@ -172,13 +170,11 @@ impl Memory {
         let is_due = |job: Job| due.iter().any(|occurrence| occurrence.job == job);
         let mut curated = Curated::default();
         if let Err(error) = self.take_all_waiting().await {
-            curated
-                .complaints
-                .push(format!("what hooks put into notes could not be written down: {error}"));
+            curated.complaints.push(format!("captured notes could not be imported: {error}"));
         }
         if self.history.available().await.is_ok() {
-            // The safety net before the work (L16); without git there is none, and that is no
-            // reason not to work.
+            // A snapshot before the work (L16). Without git there is none, and the work is done
+            // anyway.
             let _ = self
                 .keep_state(&format!("before consolidation {}", now.day()), &mut curated.secrets)
                 .await;
@@ -205,7 +201,7 @@ impl Memory {
         let rolled = self.roll(&Wish::default(), asking, watch).await?;
         self.still_alone(&alone).await?;
 
-        // Pages and memories have taken up what leaves.
+        // Pages and memories contain by now what compaction moves out.
         let mut findings = Vec::new();
         let mut compacted = Compacted::default();
         let crowded = self.is_crowded(&checkpoint).await?;
@@ -217,12 +213,12 @@ impl Memory {
             };
             match done {
                 Ok(done) => compacted = done,
-                // A damaged ledger is left as it is; the night goes on and says so.
+                // A damaged ledger is not changed; the other steps run, and the report says so.
                 Err(Error::Damaged(why)) => findings.push(why),
                 Err(other) => return Err(other),
             }
             checkpoint.settled_lines = compacted.over.as_ref().map(|_| compacted.after);
-            // The event it stood at may have left.
+            // The event of the checkpoint may have been moved to an archive.
             checkpoint.last_processed_event_id = self.checkpoint().await?.last_processed_event_id;
         }
         let (new, left, moved) = self.taken_up(&checkpoint, since, now).await?;
@@ -241,7 +237,8 @@ impl Memory {
             .await?,
         );
         if is_due(Job::Check) && self.history.available().await.is_ok() {
-            // The night is claimed, and so is forgetting, which alone changes the past.
+            // The leases of consolidation and of forgetting are held; only forgetting rewrites
+            // snapshots.
             let packed = self.history.pack().await;
             curated.complaints.extend(
                 packed.err().map(|error| format!("the snapshots could not be packed: {error}")),
@@ -288,8 +285,7 @@ impl Memory {
             let bytes = self.store.document(&place).await?;
             let known = bytes.as_deref().map(String::from_utf8_lossy);
             let text = report::with_run(known.as_deref(), now, &run);
-            // A run that came to its end and died before it could say so has written its report
-            // already.
+            // An earlier run that died right after its last step has written its report already.
             if since == Some(now) || known.as_deref() == Some(text.as_str()) {
                 break;
             }
@@ -297,7 +293,7 @@ impl Memory {
                 .store
                 .swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref()))
                 .await;
-            // A person wrote into the report meanwhile.
+            // The report was edited meanwhile.
             if !matches!(written, Err(StoreError::Moved { .. })) {
                 break;
             }
@@ -321,8 +317,8 @@ impl Memory {
         Ok((consolidated, rolled))
     }
 
-    /// What is new since the checkpoint: in the ledger, gone from it in this very run, and where
-    /// to.
+    /// What is new in the ledger since the checkpoint, what this run moved out of it, and the
+    /// archives it moved it to.
     async fn taken_up(
         &self,
         checkpoint: &Checkpoint,
@@ -337,7 +333,7 @@ impl Memory {
         let (mut left, mut moved) = (Vec::new(), Vec::new());
         for why in [Why::Compaction, Why::Pruning] {
             let place = archive::path(why, now.day());
-            // Batches stand in the order of time, so tonight's is the last.
+            // Batches are in order of time, so this run's is the last.
             let (text, _) = self.store.tail(&place, TAIL_BYTES).await?;
             let gone = archive::left_at(&text, now);
             if !gone.is_empty() {
@@ -352,7 +348,7 @@ impl Memory {
         Ok((new, left, moved))
     }
 
-    /// How many statements are fresh, stale and dropped.
+    /// How many statements are fresh, stale and hidden.
     async fn ages(&self) -> Result<(usize, usize, usize)> {
         let (today, ages) = (self.now().day(), self.policy.decay.ages());
         let active: usize = self
@@ -380,7 +376,7 @@ impl Memory {
         Ok((active.saturating_sub(stale + dropped), stale, dropped))
     }
 
-    /// The summaries that were pressed since the last run, this one included.
+    /// The summaries that were made since the last run, this one included.
     async fn pressed_since(&self, since: Option<Moment>, now: Moment) -> Result<Vec<String>> {
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
         let new = heads
@@ -393,8 +389,8 @@ impl Memory {
             .collect())
     }
 
-    /// The nightly check looks at what is new; the weekly one makes everything derived anew and
-    /// looks at everything (L12).
+    /// The nightly check reads what is new; the weekly one rebuilds all derived data and checks
+    /// everything (L12).
     async fn check_night(&self, new: &[EventId], full: bool) -> Result<Vec<String>> {
         if full {
             self.reindex(&|_, _| {}).await?;

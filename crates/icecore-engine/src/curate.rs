@@ -1,9 +1,10 @@
-//! Tending the wiki (L4, K4, K8): pages and memory files follow the ledger, and what people write
-//! into them enters it.
+//! Page sync (L4, K4, K8): pages and memory files follow the ledger, and edits in them enter the
+//! ledger.
 //!
-//! A page is a view of events. What somebody changed in one is first taken into the ledger, then
-//! the page is written again from all there is: so a person's words survive every rebuild, and a
-//! page that is deleted or garbled loses nothing.
+//! - A page is a view of events. An edit is first appended to the ledger, then the page is rendered
+//!   from the ledger. So edits survive every rebuild, and a deleted or damaged page loses nothing.
+//! - A page with an edit that cannot be imported, or that was saved during the run, is not
+//!   overwritten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,37 +23,35 @@ use serde::Serialize;
 
 use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
-/// What became of pages and memory files.
+/// What a run did with pages and memory files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Curated {
-    /// Pages that were written.
     pub pages: Vec<String>,
-    /// Memory files that were written.
     pub memories: Vec<String>,
-    /// Pages that were gone and were written again.
+    /// Missing pages that were written again.
     pub restored: Vec<String>,
-    /// Events that people wrote into pages and memory files.
+    /// Events from edits in pages and memory files.
     pub learnt: Vec<EventId>,
-    /// Pages that stay as they are, because something in them could not be taken over.
+    /// Pages that are not overwritten, because an edit in them could not be imported.
     #[serde(skip)]
     pub(crate) held: BTreeSet<DocPath>,
-    /// What pages and memory files looked like when they were taken over.
+    /// The file stamps of pages and memory files at their import.
     #[serde(skip)]
     taken: BTreeMap<DocPath, Stamp>,
-    /// Which thing each page is about, as far as events at hand have told.
+    /// The entity of each page, as far as the events read so far show.
     #[serde(skip)]
     names: BTreeMap<String, String>,
-    /// Likewise, of all there are.
+    /// The entity of each page, from all entities of the store.
     #[serde(skip)]
     things: Option<BTreeMap<String, String>>,
-    /// Secrets that stood in pages and memory files and were replaced there, by kind.
+    /// Secrets that were replaced in pages and memory files, by kind.
     pub secrets: Secrets,
-    /// What could not be taken over, and why.
+    /// Edits that could not be imported, and why.
     pub complaints: Vec<String>,
 }
 
 impl Curated {
-    /// Whether what a page or memory file says, as it looks now, was taken over.
+    /// Whether the file was imported in exactly this version.
     pub(crate) fn has_taken(&self, place: &DocPath, stamp: &Stamp) -> bool {
         self.taken.get(place) == Some(stamp)
     }
@@ -70,34 +69,30 @@ fn is_foreign_page(file: &[u8], rendered: &[u8]) -> bool {
     edit::is_foreign(&String::from_utf8_lossy(file), &String::from_utf8_lossy(rendered))
 }
 
-/// What became of a page that somebody may have changed.
+/// The result of importing a page's edits.
 enum Adopted {
-    /// Nobody changed it.
+    /// There were none.
     Nothing,
-    /// What was written into it is in the ledger; it is to be written again.
+    /// The edits are in the ledger; the page has to be written again.
     Taken,
-    /// It must stay as it is.
+    /// The page must not be overwritten.
     Held,
 }
 
-/// What to say of a file that stands among the pages and is none.
+/// The warning about a file in the pages folder that is no page.
 fn misnamed(path: &DocPath) -> Option<String> {
     let name = path.name().strip_suffix(".md")?;
     let mut folders = path.as_str().split('/').skip(1);
     let (kind, only) = (folders.next()?.parse::<PageKind>().ok()?, folders.nth(1).is_none());
     let right = PageKey::new(kind, name).path();
-    only.then(|| {
-        format!("{path} is not the name of a page, so it was not looked at; call it {right}")
-    })
+    only.then(|| format!("{path} is not a valid page name and was ignored; rename it to {right}"))
 }
 
 fn saved_meanwhile(place: &DocPath) -> String {
-    format!(
-        "{place} was saved while it was being written, so it stays as it was saved; the next run takes it in"
-    )
+    format!("{place} was saved during the run and was not overwritten; the next run imports it")
 }
 
-/// Whether it is one file's trouble, and not that of the whole vault.
+/// Whether an error concerns one file only, not the whole vault.
 fn is_of_one_file(error: &StoreError) -> bool {
     matches!(
         error,
@@ -108,8 +103,7 @@ fn is_of_one_file(error: &StoreError) -> bool {
     )
 }
 
-/// Whether it waits for confirmation. What was dropped or replaced waits no longer, and a file that
-/// it has says so.
+/// Whether an event waits for confirmation. One that was retracted or replaced does not.
 fn waits(entry: &Entry) -> bool {
     entry.standing.is_active() && entry.is_quarantined()
 }
@@ -128,7 +122,7 @@ impl Memory {
         Ok(files)
     }
 
-    /// Pages and memory files that somebody has changed since they were last looked at.
+    /// Pages and memory files that were edited since the last run.
     pub(crate) async fn edited(&self) -> Result<Vec<String>> {
         let files = self.pages_and_memories().await?;
         Ok(self
@@ -140,7 +134,7 @@ impl Memory {
             .collect())
     }
 
-    /// The pages and memory files that these events are seen in, and the pages that are named.
+    /// The pages and memory files that show these events, and the named pages.
     pub(crate) async fn views_of(
         &self,
         new: &[Event],
@@ -170,7 +164,7 @@ impl Memory {
         Ok((pages.into_iter().collect(), memories))
     }
 
-    /// Everything that is to be seen on pages and in memory files, wherever it stands, by id.
+    /// All events that pages and memory files show, archived ones included.
     async fn all_events(&self) -> Result<Ledger> {
         let text = self.store.ledger().await?.bytes;
         let archives = self.archive_texts().await?;
@@ -178,8 +172,7 @@ impl Memory {
         Ok(archive::everything(&text, &archives))
     }
 
-    /// What people wrote into pages and memory files since they were last looked at becomes events.
-    /// Returns the pages that were touched.
+    /// Imports the edits since the last run, and returns the pages that they touched.
     pub(crate) async fn adopt_edits(&self, curated: &mut Curated) -> Result<BTreeSet<PageKey>> {
         let mut touched = BTreeSet::new();
         let (pages, others): (Vec<DocPath>, Vec<DocPath>) =
@@ -194,11 +187,11 @@ impl Memory {
                     touched.insert(key);
                 }
                 Ok(Adopted::Nothing) => self.store.see(&[(place.clone(), stamp.clone())]).await?,
-                // Told again every night, until somebody mends it.
+                // Not marked as seen: reported every night until the user corrects the file.
                 Ok(Adopted::Held) => {
                     curated.held.insert(place.clone());
                 }
-                // One page that cannot be read is no reason to lose the night.
+                // An unreadable page does not stop the run.
                 Err(Error::Store(error)) if is_of_one_file(&error) => {
                     curated.complaints.push(format!("{place}: {error}"));
                     curated.held.insert(place.clone());
@@ -206,7 +199,7 @@ impl Memory {
                 Err(error) => return Err(error),
             }
         }
-        // A page that is gone is written again.
+        // Write a missing page again.
         let gone: Vec<PageKey> =
             self.store.gone("knowledge/").await?.iter().filter_map(PageKey::of_path).collect();
         curated.restored.extend(gone.iter().map(|key| key.path().to_string()));
@@ -225,8 +218,8 @@ impl Memory {
         Ok(touched)
     }
 
-    /// Takes over what a person just wrote into one page, and writes it again from all there is;
-    /// whether it has to stay as it is.
+    /// Imports the edits of one page and writes it again. Returns whether the page must not be
+    /// overwritten.
     pub(crate) async fn adopt_one(&self, key: &PageKey, curated: &mut Curated) -> Result<bool> {
         let place = key.path();
         let Some((_, stamp)) =
@@ -251,8 +244,8 @@ impl Memory {
         Ok(false)
     }
 
-    /// What somebody has changed, with the secrets in it hidden where they stand: a page that has
-    /// to stay as it is must not hold them either.
+    /// The edited files, after their secrets were replaced in place: a page that is not overwritten
+    /// must not keep them either.
     async fn unseen_hidden(
         &self,
         places: &[DocPath],
@@ -264,7 +257,7 @@ impl Memory {
         Ok(if changed { self.store.unseen(places).await? } else { unseen })
     }
 
-    /// Takes over what a person wrote into a page.
+    /// Imports the edits of a page.
     async fn adopt_page(
         &self,
         key: &PageKey,
@@ -292,7 +285,7 @@ impl Memory {
             }
             if let Some(other) = self.copied_from(key, &file, &entries).await? {
                 curated.complaints.push(format!(
-                    "{place} shows what belongs to {other}, so nothing was taken from it; a page has the name of its thing, and *Aliases* holds others"
+                    "{place} contains the lines of {other}, so no edit was imported from it; name a page after its entity, and list other names under *Aliases*"
                 ));
                 return Ok(Adopted::Held);
             }
@@ -310,7 +303,8 @@ impl Memory {
                 Err(Error::Store(moved @ StoreError::Moved { .. })) => last = moved,
                 other => {
                     curated.learnt.extend(other?.iter().map(|event| event.id));
-                    // What could not be taken over stays in the file for a person to mend.
+                    // An edit that could not be imported stays in the file for its author to
+                    // correct.
                     return Ok(if untaken { Adopted::Held } else { Adopted::Taken });
                 }
             }
@@ -350,7 +344,7 @@ impl Memory {
         drafts
     }
 
-    /// The page that a file's lines belong to, if none of them belongs to its own.
+    /// The page that a file was copied from, if none of its lines belongs to its own page.
     async fn copied_from(
         &self,
         key: &PageKey,
@@ -365,7 +359,7 @@ impl Memory {
         Ok(others.into_keys().find(|other| other != key).map(|other| other.path()))
     }
 
-    /// An id that somebody just made up refers to nothing.
+    /// Removes references to ids that do not exist.
     async fn keep_known_ids(&self, drafts: &mut [Draft]) -> Result<()> {
         let named: BTreeSet<EventId> = drafts
             .iter()
@@ -391,7 +385,7 @@ impl Memory {
         Ok(self.store.append(drafts, Some(position)).await?)
     }
 
-    /// Likewise for a memory file.
+    /// Imports the edits of a memory file.
     async fn adopt_memory(
         &self,
         place: &DocPath,
@@ -428,7 +422,7 @@ impl Memory {
                 }
             }),
             MemoEdit::New { memo } => {
-                // One that says what is known needs no event of its own.
+                // A repetition of a known statement needs no event of its own.
                 let same =
                     EventQuery { saying: Some(memo.content.clone()), ..EventQuery::everything() };
                 let mut known = self.ids(&same).await?;
@@ -459,8 +453,7 @@ impl Memory {
                     let event = self.store.append(vec![draft], None).await?.remove(0);
                     curated.learnt.push(event.id);
                     if read.event.is_none() {
-                        // The file is the event's from now on; what other programs put into it
-                        // stays.
+                        // From now on the file belongs to the event; foreign content in it stays.
                         let text = memo::render(&Entry::fresh(event, 0), &read.foreign);
                         match self
                             .store
@@ -483,17 +476,17 @@ impl Memory {
         if let Some(text) = written {
             return self.see_own(&[(place.clone(), text)]).await;
         }
-        // As it was when it was read: what is saved since is looked at the next time.
+        // In the version that was read: a later change is found by the next run.
         curated.taken.insert(place.clone(), stamp.clone());
         Ok(self.store.see(&[(place.clone(), stamp.clone())]).await?)
     }
 
-    /// These events and all that hangs on them, folded.
+    /// These events and the events linked to them, folded.
     async fn folded(&self, ids: &[EventId]) -> Result<Ledger> {
         Ok(Ledger::of(self.store.tied(ids, &[]).await?))
     }
 
-    /// The thing a page is about, if it is about one.
+    /// The entity of a page, if it has one.
     async fn thing_of(&self, key: &PageKey, curated: &mut Curated) -> Result<Option<String>> {
         if key.kind != PageKind::Entity {
             return Ok(None);
@@ -510,8 +503,7 @@ impl Memory {
         Ok(Some(known.unwrap_or_else(|| plain::entity_key(&key.slug))))
     }
 
-    /// Everything that is to be seen on these pages. `near` are events that are known to stand on
-    /// one of them.
+    /// The events that these pages show. `near` are events that are known to be on one of them.
     async fn entries_of(
         &self,
         keys: &BTreeSet<PageKey>,
@@ -524,8 +516,8 @@ impl Memory {
         for key in keys {
             match self.thing_of(key, curated).await? {
                 Some(thing) => things.push(thing),
-                // What the file itself names; without one there may be more to it than what is at
-                // hand.
+                // The events that the file itself names; without a file there may be more events
+                // than these.
                 None => match self.store.document(&key.path()).await? {
                     Some(text) => ids.extend(page::ids(&String::from_utf8_lossy(&text))),
                     None => whole = true,
@@ -543,7 +535,7 @@ impl Memory {
             let ids: Vec<EventId> = ids.into_iter().collect();
             let things: Vec<&str> = things.iter().map(String::as_str).collect();
             let found = page::into_sorted(Ledger::of(self.store.tied(&ids, &things).await?), keys);
-            // A page whose file says nothing any more: look at everything.
+            // A page whose file is empty: read everything.
             if keys.iter().all(|key| key.kind == PageKind::Entity || found.contains_key(key)) {
                 return Ok(found);
             }
@@ -562,8 +554,7 @@ impl Memory {
             .collect())
     }
 
-    /// Brings the pages and memory files up to date that these events touch, and those that are
-    /// named.
+    /// Updates the pages and memory files that show these events, and the named pages.
     pub(crate) async fn update_views(
         &self,
         new: &[Event],
@@ -602,7 +593,7 @@ impl Memory {
         self.update_memories(&around, &named, curated).await
     }
 
-    /// Writes every page and memory file anew, from everything there is.
+    /// Rebuilds every page and memory file.
     pub(crate) async fn rebuild_views(&self, curated: &mut Curated) -> Result<()> {
         let all = self.all_events().await?;
         let pages = page::sorted(&all);
@@ -615,8 +606,7 @@ impl Memory {
         self.update_memories(&all, &ids, curated).await
     }
 
-    /// Puts pages in place that say something new; one that somebody has changed meanwhile waits
-    /// for the next run.
+    /// Writes changed pages; a page that was edited meanwhile waits for the next run.
     async fn write_pages(
         &self,
         pages: Vec<(DocPath, String)>,
@@ -628,9 +618,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Puts files in place that say something new, but none that somebody has changed since it was
-    /// last looked at: that one waits for the next run. A page that icecore did not write stays as
-    /// it is. Returns those that were written.
+    /// Writes changed files and returns them. A file that was edited since the last run waits for
+    /// the next one. A page that icecore did not write is not overwritten.
     async fn write_files(
         &self,
         files: Vec<(DocPath, Vec<u8>)>,
@@ -643,7 +632,7 @@ impl Memory {
                 Err(error) => curated.complaints.push(format!("{place}: {error}")),
             }
         }
-        // Looked at after it was read, so that what was saved before that is not passed over.
+        // Stat after reading, so that no earlier change is missed.
         let places: Vec<DocPath> = read.iter().map(|(place, ..)| place.clone()).collect();
         let unseen: BTreeMap<DocPath, Stamp> =
             self.store.unseen(&places).await?.into_iter().collect();
@@ -653,12 +642,12 @@ impl Memory {
             if known.as_ref() == Some(&bytes) {
                 same.push((path, bytes));
             } else if stamp.is_some_and(|stamp| !curated.has_taken(&path, stamp)) {
-                // What was saved since it was taken over is the next run's.
+                // Saved after its import: the next run imports it.
             } else if is_page(&path)
                 && known.as_deref().is_some_and(|known| is_foreign_page(known, &bytes))
             {
                 curated.complaints.push(format!(
-                    "{path} was not written by icecore, so it stays as it is; what it says is in the ledger, what is learnt elsewhere is not on it"
+                    "{path} was not written by icecore and is not overwritten; its statements are in the ledger, but new ones are not added to it"
                 ));
                 foreign.extend(stamp.map(|stamp| (path.clone(), stamp.clone())));
             } else {
@@ -673,10 +662,10 @@ impl Memory {
         let left: BTreeSet<DocPath> = match self.store.swap_many(&changed).await {
             Ok(left) => left.into_iter().collect(),
             Err(error) if is_of_one_file(&error) => {
-                // One of them cannot be written; the others can.
+                // One file cannot be written; the others can.
                 let mut left = BTreeSet::new();
                 for one in &changed {
-                    // The first try got as far as the one that it could not write.
+                    // The first attempt wrote the files before the one that failed.
                     if self
                         .store
                         .document(&one.path)
@@ -707,8 +696,7 @@ impl Memory {
         Ok(names)
     }
 
-    /// Notes files as seen that stand there as we wrote them; one that somebody saved right after
-    /// is not.
+    /// Marks files as seen in the version that icecore wrote, unless they were saved since.
     pub(crate) async fn see_own(&self, files: &[(DocPath, Vec<u8>)]) -> Result<()> {
         let places: Vec<DocPath> = files.iter().map(|(place, _)| place.clone()).collect();
         let mut seen = self.store.unseen(&places).await?;
@@ -723,7 +711,7 @@ impl Memory {
         Ok(self.store.see(&own).await?)
     }
 
-    /// Brings the memory files of these events up to date.
+    /// Updates the memory files of these events.
     async fn update_memories(
         &self,
         ledger: &Ledger,
@@ -731,7 +719,7 @@ impl Memory {
         curated: &mut Curated,
     ) -> Result<()> {
         let mut files: BTreeMap<DocPath, Vec<u8>> = BTreeMap::new();
-        // What waits for confirmation is nobody's memory yet.
+        // An unconfirmed event has no memory file.
         let own = |entry: &&Entry| {
             ids.contains(&entry.event.id) && memo::has_file(&entry.event) && !waits(entry)
         };
@@ -748,13 +736,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Where an event's memory file is or is to be, and what stands there.
+    /// The path of an event's memory file, and its present content.
     async fn memory_file(
         &self,
         event: &Event,
         writing: &BTreeMap<DocPath, Vec<u8>>,
     ) -> Result<(DocPath, Option<String>)> {
-        // One that was written by hand is where it was.
+        // A file that was written by hand keeps its path.
         if let Some(place) = event
             .source
             .strip_prefix(layout::MEMORIES)
@@ -785,7 +773,7 @@ impl Memory {
         }
     }
 
-    /// The names of memory files, by the day they tell of.
+    /// The names of memory files, by their days.
     pub(crate) async fn memory_names(&self) -> Result<Vec<String>> {
         let files = self.store.documents(layout::MEMORIES).await?;
         Ok(files

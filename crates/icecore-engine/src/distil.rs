@@ -1,8 +1,9 @@
-//! Distilling (L13, K4): what was said and logged since the checkpoint becomes typed events.
+//! Extraction (L13, K4): turns messages and log lines since the checkpoint into typed events.
 //!
-//! A model proposes; rules over explicit marks propose as well, so that a promise or a rule is
-//! caught whether a model answers or not. Every proposal is judged by the domain. Nothing is locked
-//! while a model thinks: what arrives meanwhile is simply not yet looked at.
+//! - A model proposes events. Rules over explicit marks propose events too, so that a commitment or
+//!   a rule is found without a model.
+//! - The domain judges every proposal.
+//! - No lock is held while a model works. What arrives meanwhile belongs to the next run.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,63 +31,63 @@ use crate::prompts::{Prompts, Shown};
 use crate::rollup::{Asking, Later, Question, Watch, breaks_off};
 use crate::{Memory, Result, Secrets};
 
-/// So many of the newest statements a proposal is compared with; what says exactly the same is
-/// found however old it is.
+/// The newest statements that a proposal is compared with. An exact repetition is found however old
+/// it is.
 const RECENT: usize = 2_000;
-/// So many known statements are shown to a model, so that it does not propose them again.
+/// The known statements that a model is shown, so that it does not propose them again.
 const SHOWN: usize = 60;
-/// How often a model is asked again when its answer cannot be read.
+/// The most questions per chunk if the answer cannot be read.
 const ATTEMPTS: u32 = 2;
-/// The longest piece a model is shown, in bytes; the rest of it is left to the rules.
+/// The longest text of a piece that a model is shown; the rest is left to the rules.
 const PIECE_BYTES: usize = 6_000;
-/// The room for an answer, in tokens.
+/// The token limit of an answer.
 const ANSWER_TOKENS: u32 = 2_400;
-/// So many refusals are kept for the report.
+/// The most refusals in a report.
 const TOLD: usize = 200;
 
-/// What distilling came to.
+/// The result of an extraction.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Distilled {
-    /// Messages, states and log lines that were looked at.
+    /// The number of messages, states and log lines.
     pub pieces: usize,
-    /// Proposals.
+    /// The number of proposals.
     pub proposed: usize,
-    /// Events that came of them.
+    /// The new events.
     pub learnt: Vec<EventId>,
-    /// Those among them that wait for confirmation.
+    /// The new events that wait for confirmation.
     pub quarantined: Vec<EventId>,
-    /// Proposals that said what is known.
+    /// Proposals that repeat a known statement.
     pub duplicates: usize,
-    /// Proposals that were refused, and why.
     pub refused: Vec<String>,
-    /// Secrets that were replaced in those that stand, by kind.
+    /// Secrets that were replaced in the new events, by kind.
     #[serde(skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
-    /// What had to be changed about those that stand.
+    /// Corrections to the new events.
     pub changed: Vec<String>,
-    /// Days that are older than what is distilled.
+    /// Days older than the extraction limit.
     pub too_old: usize,
-    /// Why a model has to be asked later.
+    /// Why the model is asked later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred: Option<String>,
 }
 
-/// One thing to be distilled: a session's new records, or the new part of a log.
+/// A unit of work: the new records of a session, or the new part of a log.
 enum Batch {
     Session(Box<SessionStat>, Option<Moment>),
     Log(Date, usize),
 }
 
 impl Memory {
-    /// What has not been distilled yet, oldest first.
+    /// The units that are not extracted yet, oldest first.
     async fn batches(
         &self,
         checkpoint: &Checkpoint,
         distilled: &mut Distilled,
     ) -> Result<Vec<Batch>> {
         let (today, until) = (self.now().day(), self.horizon());
-        let first =
-            today.checked_sub(i32::from(self.policy.distil.reach_days).days()).unwrap_or(today);
+        let first = today
+            .checked_sub(i32::from(self.policy.extraction.max_age_days).days())
+            .unwrap_or(today);
         let mut batches = Vec::new();
         let mut sessions = self.store.sessions(Some(Days { first, last: today })).await?;
         sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
@@ -109,12 +110,12 @@ impl Memory {
         Ok(batches)
     }
 
-    /// How many sessions and logs wait to be distilled.
+    /// The number of sessions and logs that are not extracted yet.
     pub(crate) async fn undistilled(&self) -> Result<usize> {
         Ok(self.batches(&self.checkpoint().await?, &mut Distilled::default()).await?.len())
     }
 
-    /// Distils what is new since the checkpoint, and moves the checkpoint on.
+    /// Extracts events from everything since the checkpoint, and moves the checkpoint.
     pub(crate) async fn distil(
         &self,
         checkpoint: &mut Checkpoint,
@@ -137,7 +138,8 @@ impl Memory {
             .take(SHOWN)
             .map(|entry| plain::one_line(&entry.event.content))
             .collect();
-        // What a stranger said must not keep a person's own words out.
+        // A quarantined statement of a stranger must not turn the user's own statement into a
+        // duplicate.
         let recent: Vec<Event> = recent
             .into_iter()
             .filter(|entry| !entry.is_quarantined())
@@ -146,7 +148,7 @@ impl Memory {
         let mut worlds = Worlds { recent, known: HashMap::new() };
         let all = batches.len();
         for (done, batch) in batches.into_iter().enumerate() {
-            watch("distilling", done, all);
+            watch("extracting", done, all);
             let before = distilled.learnt.len();
             let (records, log) = match &batch {
                 Batch::Session(stat, since) => {
@@ -179,7 +181,7 @@ impl Memory {
             } else if asking.is_some() {
                 settled = false;
             }
-            // Whatever a model says or does not say, what is marked is caught.
+            // The rules run whether a model answers or not.
             proposals.extend(rules::propose(&pieces));
             let scope = pieces.first().map_or(Scope::Everywhere, |piece| piece.scope.clone());
             self.learn(proposals, &pieces, worlds.of(&scope), &mut distilled).await?;
@@ -205,13 +207,13 @@ impl Memory {
                 }
                 Batch::Log(day, _) => {
                     let text = self.store.document(&DocPath::log(*day)).await?.unwrap_or_default();
-                    // Only what was looked at; a line that came meanwhile is the next run's.
+                    // Only what was read; a line that arrived meanwhile belongs to the next run.
                     let seen = log.last().map_or(text.len(), |line| line.end.min(text.len()));
                     checkpoint.note_log(*day, &text[..seen]);
                 }
             }
             if asking.is_some() {
-                // What was paid for is not paid for again.
+                // A chunk with a stored answer is not paid for again.
                 self.keep_checkpoint(checkpoint).await?;
             }
         }
@@ -219,7 +221,7 @@ impl Memory {
         let first = self
             .now()
             .day()
-            .checked_sub(i32::from(self.policy.distil.reach_days).days())
+            .checked_sub(i32::from(self.policy.extraction.max_age_days).days())
             .unwrap_or(Date::MIN);
         checkpoint.forget_before(first);
         Ok(distilled)
@@ -232,8 +234,7 @@ impl Memory {
             record.session_key() == *key
                 && !record.is_instructions()
                 && until.is_none_or(|until| record.ts.at() <= until)
-                // The last moment once more: something may have been captured within the same
-                // second.
+                // The last moment again: something may have been captured within the same second.
                 && since.is_none_or(|since| record.captured >= since)
         });
         self.mark_withdrawn(&mut records).await?;
@@ -241,7 +242,7 @@ impl Memory {
         Ok(records)
     }
 
-    /// What a model proposes of these pieces; `Err` if it has to be asked later.
+    /// A model's proposals for these pieces; `Err` if the question is deferred.
     async fn proposals(
         &self,
         pieces: &[Piece<'_>],
@@ -252,8 +253,8 @@ impl Memory {
     ) -> Result<Result<Vec<Proposal>, Later>> {
         let room = self
             .policy
-            .distil
-            .question_tokens
+            .extraction
+            .max_source_tokens
             .min(asking.input_tokens.saturating_sub(2_500).max(500));
         let mut found = Vec::new();
         let mut from = 0;
@@ -321,7 +322,7 @@ impl Memory {
                 }
             };
         }
-        // It answers, but not in a form that can be read: the rules have to do.
+        // The model answers, but not in a readable form: only the rules apply.
         note(
             &mut distilled.refused,
             format!("the answer about {title} could not be read: {complaints}"),
@@ -329,7 +330,7 @@ impl Memory {
         Ok(Ok(Vec::new()))
     }
 
-    /// Judges proposals and writes down those that may stand.
+    /// Judges proposals and appends the accepted ones.
     async fn learn(
         &self,
         proposals: Vec<Proposal>,
@@ -356,7 +357,7 @@ impl Memory {
                         );
                     }
                     let draft = kept.draft(piece, now).with_field(SAID, &piece.said.to_string());
-                    // A model may have put words together that stood apart.
+                    // A model may have joined words that were apart.
                     match self.gate_draft(draft, &mut distilled.secrets).cleaned() {
                         Ok((draft, _)) => drafts.push(draft),
                         Err(unfit) => note(
@@ -385,9 +386,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether exactly this is known: it holds, or it was learnt from these very words and has
-    /// ended since. What a person took back is not learnt again from the same words, unless they
-    /// took back a whole night; what is said anew is.
+    /// Whether exactly this statement is known: it is active, or it was extracted from the same
+    /// source and has ended since. A statement that the user retracted is not extracted again from
+    /// the same source, unless the whole nightly run was undone. A new message may say it again.
     async fn was_said(&self, content: &str, piece: &Piece<'_>) -> Result<bool> {
         let same = EventQuery { saying: Some(content.to_owned()), ..EventQuery::everything() };
         let mut ids: Vec<EventId> =
@@ -420,7 +421,7 @@ impl Memory {
         Ok(false)
     }
 
-    /// Appends drafts; one that is to replace something that does not stand any more replaces
+    /// Appends drafts. A draft that supersedes an event which is no longer active supersedes
     /// nothing.
     async fn append_replacing(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
         let targets: BTreeSet<EventId> =
@@ -451,7 +452,7 @@ fn note(list: &mut Vec<String>, what: String) {
     }
 }
 
-/// A record as it is distilled.
+/// A record as input of the extraction.
 fn piece(record: &Record) -> Piece<'_> {
     let session = record.session.as_ref().map_or_else(
         || record.conversation.clone(),
@@ -468,8 +469,8 @@ fn piece(record: &Record) -> Piece<'_> {
     }
 }
 
-/// What is known, as each project sees it: what holds everywhere, and its own. What another project
-/// has decided is neither known nor replaced here.
+/// The known statements from the view of each project: those that hold everywhere and its own.
+/// Decisions of another project are neither known nor replaced.
 struct Worlds {
     recent: Vec<Event>,
     known: HashMap<Scope, KnownTexts>,
@@ -487,7 +488,7 @@ impl Worlds {
         self.known.entry(scope.clone()).or_insert_with(|| KnownTexts::of(texts))
     }
 
-    /// What was learnt in one project is known to the others as far as it concerns them.
+    /// Adds the statements learnt in one project to the views of the others, where they apply.
     fn add(&mut self, events: Vec<Event>, learnt_in: &Scope) {
         for event in &events {
             for (scope, known) in &mut self.known {
@@ -527,7 +528,7 @@ impl LogLine {
     }
 }
 
-/// The lines of a log from a byte on that are not extracts: those are taken in by themselves.
+/// The lines of a log from a byte on, without the priority extracts, which are captured separately.
 fn log_lines(day: Date, log: &[u8], from: usize, now: Moment) -> Vec<LogLine> {
     let text = String::from_utf8_lossy(log);
     let extracts: BTreeSet<usize> = extract::section_lines(&text).collect();
@@ -551,7 +552,7 @@ fn log_lines(day: Date, log: &[u8], from: usize, now: Moment) -> Vec<LogLine> {
             }
             continue;
         }
-        // What is indented goes on with the line above.
+        // An indented line continues the line above.
         match lines.last_mut() {
             Some(last) if line.starts_with("  ") && last.end + raw.len() == end => {
                 last.text.push('\n');

@@ -1,5 +1,8 @@
-//! Finding (Y9, K9): a question is answered from every message, event, summary, page and log there
-//! ever was.
+//! Hybrid search (Y9, K9) over all messages, states, events, summaries, pages and logs: keywords
+//! and embeddings.
+//!
+//! Invariants: results never contain text newer than the moment that is asked about, retracted
+//! events, or a client's system messages. Unconfirmed text is marked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,86 +25,84 @@ use jiff::Timestamp;
 use crate::embed::Embed;
 use crate::{Memory, Result};
 
-/// So many of the nearest by signs are candidates whatever their words.
+/// How many of the nearest passages by binary signature are candidates, whatever their words.
 const NEAREST: usize = 100;
-/// So many of the best are compared in full.
+/// How many of the best candidates are scored in full.
 const COMPARED: usize = 300;
-/// So many of the best candidates are embedded on demand.
+/// How many of the best candidates are embedded on demand.
 const ON_DEMAND: usize = 100;
-/// So many more than asked for are looked at, as some may fall away.
+/// How many more hits than requested are scored, since some are dropped later.
 const SPARE: usize = 40;
-/// So many passages are embedded before they are kept.
+/// How many passages are embedded before the batch is stored.
 const EMBED_BATCH: usize = 256;
-/// What is less near than this has nothing to do with a word that stands nowhere.
+/// Below this cosine similarity a passage is unrelated to a word that occurs nowhere.
 const FAR: f32 = 0.45;
-/// So many passages get their vector in a round of the daemon.
+/// How many passages one round of the daemon embeds.
 pub const EMBED_IN_A_ROUND: usize = 500;
-/// So many get it in a night that somebody waits for.
+/// How many passages a consolidation embeds when a user waits for it.
 pub const EMBED_IN_A_NIGHT: usize = 2_000;
-/// Texts of so many words that are the same say the same.
+/// Only texts with at least so many words are merged as duplicates.
 const TELLING_WORDS: usize = 4;
-/// Terms that a word without any passage may be a part of.
+/// How many longer terms may stand in for a word without any passage.
 const PARTS_OF: usize = 12;
 
-/// What is looked for.
+/// A search request.
 #[derive(Debug, Clone, Default)]
 pub struct Looking {
-    /// The question.
     pub text: String,
-    /// How many hits at most.
     pub limit: usize,
-    /// Only of these days.
+    /// Only passages of these days.
     pub when: Option<Days>,
-    /// Only what is older than this.
+    /// Only passages older than this; the search is then as of this moment.
     pub before: Option<Timestamp>,
-    /// The moment that `yesterday` and the like are read at.
+    /// The moment that words like `yesterday` are relative to.
     pub now: Option<Moment>,
-    /// Only these kinds; all if there is none.
+    /// Only these kinds; all if empty.
     pub kinds: Vec<PassageKind>,
-    /// Only of this conversation.
+    /// Only this conversation.
     pub conversation: Option<String>,
-    /// So many neighbours on each side of a hit.
+    /// How many neighbouring passages to return on each side of a hit.
     pub context: usize,
-    /// Whether the best candidates that have no vector get one now.
+    /// Whether to embed the best candidates that have no vector yet.
     pub rerank: bool,
 }
 
-/// A passage that was found.
+/// A passage that matches a search.
 #[derive(Debug, Clone)]
 pub struct Hit {
-    /// How good an answer it is; only to be compared within one search.
+    /// Comparable only within one search.
     pub score: f32,
-    /// The passage and where it stands.
+    /// The passage and its source.
     pub placed: Placed,
-    /// Why it stands where it stands.
+    /// Why it is ranked where it is.
     pub why: Vec<Side>,
-    /// What replaced it, if it is an event that was replaced.
+    /// The event that superseded it, if any.
     pub replaced_by: Option<EventId>,
-    /// Whether it is an event that waits for confirmation, or comes from a record of low trust:
-    /// words to be quoted, not to be believed. Every interface takes it from here.
+    /// Whether it is an event that waits for confirmation, or comes from a record of low trust.
+    /// Such text may be quoted, but not believed. Every interface shows this.
     pub unconfirmed: bool,
-    /// Whether it is a message that its conversation goes on without: it was edited or deleted.
+    /// Whether it is a message that was edited or deleted later.
     pub withdrawn: bool,
-    /// Others that say the same words; they stand here, and not as hits of their own.
+    /// Duplicates with the same words, which are no hits of their own.
     pub also: Vec<String>,
-    /// Its neighbours, in order, with itself among them; empty if none were asked for.
+    /// The neighbouring passages in order, including this one; empty if none were requested.
     pub around: Vec<Passage>,
 }
 
-/// What a search came to.
+/// The results of a search.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The hits, best first.
+    /// Best first.
     pub hits: Vec<Hit>,
     /// How the question was understood.
     pub question: Question,
-    /// Words that stand nowhere.
+    /// Words that occur nowhere.
     pub unknown: Vec<String>,
-    /// Whether meanings were compared.
+    /// Whether embeddings were used; otherwise it was a keyword search only.
     pub by_meaning: bool,
 }
 
-/// A memory that is ready to be searched again and again.
+/// A memory with its search index loaded, for one or many searches.
 pub struct Finder<'a> {
     memory: &'a Memory,
     embed: Option<&'a dyn Embed>,
@@ -111,13 +112,13 @@ pub struct Finder<'a> {
     signs: Held,
 }
 
-/// The signs of vectors, as far as they are at hand.
+/// The binary signatures of the vectors, as far as they are loaded.
 enum Held {
-    /// Of every passage, by number.
+    /// Of every passage, by its number.
     All(Arc<Vec<Signs>>),
-    /// Those of so many that the home is asked.
+    /// There are too many: the store compares them.
     AtHome,
-    /// Of some.
+    /// Of some passages.
     Some(HashMap<u32, Signs>),
 }
 
@@ -132,7 +133,7 @@ impl Held {
 }
 
 impl Memory {
-    /// Takes in what is new and makes ready for searching.
+    /// Updates the search index and loads it.
     pub async fn finder<'a>(
         &'a self,
         embed: Option<&'a dyn Embed>,
@@ -155,7 +156,7 @@ impl Memory {
         })
     }
 
-    /// Takes everything in again.
+    /// Rebuilds the search index.
     pub async fn renew_passages(&self, progress: Progress<'_>) -> Result<PassagesTaken> {
         Ok(self.store.take_in(true, progress).await?)
     }
@@ -165,8 +166,8 @@ impl Memory {
         Ok(self.store.embedded().await?)
     }
 
-    /// Gives passages their vectors, the newest first, at most so many. Each batch is kept as soon
-    /// as it is made.
+    /// Embeds at most `most` passages, the newest first. Each batch is stored as soon as it is
+    /// done.
     pub async fn embed_passages(
         &self,
         embed: &dyn Embed,
@@ -184,7 +185,7 @@ impl Memory {
         Ok(self.store.embedded().await?)
     }
 
-    /// Gives these passages their vectors and keeps them.
+    /// Embeds these passages and stores the vectors.
     async fn embed_these(
         &self,
         embed: &dyn Embed,
@@ -199,7 +200,7 @@ impl Memory {
         let missing: Vec<u32> =
             numbers.iter().copied().filter(|number| !vectors.contains_key(number)).collect();
         let corpus = self.store.corpus().await?;
-        // What answers a question means more with it.
+        // An answer is embedded together with its question, which makes its meaning clearer.
         let asked =
             |number: u32| corpus.beside(number, -1).filter(|&before| corpus.row(before).asks);
         let questions: Vec<u32> = missing.iter().filter_map(|&number| asked(number)).collect();
@@ -236,12 +237,12 @@ impl Memory {
 }
 
 impl Finder<'_> {
-    /// Whether there is nothing at all to be found.
+    /// Whether the index is empty.
     pub fn is_empty(&self) -> bool {
         self.corpus.passages == 0
     }
 
-    /// Whether there is anything to compare meanings with.
+    /// Whether any passage has a vector.
     async fn has_vectors(&self) -> Result<bool> {
         Ok(match &self.signs {
             Held::All(all) => all.iter().any(|signs| !signs.is_none()),
@@ -249,7 +250,7 @@ impl Finder<'_> {
         })
     }
 
-    /// The passages that are nearest by their signs, of those that are admitted.
+    /// The nearest passages by signature, among those that the filter admits.
     async fn nearest(
         &self,
         to: &Signs,
@@ -260,7 +261,7 @@ impl Finder<'_> {
             let distances = icecore_kernels::differing(all.iter().map(|signs| signs.0), &to.0);
             return Ok(score::nearest(&distances, corpus, admits, NEAREST));
         }
-        // Which are admitted the home does not know: it is asked for more until there are enough.
+        // The store does not know the filter, so it is asked for more until enough are admitted.
         let mut most = 4 * NEAREST;
         loop {
             let found = self.memory.store.nearest(to, most).await?;
@@ -278,7 +279,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The signs of these and of everything in their groups, where they are not at hand.
+    /// Loads the signatures of these passages and of everything in their groups, if not loaded.
     async fn signs_around(&self, numbers: &[u32]) -> Result<Option<Held>> {
         if !matches!(self.signs, Held::AtHome) {
             return Ok(None);
@@ -295,10 +296,10 @@ impl Finder<'_> {
         Ok(Some(Held::Some(all.into_iter().zip(signs).collect())))
     }
 
-    /// Answers a question.
+    /// Runs a search.
     pub async fn search(&self, looking: &Looking) -> Result<Answer> {
         let (memory, corpus) = (self.memory, self.corpus.as_ref());
-        // Who asks only for what is older asks as of then.
+        // A request for older passages is answered as of that moment.
         let now = looking
             .now
             .or_else(|| looking.before.map(|before| memory.zone.moment(before)))
@@ -310,7 +311,7 @@ impl Finder<'_> {
             }
             None => None,
         };
-        // What was not yet said cannot be found by somebody who asks as of then.
+        // Passages that are newer than the moment must not be found.
         let as_of = memory.horizon().map(|horizon| horizon.as_second().saturating_add(1));
         let before = looking.before.map(Timestamp::as_second);
         let seconds = |days: Days| {
@@ -324,7 +325,7 @@ impl Finder<'_> {
         };
         let admits = |_: u32, row: &Row| {
             row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
-                // A client's instructions to its model are no memory.
+                // A client's system messages are not memory.
                 && row.role != Some(Role::System)
                 && as_of.is_none_or(|as_of| row.at < as_of)
                 && before.is_none_or(|before| row.at != i64::MIN && row.at < before)
@@ -357,8 +358,8 @@ impl Finder<'_> {
                     .collect();
                 vectors = memory.embed_these(embed, &best).await?;
             }
-            // First by their signs, which are at hand; that is enough to say which are worth a
-            // closer look.
+            // Signatures are loaded already, and good enough to choose the candidates to score in
+            // full.
             let made: HashMap<u32, Signs> =
                 vectors.iter().map(|(&number, packed)| (number, packed.signs())).collect();
             let all: Vec<u32> = pool.candidates.iter().map(|candidate| candidate.passage).collect();
@@ -391,7 +392,7 @@ impl Finder<'_> {
             );
             pool.compare(corpus, &nearness, &groups);
         }
-        // A word or two that stand nowhere and mean nothing near were looked up in vain.
+        // The question consists of one or two words that occur nowhere, and no passage is near.
         let is_near = |packed: &Packed| {
             vector.as_ref().is_some_and(|vector| vector::dot(vector, packed) >= FAR)
         };
@@ -427,7 +428,7 @@ impl Finder<'_> {
                         Hit {
                             score: *score,
                             why: candidate.features.explained(&weights),
-                            // An event's standing is looked up when it is settled.
+                            // The state of an event is looked up later, in the ledger.
                             unconfirmed: placed.passage.is_of_low_trust(),
                             withdrawn: false,
                             placed,
@@ -443,7 +444,7 @@ impl Finder<'_> {
             }
         }
         if !question.is_exact && !question.phrases.is_empty() {
-            // What has the title in it stands first.
+            // Hits that contain the quoted phrases come first.
             hits.sort_by_key(|(_, hit)| !has_phrases(&hit.placed.passage.text));
         }
         if question.for_newest {
@@ -461,8 +462,8 @@ impl Finder<'_> {
         Ok(Answer { hits, question, unknown, by_meaning: vector.is_some() })
     }
 
-    /// The asked words with where they stand, and those that stand nowhere. A word that stands
-    /// nowhere is looked for within longer ones.
+    /// The words of the question with their postings, and the words that occur nowhere. A word that
+    /// occurs nowhere is looked up as a part of longer terms.
     async fn sought(&self, question: &Question) -> Result<(Vec<Sought>, Vec<String>)> {
         let store = &self.memory.store;
         let mut forms: Vec<Vec<String>> =
@@ -495,7 +496,7 @@ impl Finder<'_> {
         Ok((sought, unknown))
     }
 
-    /// What was said later above what it changed.
+    /// Puts superseding events above those they changed.
     fn newest_first(
         &self,
         hits: Vec<(Candidate, Hit)>,
@@ -522,7 +523,7 @@ impl Finder<'_> {
         order.into_iter().filter_map(|at| hits[at].take()).collect()
     }
 
-    /// Events as the ledger has them: none that was taken back, and what replaces another above it.
+    /// Applies the ledger: drops retracted events, and puts a superseding event above its target.
     async fn settled(&self, hits: Vec<(Candidate, Hit)>) -> Result<Vec<(Candidate, Hit)>> {
         let ids: Vec<EventId> = hits
             .iter()
@@ -553,7 +554,7 @@ impl Finder<'_> {
             }
             settled.push((candidate, hit));
         }
-        // What replaces takes the better of the two places; a chain of them needs several rounds.
+        // A superseding event takes the better rank of the two. A chain needs several rounds.
         for _ in 0..settled.len().min(8) {
             let mut moved = false;
             for at in 0..settled.len() {
@@ -592,8 +593,8 @@ impl Finder<'_> {
     }
 }
 
-/// One hit for what several say in the same words: the best of them. A word or two are too little
-/// to be the same by more than chance.
+/// Merges hits with the same words into the best of them. Very short texts are kept apart, since
+/// they may be equal by chance.
 fn folded(hits: Vec<(Candidate, Hit)>) -> Vec<(Candidate, Hit)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<(Candidate, Hit)> = Vec::with_capacity(hits.len());

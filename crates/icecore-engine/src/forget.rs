@@ -1,10 +1,11 @@
-//! Forgetting: what was said leaves memory, with everything that goes back to it, and does not come
-//! in again.
+//! Forgetting: removes text from memory together with everything derived from it, and keeps it from
+//! being imported again.
 //!
-//! What is to go is worked out first, in rounds: words lead to records and events, events to what
-//! was learnt from them. Then a tombstone is written, so that a run that dies is known and finished
-//! by the next; then every file is scrubbed, what is derived is made anew, and what was pressed
-//! from it is pressed again.
+//! It plans first, in rounds: words lead to records and events, records to the events extracted
+//! from them. Then it writes a tombstone, so that the next run finishes an interrupted one. Then it
+//! scrubs every file, rebuilds derived data and summarizes again.
+//!
+//! Invariant: text of a tombstone is never stored, restored or shown again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
@@ -35,99 +36,94 @@ use crate::curate::Curated;
 use crate::rollup::{Asking, Rolled, Watch, Wish};
 use crate::{Error, Memory, Result};
 
-/// How a whole conversation is named.
+/// The prefix of an id that names a whole conversation.
 const CONVERSATION: &str = "conversation/";
-/// The note that says that something is being forgotten in every snapshot too, with its tombstone.
-/// It is this machine's alone: snapshots elsewhere are not made anew because of it.
+/// The note that a forgetting also has to rewrite every snapshot, with its tombstone. It belongs to
+/// this machine: snapshots on other machines are not rewritten because of it.
 const HISTORY: &str = "forgetting-history.txt";
-/// What is said of it.
-pub(crate) const HISTORY_OWED: &str = "something was to be forgotten in every snapshot, and that was cut short. `icecore forget --unfinished` finishes it";
-/// It has a few lines.
+/// The warning while that note exists.
+pub(crate) const HISTORY_OWED: &str = "forgetting was interrupted before every snapshot was rewritten; run `icecore forget --unfinished` to finish it";
 const MOST_NOTE_BYTES: u64 = 64 * 1024;
 
-/// So often what was found leads to more.
+/// How many rounds follow from one find to the next.
 const MOST_ROUNDS: usize = 8;
 
-/// What is to be forgotten; what an earlier run began and could not finish is always added.
+/// What to forget. What an interrupted run left unfinished is always added.
 #[derive(Debug, Clone, Default)]
 pub struct Forget {
-    /// Events, records, memories or `conversation/NAME`.
+    /// Ids of events, records or memories, or `conversation/NAME`.
     pub ids: Vec<String>,
-    /// Words, wherever they stand.
+    /// Words, wherever they occur.
     pub matching: Vec<String>,
-    /// Also in every snapshot.
+    /// Rewrite every snapshot too.
     pub history: bool,
-    /// Why.
     pub reason: Option<String>,
-    /// Who asks.
     pub by: String,
 }
 
 impl Forget {
-    /// Whether nothing is named: only what others began is to be finished.
+    /// Whether it names nothing: the run only finishes what others began.
     fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.matching.is_empty()
     }
 }
 
-/// A file in which something is forgotten.
+/// A file in which text is forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The file.
     pub path: String,
-    /// How many of its lines; none if it goes as a whole.
+    /// How many of its lines; `None` if the whole file is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<usize>,
 }
 
-/// What forgetting takes away, or would.
+/// What a forgetting removes, or would remove.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Forgetting {
     /// Events of the ledger and its archives.
     pub events: Vec<EventId>,
-    /// How many messages and states.
+    /// The number of messages and states.
     pub records: usize,
-    /// Summaries that tell of their days.
+    /// Summaries of the days concerned.
     pub summaries: Vec<String>,
-    /// How many turns of conversations.
+    /// The number of turns of conversations.
     pub turns: usize,
-    /// Where it stands.
+    /// The files that contain it.
     pub places: Vec<Place>,
-    /// Files that are not ours to change and say it.
+    /// Files with the text that icecore must not change.
     pub left: Vec<String>,
-    /// Events with so few words that these are not looked for elsewhere.
+    /// Events with too few words to search for their text elsewhere.
     pub by_id_only: Vec<EventId>,
 }
 
 impl Forgetting {
-    /// Whether there is nothing of it.
+    /// Whether nothing is to be forgotten.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 }
 
-/// What was forgotten, and where it still stands.
+/// What was forgotten, and where it still is.
 #[derive(Debug, Serialize)]
 pub struct Forgot {
-    /// The tombstone; none if there was nothing to forget.
+    /// `None` if there was nothing to forget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tombstone: Option<String>,
-    /// What went.
     #[serde(flatten)]
     pub gone: Forgetting,
-    /// Summaries that were made again from what is left.
+    /// Summaries that were rebuilt from what is left.
     pub pressed: Vec<String>,
-    /// Snapshots that were made anew, and how many of their files changed.
+    /// How many snapshots were rewritten, and how many of their files changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<(usize, usize)>,
-    /// In how many snapshots it still stands, and how many there are.
+    /// How many snapshots still contain it, and how many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<(usize, usize)>,
-    /// What else a person has to know.
+    /// Further messages for the user.
     pub notes: Vec<String>,
 }
 
-/// What one look at everything found.
+/// What one pass over all files found.
 #[derive(Default)]
 struct Found {
     events: BTreeSet<EventId>,
@@ -137,7 +133,7 @@ struct Found {
     days: BTreeSet<Date>,
     sessions: BTreeSet<SessionKey>,
     turns: BTreeMap<String, BTreeSet<u64>>,
-    /// Conversations that are called so.
+    /// Conversations with this name.
     called: BTreeSet<String>,
 }
 
@@ -151,12 +147,12 @@ fn turn_of(record: &Record) -> Option<u64> {
 }
 
 impl Memory {
-    /// What was forgotten, as it was last looked at.
+    /// The tombstones, as last read.
     pub(crate) fn tombstones(&self) -> Arc<Tombstones> {
         self.stones.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Looks whether something was forgotten since, by whatever process.
+    /// Reads the tombstones again if the file changed.
     pub(crate) async fn renew_tombstones(&self) -> Result<()> {
         let text = self.store.document(&path(layout::FORGOTTEN)?).await?;
         let version = ContentVersion::of(text.as_deref());
@@ -169,7 +165,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A text without what was forgotten.
+    /// Removes forgotten text from `text`.
     pub(crate) fn unless_forgotten(&self, text: String) -> String {
         let stones = self.tombstones();
         if stones.is_empty() {
@@ -178,7 +174,7 @@ impl Memory {
         stones.needles().redact(&text).map_or(text, |redacted| redacted.text)
     }
 
-    /// A record without what was forgotten; none if it was forgotten itself.
+    /// Removes forgotten text from a record; `None` if the record itself was forgotten.
     pub(crate) fn record_unless_forgotten(
         &self,
         record: Record,
@@ -201,22 +197,22 @@ impl Memory {
         }
     }
 
-    /// Refuses to write down what is nothing but forgotten.
+    /// Refuses text that consists of nothing but forgotten words.
     pub(crate) fn refuse_forgotten(&self, text: &str) -> Result<()> {
         if !forget::is_forgotten(text) {
             return Ok(());
         }
         Err(Error::Unclear(format!(
-            "these words were to be forgotten, so nothing was kept. To keep them after all, take their line out of {}",
+            "these words were forgotten, so nothing was saved. To save them anyway, remove their line from {}",
             layout::FORGOTTEN
         )))
     }
 
-    /// What a snapshot has of a file, without what was forgotten since; `None` if the file is to be
-    /// left alone.
+    /// A file of a snapshot without the text that was forgotten since; `None` if the file must not
+    /// be touched.
     #[expect(
         clippy::option_option,
-        reason = "that a file was not there is not the same as that it is to be left alone"
+        reason = "a file that did not exist differs from one that must not be touched"
     )]
     pub(crate) fn then_without_forgotten(
         &self,
@@ -227,31 +223,30 @@ impl Memory {
         let Some(bytes) = &then else { return Some(then) };
         match stones.scrub().fate(path.as_str(), bytes) {
             Fate::Same => Some(then),
-            // It is rendered from what is left, and which of its entries are foreign is known for
-            // the file of now only.
+            // It is rendered again from what is left. Which of its entries are foreign is known
+            // only for the current file.
             _ if forget::is_cascade_file(path.as_str()) => None,
             Fate::Changed { bytes, .. } => Some(Some(bytes)),
             Fate::Gone => None,
         }
     }
 
-    /// Whether something was to be forgotten in every snapshot too, and that has not come to its
-    /// end.
+    /// Whether a forgetting that includes snapshots is unfinished.
     pub(crate) async fn owes_history(&self) -> Result<bool> {
         let Some(note) = self.store.note(&path(HISTORY)?).await? else { return Ok(false) };
         let stones = self.tombstones();
-        // A run that died before its tombstone was written had begun nothing.
+        // A run that died before it wrote its tombstone changed nothing.
         Ok(String::from_utf8_lossy(&note)
             .lines()
             .any(|id| stones.all().iter().any(|stone| stone.id == id)))
     }
 
-    /// Notes that what this tombstone took away is to go from every snapshot too.
+    /// Notes that the text of this tombstone has to be removed from every snapshot too.
     async fn note_history(&self, stone: &str) -> Result<()> {
         Ok(self.store.add_note(&path(HISTORY)?, stone, MOST_NOTE_BYTES, true).await?)
     }
 
-    /// Finishes a forgetting that was cut short, before a snapshot can keep what was to go.
+    /// Finishes an interrupted forgetting, before a snapshot can store the text again.
     pub(crate) async fn finish_forgetting(
         &self,
         asking: Option<&Asking<'_>>,
@@ -267,7 +262,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What forgetting would take away; nothing is changed.
+    /// Plans a forgetting; nothing is changed.
     pub async fn would_forget(&self, wish: &Forget) -> Result<Forgetting> {
         self.renew_tombstones().await?;
         let (scrub, found) = self.plan_forgetting(wish).await?;
@@ -275,7 +270,7 @@ impl Memory {
         Ok(told(&scrub, &found, &touched))
     }
 
-    /// Forgets, and says what went and where it still stands.
+    /// Forgets, and reports what was removed and where it still is.
     pub async fn forget(
         &self,
         wish: &Forget,
@@ -284,12 +279,12 @@ impl Memory {
     ) -> Result<Forgot> {
         if self.looks_back().await? {
             return Err(Error::Nothing(
-                "the ledger goes on after that moment; only the memory of now can forget".into(),
+                "the ledger has events after that moment; forget works only in the present, without --now".into(),
             ));
         }
         let _alone = self.claim_night().await?;
-        // What people wrote by hand is taken in first, so that it is forgotten with the rest, and
-        // what of it stays is kept.
+        // Manual page edits are imported first, so that they are forgotten with the rest, and the
+        // remainder of them is kept.
         self.renew_tombstones().await?;
         self.notice_all().await?;
         let mut curated = Curated::default();
@@ -297,7 +292,7 @@ impl Memory {
 
         let foreign = self.all_foreign_entries().await?;
 
-        watch("looking for it", 0, 0);
+        watch("searching", 0, 0);
         let (mut scrub, found) = self.plan_forgetting(wish).await?;
         scrub.foreign_entries.extend(foreign);
         let mut gone = told(&scrub, &found, &self.store.scrub(&scrub, true).await?);
@@ -309,14 +304,14 @@ impl Memory {
             snapshots: None,
             notes: Vec::new(),
         };
-        // A run that died may have scrubbed the files and not come to the rest.
+        // A run that died may have scrubbed the files without finishing the rest.
         let begun = self.tombstones().unfinished().next().map(|stone| stone.id.clone());
         let carried_in = self.carried_in().await?;
         let history = wish.history || self.owes_history().await?;
         if !gone.is_empty() || begun.is_some() {
             let stone = match (begun, carried_in.first()) {
                 (Some(begun), _) if gone.is_empty() => begun,
-                // What is known by its hashes alone has its tombstone.
+                // Text that is known only by its hashes has a tombstone already.
                 (None, Some(carried))
                     if wish.is_empty() && scrub.needles.phrases().next().is_none() =>
                 {
@@ -341,7 +336,7 @@ impl Memory {
             match self.press_again(&scrub, asking, watch).await {
                 Ok(pressed) => forgot.pressed = pressed.iter().map(ToString::to_string).collect(),
                 Err(Error::Busy(why)) => {
-                    forgot.notes.push(format!("what was forgotten is not pressed again yet: {why}"))
+                    forgot.notes.push(format!("summaries are not rebuilt yet: {why}"))
                 }
                 Err(error) => return Err(error),
             }
@@ -370,12 +365,12 @@ impl Memory {
         for name in &found.called {
             let name = plain::one_line(name);
             forgot.notes.push(format!(
-                "a conversation is called `{name}`; `icecore forget conversation/{name}` takes it away, with all its messages"
+                "there is a conversation named `{name}`; `icecore forget conversation/{name}` removes it with all its messages"
             ));
         }
         if !gone.by_id_only.is_empty() {
             forgot.notes.push(format!(
-                "events of fewer than {FEWEST_WORDS} words were forgotten by their ids alone; `forget --matching` finds such words elsewhere"
+                "events with fewer than {FEWEST_WORDS} words were forgotten by id only; use `forget --matching` to find their text elsewhere"
             ));
         }
         forgot.gone = gone;
@@ -384,7 +379,7 @@ impl Memory {
 
     async fn set_tombstone(&self, scrub: &Scrub, wish: &Forget, history: bool) -> Result<String> {
         let (stones, now) = (self.tombstones(), self.now().to_string());
-        // One salt for a vault; what makes it differ from that of another is what the vault holds.
+        // A vault has one salt. It differs from other vaults by what the vault contains.
         let salt = match stones.salt() {
             Some(salt) => salt.to_owned(),
             None => Hash::of(&self.store.ledger().await?.bytes).then(now.as_bytes()).to_string()
@@ -408,8 +403,8 @@ impl Memory {
         Ok(stone.id)
     }
 
-    /// The pages that are about to be scrubbed, as they were when what people wrote into them was
-    /// taken into the ledger; one that was saved since counts as absent then.
+    /// The pages that are about to be scrubbed, as they were when manual edits were imported from
+    /// them; a page that was saved since counts as absent.
     async fn pages_taken_in(
         &self,
         scrub: &Scrub,
@@ -429,7 +424,7 @@ impl Memory {
                 pages.insert(page, one.versions.0);
             }
         }
-        // Looked at after it was read, so that what was saved before that is not passed over.
+        // Read after the pages, so that later edits are not missed.
         let places: Vec<DocPath> = pages.keys().cloned().collect();
         for (place, _) in self
             .store
@@ -443,7 +438,7 @@ impl Memory {
         Ok(pages)
     }
 
-    /// What was forgotten holds no longer.
+    /// Retracts the forgotten events.
     async fn take_back(&self, ids: &BTreeSet<EventId>) -> Result<()> {
         let ids: Vec<EventId> = ids.iter().copied().collect();
         let now = self.now();
@@ -462,9 +457,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Pages are made from events: those that were touched are made again from what is left of
-    /// them. A page that a person saved since what it says was taken into the ledger keeps what is
-    /// left of that, for the next run.
+    /// Rebuilds the touched pages from the remaining events. A page that a user saved after its
+    /// edits were imported keeps them for the next run.
     async fn renew_views(
         &self,
         touched: &[Scrubbed],
@@ -478,8 +472,8 @@ impl Memory {
                 });
             let Some(page) = page else { continue };
             let (before, after) = one.versions;
-            // What a run that died has scrubbed is not what was taken in, but nothing was left to
-            // take in then.
+            // What a run that died has scrubbed differs from what was imported, but had nothing
+            // left to import.
             if taken_in.get(&page).is_some_and(|taken_in| *taken_in != before) {
                 continue;
             }
@@ -491,15 +485,15 @@ impl Memory {
         self.rebuild_views(curated).await
     }
 
-    /// Makes the summaries again that were erased: those that are due, then those that had been
-    /// asked for before their time.
+    /// Rebuilds the summaries that were erased: those that are due, then those that had been
+    /// requested before their time.
     async fn press_again(
         &self,
         scrub: &Scrub,
         asking: Option<&Asking<'_>>,
         watch: Watch<'_>,
     ) -> Result<Vec<Period>> {
-        // Where no summary was touched, what is due waits for its time and its model.
+        // If no summary was touched, nothing is rebuilt early: what is due waits for its time.
         if scrub.periods.is_empty() {
             return Ok(Vec::new());
         }
@@ -529,9 +523,8 @@ impl Memory {
         Ok(pressed)
     }
 
-    /// Summaries of a conversation on these days whose records were taken away say nothing from now
-    /// on, and likewise those of the days, weeks, months and years in which nothing else was said.
-    /// Their earlier versions stay.
+    /// Empties the summaries of a conversation on these days whose records were removed, and those
+    /// of the days, weeks, months and years that have nothing else. Their earlier versions stay.
     pub(crate) async fn empty_summaries(
         &self,
         conversation: &str,
@@ -558,7 +551,7 @@ impl Memory {
         let now = self.now();
         let all = self.store.summaries(&SummaryQuery::default()).await?.into_iter();
         let emptied: Vec<Summary> = all
-            // What a file says that icecore did not write is not made from records.
+            // A file that icecore did not write is not made from records.
             .filter(|summary| {
                 summary.headline != FORGOTTEN && summary.maker != Maker::File && is_empty(summary)
             })
@@ -595,7 +588,7 @@ impl Memory {
         if self.history.available().await.is_err() {
             return Ok(());
         }
-        // By hashes as well as by words: what an earlier run took away may stand there still.
+        // By hashes as well as by words: an earlier run's text may still be there.
         let mut all = scrub.clone();
         all.merge(self.tombstones().scrub());
         if history {
@@ -605,14 +598,12 @@ impl Memory {
         }
         match self.history.stands_in(&all).await {
             Ok(standing) => forgot.snapshots = Some(standing),
-            Err(error) => forgot
-                .notes
-                .push(format!("whether it stands in snapshots could not be looked at: {error}")),
+            Err(error) => forgot.notes.push(format!("snapshots could not be searched: {error}")),
         }
         Ok(())
     }
 
-    /// Works out everything that is to go.
+    /// Collects everything that is to be removed.
     async fn plan_forgetting(&self, wish: &Forget) -> Result<(Scrub, Found)> {
         let stones = self.tombstones();
         let mut scrub = stones.left_to_do();
@@ -630,7 +621,7 @@ impl Memory {
             let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
             if letters < FEWEST_LETTERS {
                 return Err(Error::Unclear(format!(
-                    "`{}` is too short to be looked for; name at least {FEWEST_LETTERS} letters or digits",
+                    "`{}` is too short to search for; give at least {FEWEST_LETTERS} letters or digits",
                     plain::one_line(text)
                 )));
             }
@@ -672,8 +663,8 @@ impl Memory {
         Ok((scrub, found))
     }
 
-    /// What was forgotten and stands somewhere all the same, by its words, its events and its
-    /// records: a merge may have brought it.
+    /// Adds forgotten text that exists again, by its words, events and records: a merge may have
+    /// brought it back.
     async fn add_come_back(&self, scrub: &mut Scrub) -> Result<()> {
         let stones = self.tombstones();
         if stones.is_empty() {
@@ -691,7 +682,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Files in which something stands that was forgotten.
+    /// Files that contain forgotten text again.
     pub(crate) async fn come_back(&self) -> Result<Vec<String>> {
         if self.tombstones().is_empty() || !self.history.is_shared().await {
             return Ok(Vec::new());
@@ -708,8 +699,8 @@ impl Memory {
             .collect())
     }
 
-    /// What another machine has forgotten stood in the summaries that were made until then,
-    /// whatever their versions are called here.
+    /// Adds the summary versions that existed before another machine forgot their text, whatever
+    /// those versions are called here.
     async fn add_later_versions(
         &self,
         carried_in: &BTreeSet<String>,
@@ -734,7 +725,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Finds out what somebody means by an id.
+    /// Resolves an id that the user gave.
     async fn name_what_goes(
         &self,
         id: &str,
@@ -757,7 +748,7 @@ impl Memory {
             if records.is_empty() && self.store.documents(&folder).await?.is_empty() {
                 let name = plain::one_line(name);
                 return Err(Error::Nothing(format!(
-                    "there is no conversation `{name}`; `icecore conversation list` shows those there are"
+                    "there is no conversation `{name}`; run `icecore conversation list` to see all"
                 )));
             }
             scrub.records.extend(records.iter().map(Record::key));
@@ -794,7 +785,7 @@ impl Memory {
         )))
     }
 
-    /// Every line of every record, with the file it stands in.
+    /// Calls `take` for every line of every record, with its file.
     async fn each_record(&self, mut take: impl FnMut(&DocPath, Record)) -> Result<()> {
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
             for place in self
@@ -819,10 +810,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Everything that goes with what is to go, as far as is known by now.
+    /// One pass over all files: everything that goes with what is known so far.
     async fn look_for(&self, scrub: &Scrub) -> Result<Found> {
         let mut found = Found::default();
-        // Where words were learnt that go as a whole.
+        // Sources that are removed as a whole.
         let mut sources: BTreeSet<String> = BTreeSet::new();
         let mut keys = std::collections::HashSet::new();
         self.each_record(|place, record| {
@@ -836,7 +827,7 @@ impl Memory {
             if erased {
                 sources.insert(format!("{place}#{}", record.id));
             }
-            // What a run that died has scrubbed already touches nothing any more.
+            // Text that an interrupted run has scrubbed already leads to nothing new.
             if (erased && record.text == FORGOTTEN)
                 || (!erased && scrub.needles.record(&record).is_none())
             {
@@ -890,14 +881,14 @@ impl Memory {
             if !(named || said || learnt || acts || stands_for) {
                 continue;
             }
-            // One that says nothing any more is done with.
+            // A scrubbed event is done.
             if event.content == FORGOTTEN {
                 continue;
             }
             found.events.insert(event.id);
             found.days.insert(event.ts.day());
-            // What was only found by its id leaves its words elsewhere; those that say it are found
-            // by that.
+            // An event that was found only by its id leaves its words elsewhere; those are found by
+            // text.
             if said || acts {
                 continue;
             }
@@ -921,7 +912,7 @@ impl Memory {
         Ok(found)
     }
 
-    /// The events of the ledger and of every archive, as they stand there.
+    /// The events of the ledger and of every archive, unfolded.
     async fn every_event(&self) -> Result<Vec<Event>> {
         let mut texts = vec![self.store.ledger().await?.bytes];
         texts.extend(self.archive_texts().await?);
@@ -929,12 +920,12 @@ impl Memory {
         Ok(lines.flat_map(|line| line::parse(line).events).collect())
     }
 
-    /// The summaries that tell of days and sessions with something to forget: whatever words they
-    /// found for it, they go.
+    /// Adds the summaries of the days and sessions concerned: they are rebuilt, whatever words they
+    /// used.
     async fn periods_of(&self, found: &Found, scrub: &mut Scrub) -> Result<()> {
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
         let mut days: BTreeSet<Date> = found.days.clone();
-        // What says it in the words themselves says it to those above it, too.
+        // A summary that quotes the words leads to the summaries above it, too.
         let said: HashMap<Period, bool> = self
             .store
             .summaries(&SummaryQuery::default())
@@ -970,7 +961,7 @@ fn told(scrub: &Scrub, found: &Found, touched: &[Scrubbed]) -> Forgetting {
         |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
     let kept: Vec<&Scrubbed> =
         touched.iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).collect();
-    // Views of everything are always made again; alone they are no reason to forget.
+    // Views of everything are always rebuilt; alone they are no reason to forget.
     let places = kept.iter().map(|one| Place {
         path: one.path.clone(),
         lines: if let Became::Changed(lines) = one.what { Some(lines) } else { None },

@@ -1,8 +1,7 @@
-//! The gate's other doors: what comes in as an event, a note, a page or a file, and not as a
-//! message.
+//! The capture filter for everything but messages: events, notes, pages and files.
 //!
-//! [`capture`](crate::Taken) has the gate itself. Whatever enters memory by another way goes
-//! through it here, field by field, and what was hidden is told by the verb that took it in.
+//! The `capture` module has the filter itself. Other input passes it here, field by field. The
+//! calling operation reports what was hidden.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +15,19 @@ use serde_json::value::RawValue;
 use crate::capture::Passed;
 use crate::{Error, Memory, Result, Taken};
 
-/// Secrets that were hidden, by kind, and how many of each.
+/// The number of hidden secrets, by kind.
 pub type Secrets = BTreeMap<String, usize>;
 
-/// A key for the marks of hidden secrets that nobody has.
+/// A new random key for the marks of hidden secrets.
 pub(crate) fn new_marker_key() -> Result<MarkerKey> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::NoRandom(error.to_string()))?;
     Ok(MarkerKey::new(bytes))
 }
 
-/// The home's key for the marks of hidden secrets, made if it has none. Where none can be kept, as
-/// on a disk that cannot be written, one of this process does: marks are safe under any key, and
-/// equal ones are only for people to see.
+/// The store's key for the marks of hidden secrets, created if it has none. Where it cannot be
+/// stored, as on a read-only disk, this process uses a key of its own: marks are safe under any
+/// key, and equal marks are only a convenience.
 pub(crate) async fn marker_key(store: &dyn Store) -> Result<MarkerKey> {
     let known = store.marker_key().await;
     if let Ok(Some(key)) = known {
@@ -39,8 +38,8 @@ pub(crate) async fn marker_key(store: &dyn Store) -> Result<MarkerKey> {
     Ok(store.set_marker_key(&fresh, is_broken).await.unwrap_or(fresh))
 }
 
-/// A text that is JSON, with each string passed as it is meant, without the escapes of JSON; `None`
-/// if it is none, or nothing changed.
+/// Applies a function to every string of a JSON text, without the JSON escapes; `None` if the text
+/// is not JSON or nothing changed.
 pub(crate) fn pass_json(text: &str, pass: &mut dyn FnMut(String) -> String) -> Option<String> {
     let mut value = text
         .starts_with(['{', '[', '"'])
@@ -49,7 +48,8 @@ pub(crate) fn pass_json(text: &str, pass: &mut dyn FnMut(String) -> String) -> O
     pass_strings(&mut value, pass).then(|| value.to_string())
 }
 
-/// Passes every string of a JSON value, also of JSON that a string holds. Whether anything changed.
+/// Applies a function to every string of a JSON value, and to JSON within strings. Returns whether
+/// anything changed.
 fn pass_strings(value: &mut Value, pass: &mut dyn FnMut(String) -> String) -> bool {
     match value {
         Value::String(text) => {
@@ -70,8 +70,8 @@ fn pass_strings(value: &mut Value, pass: &mut dyn FnMut(String) -> String) -> bo
 }
 
 impl Memory {
-    /// A text through the gate; what was hidden is added up. For doors that keep files of their
-    /// own.
+    /// Filters a text and adds what was hidden to the counts. For interfaces that write their own
+    /// files.
     pub fn gate_told(&self, text: &str, hidden: &mut Secrets) -> String {
         let mut taken = Taken::default();
         let text = self.gate(text, &mut taken).text;
@@ -81,8 +81,8 @@ impl Memory {
         self.unless_forgotten(text)
     }
 
-    /// What somebody said, looked at with their name: a transcript without marks of its own takes
-    /// `Authorization:` for one.
+    /// Filters a message together with its speaker's name: in a transcript, `Authorization:` may be
+    /// taken for a name.
     pub(crate) fn gate_spoken(&self, name: &str, text: &str, taken: &mut Taken) -> Passed {
         let label = format!("{name}: ");
         let mut seen = Taken::default();
@@ -97,7 +97,7 @@ impl Memory {
         }
     }
 
-    /// A draft through the gate: whatever of it is words.
+    /// Filters all text of a draft.
     pub(crate) fn gate_draft(&self, draft: Draft, hidden: &mut Secrets) -> Draft {
         let mut pass = |text: String| self.gate_told(&text, hidden);
         Draft {
@@ -121,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// A field that somebody else put there: its name may be what tells that its value is a secret.
+    /// Filters a foreign field; its name may show that its value is a secret.
     pub(crate) fn gate_field(
         &self,
         name: String,
@@ -137,13 +137,13 @@ impl Memory {
         let read = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&passed).ok();
         match read.and_then(|fields| fields.into_iter().next()) {
             Some((name, raw)) => (name, raw.get().to_owned()),
-            // What is no JSON any more is hidden whole.
+            // A value that is no valid JSON afterwards is hidden as a whole.
             None => (name, format!("\"{}\"", self.marker_key.mark("field", raw.as_bytes()))),
         }
     }
 
-    /// Keeps a state of the vault in its history. What people wrote since it was last looked at is
-    /// hidden first: what is in the history stays there.
+    /// Takes a snapshot of the vault. Secrets in edited files are replaced first, because the
+    /// history is permanent.
     pub(crate) async fn keep_state(
         &self,
         note: &str,
@@ -153,15 +153,15 @@ impl Memory {
         places.retain(|place| place.log_day().is_some());
         places.extend(self.pages_and_memories().await?);
         places.extend(self.fresh_files().await?);
-        // One file that cannot be looked at is no reason to keep nothing.
+        // An unreadable file does not prevent the snapshot.
         let unseen = self.store.unseen(&places).await.unwrap_or_default();
         self.hide_in_files(unseen.iter().map(|(place, _)| place), hidden).await?;
         Ok(self.history.snapshot(note, self.clock.now()).await?)
     }
 
-    /// Hides secrets that a person wrote into files of the vault, and takes out what was forgotten
-    /// and is written there again. A file that is saved at the same moment is left for the next
-    /// time. Whether any file was changed.
+    /// Replaces secrets in files of the vault, and removes forgotten text that was written again. A
+    /// file that is saved at the same moment is left for the next run. Returns whether any file
+    /// changed.
     pub(crate) async fn hide_in_files<'a>(
         &self,
         places: impl IntoIterator<Item = &'a DocPath>,
@@ -174,7 +174,7 @@ impl Memory {
             return Ok(any);
         }
         for place in places {
-            // What cannot be read is told by whoever needs it.
+            // An unreadable file is reported by the operation that needs it.
             let Ok(Some(bytes)) = self.store.document(place).await else { continue };
             let Ok(text) = std::str::from_utf8(&bytes) else { continue };
             let mut found = Vec::new();

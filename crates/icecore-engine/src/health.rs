@@ -1,4 +1,4 @@
-//! How a memory does: figures for a person who looks after it.
+//! Figures about a memory for its maintainer: model use, jobs, coverage, ledger pages.
 
 use std::collections::BTreeMap;
 
@@ -17,97 +17,89 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Memory, Result};
 
-/// So many of the newest makings of summaries are looked at for figures.
+/// How many of the newest summary runs are counted.
 const FIGURED: usize = 10_000;
-/// So many names are told in a summary of what was found.
+/// How many names a facet lists.
 const FACETS: usize = 100;
-/// How much of the run log is looked at.
+/// How many bytes of the run log's end are read.
 const TAIL_BYTES: u64 = 1024 * 1024;
 
-/// What a day's runs came to.
+/// The figures of one day's runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Summaries that were made.
     pub runs: usize,
-    /// Drafts that were refused.
+    /// Drafts that were rejected.
     pub refused: usize,
-    /// Bytes of their sources.
+    /// The size of their sources.
     pub bytes_in: u64,
-    /// Bytes of their texts.
+    /// The size of their texts.
     pub bytes_out: u64,
-    /// How long it took.
+    /// Their duration.
     pub millis: u64,
-    /// Tokens that went to models, for whatever.
+    /// Input tokens of all models.
     pub tokens_in: u64,
-    /// Tokens that came back.
+    /// Output tokens of all models.
     pub tokens_out: u64,
-    /// How often a model was asked.
+    /// The number of requests to models.
     pub asked: usize,
 }
 
 /// A job that ran.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobRan {
-    /// When.
     pub ts: String,
-    /// Which.
     pub job: String,
-    /// For which date.
     pub date: String,
 }
 
-/// Whether what was said is covered by what was pressed.
+/// Whether summaries cover all records.
 #[derive(Debug, Serialize)]
 pub struct Coverage {
-    /// Whether every record lies where it should.
+    /// Whether every record is where it should be.
     pub ok: bool,
-    /// Sessions that have records.
+    /// Sessions with records.
     pub sessions: usize,
-    /// Summaries, of every tier the newest versions.
+    /// The newest versions of all tiers.
     pub summaries: usize,
-    /// What was found.
     pub findings: Vec<Finding>,
 }
 
-/// Which standing of events is asked for.
+/// A filter by an event's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Status {
-    /// Those that hold.
+    /// Active ones.
     #[default]
     Active,
-    /// All of them.
     Any,
-    /// Those with that word for their standing.
+    /// Those with this state.
     Is(&'static str),
     /// Those that wait for confirmation.
     Quarantined,
 }
 
-/// A part of the ledger, and what all of it comes to.
+/// A page of the ledger, and counts of all of it.
 #[derive(Debug, Serialize)]
 pub struct LedgerPage {
-    /// The events, the newest first.
+    /// Newest first.
     pub events: Vec<Entry>,
     /// Those of them that wait for confirmation.
     pub waiting: Vec<EventId>,
-    /// How many there are of them.
+    /// The number of events that match.
     pub total: usize,
-    /// From which on these are.
     pub offset: usize,
-    /// What they are and could be, counted: each by what the other filters let through.
+    /// Counts by field, each of what the other filters let through.
     pub facets: Facets,
 }
 
-/// A name, and how many have it.
+/// A name with its count.
 #[derive(Debug, Serialize)]
 pub struct Counted {
-    /// The name.
     pub name: String,
-    /// How many.
     pub count: usize,
 }
 
-/// Counts by name, most first.
+/// Counts by name, most frequent first.
 fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Counted> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in names {
@@ -119,19 +111,16 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Counted> {
     counts
 }
 
-/// Events, counted.
+/// Counts of events by field.
 #[derive(Debug, Serialize)]
 pub struct Facets {
-    /// By type.
     #[serde(rename = "type")]
     pub kinds: Vec<Counted>,
-    /// By priority.
     pub priority: Vec<Counted>,
-    /// By standing.
     pub status: Vec<Counted>,
-    /// By what they are about, the most frequent.
+    /// The most frequent subjects.
     pub entity: Vec<Counted>,
-    /// By label, the most frequent.
+    /// The most frequent tags.
     pub tag: Vec<Counted>,
 }
 
@@ -140,7 +129,7 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    /// What the runs of each of these days came to; days without any are left out.
+    /// The figures of each of these days; days without runs are omitted.
     pub async fn figures(&self, days: Days) -> Result<BTreeMap<Date, Figures>> {
         let mut all: BTreeMap<Date, Figures> = BTreeMap::new();
         for run in self.runs(FIGURED).await? {
@@ -169,7 +158,7 @@ impl Memory {
         Ok(all)
     }
 
-    /// The jobs that ran, the newest first.
+    /// The jobs that ran, newest first.
     pub async fn jobs_ran(&self, most: usize) -> Result<Vec<JobRan>> {
         let (text, _) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
         let mut ran: Vec<JobRan> = text
@@ -181,7 +170,7 @@ impl Memory {
         Ok(ran)
     }
 
-    /// Whether what was said is covered by what was pressed.
+    /// Checks whether summaries cover all records.
     pub async fn coverage(&self) -> Result<Coverage> {
         let known = self.known(false).await?;
         let heads: Vec<Head> = known.heads.all().cloned().collect();
@@ -190,8 +179,8 @@ impl Memory {
         Ok(Coverage { ok, sessions: known.sessions.len(), summaries: heads.len(), findings })
     }
 
-    /// Events page by page, the newest first. Each count is of what the other filters let through,
-    /// so that it says what a change of its own would give.
+    /// A page of events, newest first. Each count is of what the other filters let through, so that
+    /// it shows the effect of changing its own.
     pub async fn ledger_page(
         &self,
         which: EventQuery,
@@ -258,7 +247,7 @@ impl Memory {
                 &|entry| entry.standing.word(),
             ),
             entity: counted(but(Filter::Entity).filter_map(|entry| entry.event.entity.as_deref())),
-            // Several labels narrow down together, so that each counts within what is there.
+            // Several tags narrow the result together, so each is counted within it.
             tag: counted(
                 but(Filter::None).flat_map(|entry| entry.event.tags.iter().map(String::as_str)),
             ),
@@ -283,7 +272,7 @@ impl Memory {
     }
 }
 
-/// A filter that is left out when what it could give is counted.
+/// The filter that is ignored when its own field is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filter {
     None,

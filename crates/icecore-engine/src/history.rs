@@ -1,4 +1,7 @@
-//! The safety net: keeping a state, and going back to one (L16).
+//! Snapshots and undo (L16).
+//!
+//! Invariant: an undo stores the current state as a snapshot first, so that nothing is lost and a
+//! second undo reverts it.
 
 use std::collections::HashSet;
 
@@ -12,47 +15,44 @@ use serde::Serialize;
 
 use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
-/// What an undo did.
+/// The result of an undo.
 #[derive(Debug, Serialize)]
 pub struct Undone {
-    /// The snapshot gone back to.
+    /// The snapshot that was restored.
     pub to: String,
-    /// Why it was made.
+    /// Its note.
     pub note: String,
-    /// The snapshot of the state before, to come back to.
+    /// The snapshot of the state before the undo.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Files that came back, went, or were put together again.
+    /// Files that were restored, removed or merged.
     pub files: Vec<UndoneFile>,
-    /// Events that were taken back.
+    /// Events that were retracted.
     pub retracted: Vec<EventId>,
 }
 
-/// What became of one file.
+/// What happened to one file.
 #[derive(Debug, Serialize)]
 pub struct UndoneFile {
-    /// The file.
     pub path: String,
-    /// What became of it.
     pub what: &'static str,
 }
 
-/// The notes of an undo's own snapshots. They are how a second undo, or one after a crash, knows
-/// what the last one did.
+/// The prefix of the notes of an undo's own snapshots. From them a second undo, or one after a
+/// crash, knows what the last one did.
 const BEFORE: &str = "before undo to ";
-/// How the note of an event begins that an undo took something back with.
+/// The prefix of the text of events by which an undo retracts others.
 pub(crate) const UNDONE: &str = "Undone:";
-/// So often an undo looks again at files that were saved while it was at them; each time is a
-/// snapshot.
+/// How many times an undo reads files again that were saved meanwhile; each time takes a snapshot.
 const UNDO_ATTEMPTS: usize = 3;
-/// What is said of a file that was saved again and again while it was to come back.
-const LEFT: &str = "left as it is: it was saved meanwhile";
+/// The result for a file that was saved again and again during the undo.
+const LEFT: &str = "not changed: it was saved meanwhile";
 const AFTER: &str = "undo to ";
 const FROM: &str = ", from ";
 
 /// What an undo is going to do.
 struct Plan {
-    /// What becomes of which file, and what it said when that was decided.
+    /// What happens to which file, and the content that this was decided for.
     files: Vec<(DocPath, Step, ContentVersion)>,
     position: Position,
     ledger_then: Option<Vec<u8>>,
@@ -70,9 +70,9 @@ fn short(id: &str) -> &str {
 }
 
 impl Memory {
-    /// Keeps the state as it is; `None` if nothing changed since the last time.
+    /// Takes a snapshot; `None` if nothing changed since the last one.
     pub async fn snapshot(&self, note: &str) -> Result<Option<Snapshot>> {
-        // What cannot be written down now still waits afterwards, and `status` says so.
+        // Notes that cannot be imported now stay pending, and the status shows them.
         let _ = self.take_all_waiting().await;
         self.refresh_loops().await?;
         self.keep_state(note, &mut Secrets::new()).await
@@ -83,9 +83,8 @@ impl Memory {
         Ok(self.history.snapshots(most).await?)
     }
 
-    /// Goes back to the last snapshot, or to `to`. The state before is kept as a snapshot, so
-    /// nothing is lost on the way and a second undo comes back. `None` if nothing has changed
-    /// since.
+    /// Restores the last snapshot, or `to`. The current state is stored as a snapshot first, so
+    /// that a second undo reverts this one. `None` if nothing has changed since.
     pub async fn undo(&self, to: Option<&str>) -> Result<Option<Undone>> {
         let _alone = self.claim_night().await?;
         self.renew_tombstones().await?;
@@ -102,14 +101,18 @@ impl Memory {
         };
         let Some(mut target) = target else {
             return Err(Error::Nothing(match to {
-                None => "there is no snapshot to go back to; `icecore snapshot` makes one".into(),
+                None => {
+                    "there is no snapshot to restore; run `icecore snapshot` to make one".into()
+                }
                 Some(id) => {
-                    format!("there is no snapshot `{id}`; `icecore snapshot --list` shows them")
+                    format!(
+                        "there is no snapshot `{id}`; run `icecore snapshot --list` to list them"
+                    )
                 }
             }));
         };
-        // An undo that died left the state before it as the last snapshot: go on to where it was
-        // going.
+        // An interrupted undo left the snapshot of the state before it as the last one: continue
+        // with its target.
         let unfinished = target.note.strip_prefix(BEFORE).filter(|_| to.is_none()).and_then(named);
         target = unfinished.unwrap_or(target);
         let before =
@@ -120,7 +123,7 @@ impl Memory {
             .map_or(String::new(), |snapshot| snapshot.id.clone());
         let mut plan = self.plan_undo(&target).await?;
         if plan.is_empty() && to.is_none() {
-            // Nothing to take back. If the last thing done was an undo, this one takes that back.
+            // Nothing to undo. If the last change was an undo, it is reverted.
             match target
                 .note
                 .strip_prefix(AFTER)
@@ -139,7 +142,7 @@ impl Memory {
             if left.is_empty() {
                 break;
             }
-            // What was saved meanwhile is kept before it goes, and decided about as it is now.
+            // A file that was saved meanwhile is stored in a snapshot, and then planned again.
             let again = self
                 .keep_state(&format!("{BEFORE}{}", short(&target.id)), &mut Secrets::new())
                 .await?;
@@ -151,7 +154,7 @@ impl Memory {
         files.extend(left.iter().map(|path| UndoneFile { path: path.to_string(), what: LEFT }));
         let ledger_then = plan.ledger_then;
         if files.iter().any(|file| file.path == layout::LEDGER && file.what != LEFT) {
-            // What was recorded while lines were missing may have taken their ids.
+            // Events that were added while lines were missing may have taken their ids.
             self.set_broken_lines_aside(&undo::told(ledger_then.as_deref().unwrap_or_default()))
                 .await?;
             self.accept().await?;
@@ -161,7 +164,7 @@ impl Memory {
             Some(then) => self.take_back_since(&Ledger::read(&then, None), &target).await?,
         };
         self.refresh_loops().await?;
-        // The mark that it is done; and the next undo starts from here.
+        // This note marks the undo as complete; the next undo starts from it.
         self.keep_state(
             &format!("{AFTER}{}{FROM}{}", short(&target.id), short(&from)),
             &mut Secrets::new(),
@@ -176,9 +179,8 @@ impl Memory {
         }))
     }
 
-    /// Does to the files what was planned, and returns those that stay as they are because they
-    /// were saved meanwhile: since the plan was made, or since the snapshot `kept` of the state
-    /// before.
+    /// Applies the plan to the files. Returns those that were not changed because they were saved
+    /// meanwhile: since the plan was made, or since the snapshot `kept` of the state before.
     async fn carry_out_undo(
         &self,
         plan: &Plan,
@@ -186,7 +188,7 @@ impl Memory {
         files: &mut Vec<UndoneFile>,
     ) -> Result<Vec<DocPath>> {
         let is_lost = |step: &Step| matches!(step, Step::Restore(_) | Step::Remove);
-        // What goes or is written over must be in that snapshot.
+        // Files that are removed or overwritten must be in that snapshot.
         let saved: HashSet<DocPath> =
             if kept.is_empty() || !plan.files.iter().any(|(_, step, _)| is_lost(step)) {
                 HashSet::new()
@@ -202,13 +204,12 @@ impl Memory {
             let (done, what) = match step {
                 Step::Leave => continue,
                 Step::Remove => (self.store.remove_unchanged(path, *from).await, "removed"),
-                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => (
-                    self.store.replace_ledger(bytes, plan.position).await,
-                    "lost lines brought back",
-                ),
+                Step::Restore(bytes) | Step::Merge(bytes) if path.as_str() == layout::LEDGER => {
+                    (self.store.replace_ledger(bytes, plan.position).await, "lost lines restored")
+                }
                 Step::Restore(bytes) => (self.store.swap(path, bytes, *from).await, "restored"),
                 Step::Merge(bytes) => {
-                    (self.store.swap(path, bytes, *from).await, "lost lines brought back")
+                    (self.store.swap(path, bytes, *from).await, "lost lines restored")
                 }
             };
             match done {
@@ -223,7 +224,7 @@ impl Memory {
         Ok(left)
     }
 
-    /// What going back to `target` would change.
+    /// Plans what restoring `target` would change.
     async fn plan_undo(&self, target: &Snapshot) -> Result<Plan> {
         let text = self.store.ledger().await?;
         let mut plan =
@@ -252,12 +253,12 @@ impl Memory {
                 plan.files.push((path, step, ContentVersion::of(now.as_deref())));
             }
         }
-        // What goes first makes room: a file may stand where a folder has to be.
+        // Removals first: a file may be in the place of a folder.
         plan.files.sort_by_key(|(_, step, _)| *step != Step::Remove);
         Ok(plan)
     }
 
-    /// A document's bytes; none if something else stands in its place.
+    /// A document's bytes; `None` if something other than a file is there.
     async fn readable(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
         match self.store.document(path).await {
             Err(icecore_store::Error::NotAFile(_)) => Ok(None),
@@ -287,7 +288,7 @@ impl Memory {
                 return Ok(retracted);
             }
             match self.store.append(drafts, Some(text.position)).await {
-                // Something was recorded meanwhile.
+                // An event was added meanwhile.
                 Err(moved @ StoreError::Moved { .. }) => last = moved,
                 other => return Ok(other.map(|_| retracted)?),
             }

@@ -1,8 +1,8 @@
-//! Taking in other programs' histories: what was said passes the gate like everything else, what
-//! was learnt becomes events.
+//! Import of other programs' histories: messages pass the capture filter like everything else, and
+//! facts become events.
 //!
-//! How far which file was read is written down after what was read is safe. A run that died reads a
-//! little again and finds it known; forgetting how far it was costs only another look.
+//! The progress of a file is stored after its records are safe. A run that crashed reads some
+//! records again and recognizes them; lost progress costs time only.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,64 +20,63 @@ use serde::{Deserialize, Serialize};
 use crate::capture::{Gaps, Taken};
 use crate::{Memory, Result};
 
-/// How many events are appended at once.
+/// The number of events that are appended at once.
 const STEP: usize = 2_000;
 
-/// How far a file was read.
+/// The import progress of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadSoFar {
-    /// Which: its path, or that of an archive, `!` and the name within.
+    /// Its path, or the path of an archive, `!` and the name within.
     pub path: String,
-    /// As what.
     pub format: String,
-    /// How many bytes the file had.
+    /// The size of the file.
     pub size: u64,
-    /// When it was last written, in nanoseconds since 1970.
+    /// Its modification time, in nanoseconds since 1970.
     pub modified: i128,
-    /// So many bytes of it were read.
+    /// The bytes that were read.
     pub bytes: u64,
-    /// In so many pieces.
+    /// The pieces that were read.
     pub pieces: usize,
-    /// A hash of the last of these bytes, to know them again.
+    /// A hash of the last of these bytes, to recognize the file.
     pub tail: String,
-    /// That was all of it.
+    /// It was read completely.
     pub done: bool,
-    /// What going on has to know.
+    /// The reader's state, to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<String>,
 }
 
-/// What has passed the gate and is not kept yet.
+/// Messages that passed the capture filter and are not stored yet.
 #[derive(Debug, Default)]
 pub struct Gated {
-    /// The records.
     pub records: Vec<Record>,
-    /// What the gate did.
+    /// What the filter did.
     pub taken: Taken,
 }
 
-/// What the ledger knows of what was imported before.
+/// The facts that were imported before.
 #[derive(Debug, Default)]
 pub struct KnownFacts {
-    /// By what they were known by where they come from.
+    /// By their id in the source.
     was: HashMap<String, (EventId, String)>,
-    /// By what they say.
+    /// By their text.
     said: HashSet<String>,
 }
 
-/// What is to be learnt.
+/// The plan of a fact import.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// New, or in other words than before.
+    /// New or changed facts.
     pub drafts: Vec<Draft>,
-    /// Known already.
+    /// The number of facts that are known.
     pub known: usize,
-    /// What cannot be learnt, and why.
+    /// Facts that cannot be imported, and why.
     pub complaints: Vec<String>,
 }
 
 impl Memory {
-    /// Lets what was said through the gate. `place` says where the one at a position came from.
+    /// Passes messages through the capture filter. `place` names the source of the message at a
+    /// position.
     pub async fn gated(
         &self,
         said: Vec<Said>,
@@ -93,14 +92,14 @@ impl Memory {
         Ok(gated)
     }
 
-    /// Keeps what has passed the gate.
+    /// Stores filtered messages.
     pub async fn keep_gated(&self, gated: Gated) -> Result<Taken> {
         let Gated { records, mut taken } = gated;
         self.keep(records, &mut taken).await?;
         Ok(taken)
     }
 
-    /// What is known of facts that were imported before.
+    /// Reads the facts that were imported before.
     pub async fn known_facts(&self) -> Result<KnownFacts> {
         let mut known = KnownFacts::default();
         let archived = self.store.archived(&EventQuery::everything()).await?;
@@ -117,7 +116,7 @@ impl Memory {
         Ok(known)
     }
 
-    /// What of these facts is to be learnt. Their words pass the gate.
+    /// Plans the import of facts; their text passes the capture filter.
     pub fn facts(&self, facts: Vec<Fact>, known: &KnownFacts) -> Result<Facts> {
         let mut out = Facts::default();
         let mut seen = HashSet::new();
@@ -127,14 +126,14 @@ impl Memory {
                 Ok(draft) => draft,
                 Err(unfit) => {
                     out.complaints
-                        .push(format!("{} was not learnt: {unfit}", plain::one_line(&source)));
+                        .push(format!("{} was not imported: {unfit}", plain::one_line(&source)));
                     continue;
                 }
             };
             let key = plain::sameness_key(&draft.content);
             let before = known.was.get(&was);
             let same = before.is_some_and(|(_, before)| *before == key);
-            // Something that is said already, by whomever, need not be said again.
+            // A statement that is known, from any source, is not repeated.
             if same || (before.is_none() && known.said.contains(&key)) || !seen.insert(key) {
                 out.known += 1;
                 continue;
@@ -153,7 +152,7 @@ impl Memory {
         let mut priority = self.policy.default_priority()?;
         let mut kind = kind;
         if fact.origin == Origin::Import {
-            // A stranger's memory makes no rules here.
+            // Another person's memory makes no rules here.
             priority = priority.max(Priority::P2);
             if matches!(kind, Kind::Constraint | Kind::Preference | Kind::Procedure) {
                 kind = Kind::Fact;
@@ -174,7 +173,7 @@ impl Memory {
         })
     }
 
-    /// Learns facts, and knows them from then on.
+    /// Appends facts and adds them to the known ones.
     pub async fn learn_facts(&self, drafts: Vec<Draft>, known: &mut KnownFacts) -> Result<usize> {
         let mut learnt = 0;
         let mut rest = drafts;
@@ -193,7 +192,7 @@ impl Memory {
         Ok(learnt)
     }
 
-    /// How far which files were read.
+    /// The import progress of all files.
     pub async fn imports(&self) -> Result<HashMap<String, ReadSoFar>> {
         let text = self.store.document(&imports_path()?).await?.unwrap_or_default();
         let lines = text
@@ -202,10 +201,10 @@ impl Memory {
         Ok(lines.map(|line| (line.path.clone(), line)).collect())
     }
 
-    /// Writes down how far files were read; what was read of them must be kept by then.
+    /// Stores the import progress of files; their records must be stored by then.
     pub async fn note_imports(&self, read: &[ReadSoFar]) -> Result<()> {
-        // A file whose very name was forgotten is not noted: it is read anew each time, which costs
-        // a look.
+        // A file whose name was forgotten gets no entry. It is read again each time, which costs
+        // time only.
         let is_known = |line: &String| self.unless_forgotten(line.clone()) == *line;
         let lines: String = read
             .iter()
@@ -224,7 +223,7 @@ fn imports_path() -> Result<DocPath> {
     Ok(layout::IMPORTS.parse().map_err(StoreError::Path)?)
 }
 
-/// The draft as it will be kept; without what would make it unfit.
+/// The draft without the fields that would make it invalid.
 fn fit(draft: Draft) -> std::result::Result<Draft, Unfit> {
     match draft.clone().cleaned() {
         Ok((draft, _)) => Ok(draft),

@@ -1,4 +1,7 @@
-//! Jobs and when they run: one timetable for the daemon, for cron and for a person who asks.
+//! Runs jobs by one timetable, for the daemon, for cron and for manual runs.
+//!
+//! Invariant: what is due is computed from what is stored, so one run makes up for every missed
+//! one.
 
 use std::collections::HashMap;
 
@@ -14,7 +17,7 @@ use crate::consolidate::Consolidated;
 use crate::rollup::{Asking, Rolled, Watch, Wish};
 use crate::{Memory, Result};
 
-/// A job that ran, as it is kept.
+/// A job run, as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Line {
     ts: String,
@@ -22,50 +25,43 @@ struct Line {
     date: String,
 }
 
-/// What became of the jobs that were due.
+/// The result of running due jobs.
 #[derive(Debug, Serialize)]
 pub struct Ran {
-    /// The jobs, and the dates they stand for.
+    /// The jobs, and the dates they ran for.
     pub jobs: Vec<(String, String)>,
-    /// What was pressed.
     pub rolled: Rolled,
-    /// What was consolidated, if it was time.
+    /// The consolidation, if it was due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consolidated: Option<Consolidated>,
 }
 
-/// One making of a summary, with what it took (P10).
+/// A run that made a summary, with its cost (P10).
 #[derive(Debug, Clone, Serialize)]
 pub struct Run {
-    /// When.
     pub ts: String,
-    /// Of what.
     pub period: String,
-    /// Which version.
     pub version: u32,
-    /// Who made it.
     pub made_by: String,
-    /// How often a model was asked.
+    /// The number of requests to the model.
     pub attempts: u32,
-    /// Bytes of the sources.
+    /// The size of the sources.
     pub bytes_in: u64,
-    /// Bytes of the summary.
+    /// The size of the summary.
     pub bytes_out: u64,
-    /// How many times shorter it is.
+    /// How many times shorter the summary is.
     pub ratio: f64,
-    /// Tokens that went to a model.
     pub tokens_in: u64,
-    /// Tokens that came back.
     pub tokens_out: u64,
-    /// How long it took.
+    /// Its duration.
     pub millis: u64,
-    /// Whether the judge refused it.
+    /// Whether the judge rejected the draft.
     pub refused: bool,
 }
 
-/// How much of the run log is looked at for when a job ran last.
+/// How many bytes of the run log's end are searched for the last run of each job.
 const TAIL_BYTES: u64 = 64 * 1024;
-/// How much of the newest summaries is looked at for each run that is asked for.
+/// How many bytes of the newest summaries are read for each requested run.
 const BYTES_PER_RUN: u64 = 24 * 1024;
 
 fn path(text: &str) -> Result<DocPath> {
@@ -78,18 +74,18 @@ impl Memory {
         Ok(self.policy.schedule.timetable()?)
     }
 
-    /// For which date each job ran last.
+    /// The date for which each job ran last.
     pub async fn last_runs(&self) -> Result<HashMap<Job, Date>> {
         self.last_runs_then(None).await
     }
 
-    /// Likewise, as it was at a moment.
+    /// The date for which each job had run last at a moment.
     pub(crate) async fn last_runs_then(
         &self,
         until: Option<jiff::Timestamp>,
     ) -> Result<HashMap<Job, Date>> {
         let (tail, whole) = self.store.tail(&path(layout::RUNS)?, TAIL_BYTES).await?;
-        // Of the past, the end of the file says nothing.
+        // For a past moment, the end of the file is not enough.
         let text = match until {
             Some(_) if !whole => {
                 self.store.document(&path(layout::RUNS)?).await?.unwrap_or_default()
@@ -115,20 +111,20 @@ impl Memory {
         Ok(ran)
     }
 
-    /// Jobs whose time has come and that have not run for it.
+    /// Jobs that are due and have not run yet.
     pub async fn due_jobs(&self) -> Result<Vec<Occurrence>> {
         let ran = self.last_runs().await?;
         Ok(self.timetable()?.due(&|job| ran.get(&job).copied(), self.now().at(), &self.zone))
     }
 
-    /// What comes next, in order.
+    /// The next jobs, in order.
     pub fn upcoming(&self, days: u16) -> Result<Vec<Occurrence>> {
         Ok(self.timetable()?.upcoming(self.now().at(), days, &self.zone))
     }
 
-    /// Does everything that is due, in one go, and writes down which jobs have thereby run.
+    /// Runs everything that is due, and records the jobs.
     ///
-    /// What is due is worked out from what is kept, so one run serves every job that was missed.
+    /// What is due is computed from what is stored, so one run serves every job that was missed.
     pub async fn run_due(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
         let due = self.due_jobs().await?;
         let nightly = [Job::Consolidation, Job::Compact, Job::Prune, Job::Check];
@@ -143,7 +139,7 @@ impl Memory {
         Ok(Ran { jobs, rolled, consolidated: None })
     }
 
-    /// Consolidates now, whether its time has come or not, together with whatever else is due.
+    /// Consolidates now, due or not, and runs whatever else is due.
     pub async fn consolidate(&self, asking: Option<&Asking<'_>>, watch: Watch<'_>) -> Result<Ran> {
         let mut due = self.due_jobs().await?;
         if !due.iter().any(|occurrence| occurrence.job == Job::Consolidation) {
@@ -160,8 +156,8 @@ impl Memory {
         watch: Watch<'_>,
     ) -> Result<Ran> {
         let (consolidated, mut rolled) = self.night(&due, asking, watch).await?;
-        // A night whose model did not answer is not over: it is tried again, by the daemon less and
-        // less often.
+        // If the model did not answer, consolidation is not complete: the daemon tries again, at
+        // growing intervals.
         let silent = consolidated.distilled.deferred.clone();
         let done = due
             .into_iter()
@@ -169,14 +165,14 @@ impl Memory {
             .collect();
         rolled.silent = rolled.silent.or(silent);
         let jobs = self.note_runs(done).await?;
-        // Last, so that it knows of this very run.
+        // Rendered last, so that it includes this run.
         let pack = self.pack_recall(None, &[]).await?;
         self.write_recall(&pack).await?;
         Ok(Ran { jobs, rolled, consolidated: Some(consolidated) })
     }
 
-    /// A recall pack that is not of today is made anew: a new day has begun, or the night died
-    /// before its last step.
+    /// Renders the recall pack again if it is of an earlier day: a new day has begun, or the
+    /// consolidation died before its last step.
     async fn renew_recall(&self) -> Result<()> {
         let place = path(layout::RECALL)?;
         let Some(known) = self.store.document(&place).await? else { return Ok(()) };
@@ -188,7 +184,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes down which jobs have run.
+    /// Records the jobs that have run.
     async fn note_runs(&self, due: Vec<Occurrence>) -> Result<Vec<(String, String)>> {
         let now = self.now();
         let mut jobs = Vec::new();
@@ -208,7 +204,7 @@ impl Memory {
         Ok(jobs)
     }
 
-    /// The newest makings of summaries, newest first.
+    /// The latest runs that made summaries, newest first.
     pub async fn runs(&self, most: usize) -> Result<Vec<Run>> {
         let wanted =
             BYTES_PER_RUN.saturating_mul(most as u64).clamp(BYTES_PER_RUN, 64 * 1024 * 1024);

@@ -1,11 +1,11 @@
-//! Two machines on one memory: what the other one has done comes in, and everything holds
-//! afterwards that held before.
+//! Merges the memories of two machines.
 //!
-//! What people wrote by hand is taken in first, so that pages are views and nothing else. Ids that
-//! both machines gave are settled before the files are merged, because only here every file that
-//! names one can be seen. Then the files are merged one by one; what was forgotten on either
-//! machine is forgotten here too; what is derived is made anew. A merge that was cut short is
-//! finished first.
+//! The order matters: manual page edits are imported first, so that pages contain nothing but
+//! views. Ids that both machines assigned are renumbered before the files are merged, because only
+//! here every file that names one is visible. Then files are merged one by one, text that was
+//! forgotten on either machine is forgotten here too, and derived data is rebuilt.
+//!
+//! Invariant: an interrupted merge is finished before anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,64 +27,62 @@ use crate::rollup::{Asking, Watch};
 use crate::tend::Verdict;
 use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
-/// The note with the tombstones that were carried out on this machine, and the last merge that was
-/// settled.
+/// The note with the tombstones that were applied on this machine, and the last foreign merge that
+/// was settled.
 const HERE: &str = "machine.json";
 
-/// The note of ids that are being given anew.
+/// The note of a renumbering in progress.
 const RENUMBERING: &str = "renumbering.json";
 
-/// The note that says that ids were given anew for a merge that has not ended, and what is being
-/// merged.
+/// The note that ids were renumbered for an unfinished merge, and what is being merged.
 const MERGING: &str = "merging.txt";
 
-/// What is said of that.
+/// The warning while that note exists.
 pub(crate) const CUT_SHORT: &str =
-    "two machines were being merged, and that was cut short. `icecore merge` finishes it";
+    "a merge of two machines was interrupted; run `icecore merge` to finish it";
 
-/// Ids that are being given anew, and the files that name them as they were.
+/// A renumbering in progress, with the original content of the files that name the ids.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Begun {
     ids: BTreeMap<String, String>,
     files: BTreeMap<String, (usize, String)>,
 }
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug, Serialize)]
 pub struct Merged {
-    /// What was merged.
     pub from: String,
-    /// Whether there was anything.
+    /// Whether there was anything to merge.
     pub new: bool,
-    /// Ids of ours that gave way to theirs, and what they are now.
+    /// Our ids that were replaced, and their new ids.
     pub renumbered: Vec<(EventId, EventId)>,
-    /// Files in which something was forgotten that was forgotten on the other machine.
+    /// Files from which text was removed that the other machine forgot.
     pub forgotten: Vec<String>,
-    /// How things stand now, if both sides had something.
+    /// The verification after the merge, if both sides had changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// How this memory stands to those of other machines.
+/// The state of merging with other machines.
 #[derive(Debug, Serialize)]
 pub struct MergeStatus {
-    /// Whether other machines may have it too.
+    /// Whether other machines may have this memory too.
     pub shared: bool,
-    /// Whether a merge was begun and not ended.
+    /// Whether a merge is unfinished.
     pub unfinished: bool,
-    /// Files of it that wait for a person.
+    /// Files with conflicts that the user has to resolve.
     pub open: Vec<String>,
-    /// What a person has to do so that several machines can use this memory.
+    /// What the user has to set up before several machines can share this memory.
     pub wants: Vec<String>,
 }
 
-/// What this machine alone knows.
+/// State of this machine that is not shared.
 #[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Here {
-    /// Tombstones that were carried out here.
+    /// Tombstones that were applied here.
     #[serde(default)]
     pub carried_out: BTreeSet<String>,
-    /// The last merge of somebody else's that was settled here.
+    /// The last merge by git alone that was settled here.
     #[serde(default)]
     pub settled: Option<String>,
 }
@@ -94,7 +92,7 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    /// What this machine knows for itself; `None` if it never wrote it down.
+    /// This machine's own state; `None` if it was never stored.
     pub(crate) async fn here(&self) -> Result<Option<Here>> {
         Ok(self
             .store
@@ -107,14 +105,14 @@ impl Memory {
         Ok(self.store.put_note(&path(HERE)?, &serde_json::to_vec(here).unwrap_or_default()).await?)
     }
 
-    /// Notes that everything that was forgotten anywhere is forgotten here.
+    /// Records that all tombstones are applied here.
     pub(crate) async fn note_carried_out(&self) -> Result<()> {
         let mut here = self.here().await?.unwrap_or_default();
         here.carried_out = self.tombstones().all().iter().map(|stone| stone.id.clone()).collect();
         self.keep_here(&here).await
     }
 
-    /// Tombstones that another machine has set and that were not carried out here.
+    /// Tombstones of another machine that are not applied here yet.
     pub(crate) async fn carried_in(&self) -> Result<BTreeSet<String>> {
         let stones = self.tombstones();
         if stones.is_empty() || !self.history.is_shared().await {
@@ -129,7 +127,7 @@ impl Memory {
             .collect())
     }
 
-    /// How this memory stands to those of other machines.
+    /// The state of merging with other machines.
     pub async fn merge_status(&self) -> Result<MergeStatus> {
         let unfinished = self.history.unfinished().await?;
         Ok(MergeStatus {
@@ -140,7 +138,7 @@ impl Memory {
         })
     }
 
-    /// Merges what another machine has done; without a name, what this one follows.
+    /// Merges the changes of another machine: those of `name`, or of the upstream branch.
     pub async fn merge_in(
         &self,
         other: Option<&str>,
@@ -149,7 +147,7 @@ impl Memory {
     ) -> Result<Merged> {
         if self.looks_back().await? {
             return Err(Error::Nothing(
-                "the ledger goes on after that moment; only the memory of now can be merged".into(),
+                "the ledger has events after that moment; merge works only in the present, without --now".into(),
             ));
         }
         let unfinished = self.history.unfinished().await?;
@@ -158,13 +156,12 @@ impl Memory {
         {
             let files: Vec<&str> = unfinished.open.iter().map(String::as_str).take(5).collect();
             return Err(StoreError::Unsettled(format!(
-                "a merge waits for you in {}. Put the two together, `git add` it, and `icecore merge` goes on; `git merge --abort` takes it back",
+                "a merge has conflicts in {}; resolve them, run `git add` on the files, then `icecore merge` to continue, or `git merge --abort` to cancel",
                 files.join(", ")
             ))
             .into());
         }
-        // A merge that was cut short goes on with what it was about, unless something else is
-        // named.
+        // An interrupted merge continues with its own source, unless another one is named.
         let noted = self
             .store
             .note(&path(MERGING)?)
@@ -179,7 +176,7 @@ impl Memory {
             let _alone = self.claim_night().await?;
             self.finish_renumbering().await?;
             if unfinished.is_some() {
-                // Before anything looks at pages: those of the other side are no edits of a person.
+                // Before pages are read: the other side's versions are not manual edits.
                 self.finish_join(begun.as_deref().unwrap_or_default()).await?;
             }
             self.renew_tombstones().await?;
@@ -188,11 +185,11 @@ impl Memory {
             self.adopt_edits(&mut curated).await?;
             self.rebuild_views(&mut curated).await?;
             self.refresh_loops().await?;
-            watch("looking at the other machine", 0, 0);
-            // A merge that died before its end is ended by this.
+            watch("reading the other machine", 0, 0);
+            // This also ends a merge that was interrupted.
             self.keep_state("before a merge", &mut Secrets::new()).await?;
             let fork = self.history.fork(other).await?;
-            // Whatever else is wrong in it is for this vault to say once it is here.
+            // Other errors in the settings are reported after the merge.
             let settings = String::from_utf8_lossy(fork.settings.as_deref().unwrap_or_default());
             if let Err(newer @ Mistake::Newer { .. }) =
                 Policy::read(settings.trim_start_matches('\u{feff}'))
@@ -211,12 +208,12 @@ impl Memory {
                     Ok(Joined::Open { files, left: true }) => {
                         return Err(open(&fork.name, &files, true));
                     }
-                    // Files were being put in place; the next call goes on with that.
+                    // Files were being moved into place; the next call continues with that.
                     Err(error) if self.history.unfinished().await?.is_some() => {
                         return Err(error.into());
                     }
                     other => {
-                        // As if nothing had been tried.
+                        // Undo the renumbering, so that nothing has changed.
                         let back: Renumbering =
                             renumbered.iter().map(|(old, new)| (*new, *old)).collect();
                         self.renumber(&back, &fork.name).await?;
@@ -234,20 +231,20 @@ impl Memory {
             self.share_marker_key(&fork).await?;
             (fork, renumbered)
         };
-        watch("forgetting what was forgotten there", 0, 0);
+        watch("forgetting what the other machine forgot", 0, 0);
         self.reload_tombstones().await?;
         let wish = Forget { by: "merge".into(), ..Forget::default() };
         let forgot = self.forget(&wish, asking, watch).await?;
         let forgotten: Vec<String> =
             forgot.gone.places.into_iter().map(|place| place.path).collect();
         let mut verdict = None;
-        // What is taken over as it is was verified where it was made; to say so again would be one
-        // more thing to merge.
+        // A fast-forward was verified where it was made; a new report would only be another change
+        // to merge.
         if !(fork.nothing || fork.forward) || unfinished.is_some() || !forgotten.is_empty() {
             let note = format!("{MERGED}{}", plain::one_line(&fork.name));
             self.keep_state(&note, &mut Secrets::new()).await?;
             verdict = Some(self.verify().await?);
-            // What was found goes along, so that nothing is left to merge but what is new.
+            // The report is part of the snapshot, so that only new changes are left to merge.
             self.keep_state(&note, &mut Secrets::new()).await?;
         }
         Ok(Merged {
@@ -259,12 +256,12 @@ impl Memory {
         })
     }
 
-    /// Puts the files of a merge in place that was cut short, and settles it.
+    /// Moves the files of an interrupted merge into place, and settles it.
     async fn finish_join(&self, name: &str) -> Result<()> {
         match self.history.resume_join().await {
             Ok(Some(Joined::Open { files, left })) => return Err(open(name, &files, left)),
             Ok(_) => {}
-            // Nothing was in place yet, so that it begins again.
+            // No file was in place yet; the merge starts again.
             Err(StoreError::Moved { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
@@ -273,8 +270,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Where the other machine's key for the marks of hidden secrets can be seen, both use the
-    /// smaller one from now on: each machine comes to the same by itself.
+    /// If the other machine's key for the markers of hidden secrets is visible, both machines use
+    /// the smaller key from now on. Each machine comes to the same result on its own.
     async fn share_marker_key(&self, fork: &Fork) -> Result<()> {
         if let Some(theirs) = self.history.other_marker_key(fork).await
             && self.store.marker_key().await?.is_none_or(|ours| theirs < ours)
@@ -284,8 +281,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives ids of ours that the other machine has given too to nobody: ours get the next ones,
-    /// wherever they are named.
+    /// Renumbers our ids that the other machine assigned too: ours get the next free numbers, in
+    /// every file that names them.
     async fn make_way(&self, fork: &Fork) -> Result<Renumbering> {
         let bytes = self.store.ledger().await?.bytes;
         let archives = self.archive_texts().await?;
@@ -307,15 +304,16 @@ impl Memory {
         Ok(renumbering)
     }
 
-    /// Whether ids were given anew for a merge that was cut short. Until it has ended there are
-    /// gaps where theirs are to stand, and what had the old ids looks lost and is not.
+    /// Whether ids were renumbered for a merge that was interrupted. Until it is finished, the ids
+    /// of the other machine are gaps, and the events with the old ids look lost although they are
+    /// not.
     pub(crate) async fn is_merging(&self) -> Result<bool> {
         let is_waiting = |unfinished: icecore_store::Unfinished| unfinished.open.is_empty();
         Ok(self.store.note(&path(MERGING)?).await?.is_some()
             || self.history.unfinished().await?.is_some_and(is_waiting))
     }
 
-    /// Gives events other ids, wherever they are named.
+    /// Changes the ids of events, in every file that names them.
     async fn renumber(&self, renumbering: &Renumbering, other: &str) -> Result<()> {
         if renumbering.is_empty() {
             return Ok(());
@@ -329,7 +327,7 @@ impl Memory {
             }
         }
         self.put_flushed_note(MERGING, other).await?;
-        // Written down first: a run that dies has renamed some files and not others.
+        // Recorded first: a run that dies has renamed some files and not others.
         let files = files
             .into_iter()
             .map(|(file, prefix)| (file, (prefix.bytes, prefix.hash.to_string())))
@@ -345,13 +343,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes a note that is there after a loss of power too.
+    /// Writes a note that survives a loss of power.
     async fn put_flushed_note(&self, name: &str, text: &str) -> Result<()> {
         self.store.remove_note(&path(name)?).await?;
         Ok(self.store.add_note(&path(name)?, text, u64::MAX, true).await?)
     }
 
-    /// Renames in every file that has not been renamed yet: one that has begins with other bytes.
+    /// Finishes a renumbering: changes the ids in every file that still has its recorded content.
     async fn finish_renumbering(&self) -> Result<()> {
         let note = path(RENUMBERING)?;
         let Some(begun) = self
@@ -374,8 +372,8 @@ impl Memory {
                 .and_then(|(bytes, hash)| Some(Prefix { bytes: *bytes, hash: hash.parse().ok()? }));
             prefix.is_some_and(|prefix| prefix.holds(bytes))
         };
-        // The ledger first: until it is renamed, events that are added get ids that are to be
-        // others'.
+        // The ledger first: until its ids are changed, new events could get ids that belong to the
+        // other machine.
         let LedgerText { bytes, position } = self.store.ledger().await?;
         if is_as_it_was(layout::LEDGER, &bytes) {
             let extended =
@@ -406,7 +404,7 @@ impl Memory {
                     };
                     renamed =
                         self.store.swap(&place, &text, ContentVersion::of(Some(&bytes))).await;
-                    // Saved by a person meanwhile, or appended to: it is read again.
+                    // The file was saved or appended to meanwhile: it is read again.
                     if !matches!(renamed, Err(StoreError::Moved { .. })) {
                         break;
                     }
@@ -417,8 +415,8 @@ impl Memory {
         Ok(self.store.remove_note(&note).await?)
     }
 
-    /// What must hold after a merge: every archived line once, pages that take up everything, and a
-    /// ledger that counts as whole.
+    /// Establishes the invariants after a merge: every archived line exists once, pages are
+    /// complete, and the ledger counts as verified.
     pub(crate) async fn settle_merge(&self, both: bool) -> Result<Vec<String>> {
         let mut done = Vec::new();
         let mut archives = Vec::new();
@@ -436,11 +434,11 @@ impl Memory {
                 .find(|(path, _)| *path == document)
                 .map(|(_, bytes)| bytes.as_slice());
             self.store.swap(&document, &bytes, ContentVersion::of(known)).await?;
-            done.push(format!("took out of {document} what stands in another archive too"));
+            done.push(format!("removed lines from {document} that are also in another archive"));
         }
         if both {
             let mut checkpoint = self.checkpoint().await?;
-            // Theirs may stand before the last that our pages took up.
+            // The other machine's pages may lag behind our checkpoint.
             checkpoint.last_processed_event_id = None;
             checkpoint.events_processed = 0;
             self.keep_checkpoint(&checkpoint).await?;
@@ -455,25 +453,25 @@ impl Memory {
         Ok(done)
     }
 
-    /// Settles a merge that git alone has made.
+    /// Settles a merge that was made by git alone.
     pub(crate) async fn settle_foreign_merge(&self) -> Result<Vec<String>> {
         let Some(merge) = self.foreign_merge().await? else { return Ok(Vec::new()) };
         let mut done = self.settle_merge(true).await?;
         let here = Here { settled: Some(merge), ..self.here().await?.unwrap_or_default() };
         self.keep_here(&here).await?;
         self.keep_state(&format!("{SETTLED} that git made alone"), &mut Secrets::new()).await?;
-        done.push("settled a merge that git made alone".into());
+        done.push("settled a merge that was made with git alone".into());
         Ok(done)
     }
 
-    /// The last merge that git alone has made and that nobody has settled here.
+    /// The last merge that was made by git alone and is not settled here.
     pub(crate) async fn foreign_merge(&self) -> Result<Option<String>> {
         let merge = self.history.foreign_merge().await.unwrap_or_default();
         let settled = self.here().await?.and_then(|here| here.settled);
         Ok(merge.filter(|merge| settled.as_ref() != Some(merge)))
     }
 
-    /// Reads the tombstones again, whatever is known of them.
+    /// Reads the tombstones again, even if the file seems unchanged.
     async fn reload_tombstones(&self) -> Result<()> {
         let text = self.store.document(&path(layout::FORGOTTEN)?).await?;
         let stones = Tombstones::read(text.as_deref().unwrap_or_default());
@@ -484,10 +482,10 @@ impl Memory {
 }
 
 fn no_numbers_left() -> Error {
-    Error::TooMuch("a day has no numbers left for the events of both machines".into())
+    Error::TooMuch("one day has more events on both machines together than there are ids".into())
 }
 
-/// The texts that hold events.
+/// The contents of the files that hold events.
 fn events_of(files: &[(DocPath, Vec<u8>)]) -> Vec<&[u8]> {
     files
         .iter()
@@ -508,11 +506,10 @@ fn open(name: &str, files: &[(String, Option<String>)], left: bool) -> Error {
     );
     let next = if left {
         format!(
-            "Each is as it was here; `git show {name}:FILE` is theirs. Put them together, `git add FILE`, and `icecore merge` goes on; `git merge --abort` takes it back"
+            "Each file still has this machine's version; `git show {name}:FILE` prints the other one. Merge them, run `git add FILE`, then `icecore merge` to continue, or `git merge --abort` to cancel"
         )
     } else {
         "Nothing was changed".into()
     };
-    StoreError::Unsettled(format!("{count} for you to settle:\n  {}\n{next}", told.join("\n  ")))
-        .into()
+    StoreError::Unsettled(format!("{count} in conflict:\n  {}\n{next}", told.join("\n  "))).into()
 }

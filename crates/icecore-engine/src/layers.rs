@@ -1,5 +1,4 @@
-//! Looking at the whole of a memory: its layers, one of them with what it was made from, and the
-//! words below.
+//! The timeline: periods by tier, one period with its children, and the original messages below.
 
 use icecore_domain::budget::LeftOut;
 use icecore_domain::calendar::{Days, Moment};
@@ -15,52 +14,41 @@ use serde::Serialize;
 
 use crate::{Error, Memory, Result};
 
-/// One period, with what it came to and what lies below it.
+/// A period, with its summary and its children.
 #[derive(Debug, Serialize)]
 pub struct Node {
-    /// Which.
     pub period: Period,
-    /// Its tier.
     pub tier: Tier,
-    /// What a person calls it.
     pub title: String,
-    /// Its first day.
     pub first: String,
-    /// Its last day.
     pub last: String,
-    /// The period above it, if there is one.
     pub parent: Option<Period>,
-    /// Which version its summary is; 0 if there is none.
+    /// The version of its summary; 0 if there is none.
     pub version: u32,
-    /// Who made it.
     pub made_by: Option<String>,
-    /// When.
     pub created_at: Option<Moment>,
-    /// To be replaced as soon as a model can.
+    /// Whether it is replaced once there is a model.
     pub provisional: bool,
-    /// A draft of it was refused and waits for a person.
+    /// Whether a draft of it was rejected and waits for review.
     pub flagged: bool,
-    /// How much it deserves.
     pub importance: Importance,
-    /// How many records it covers.
+    /// The number of records it covers.
     pub messages: u64,
-    /// Bytes of what was said.
+    /// The size of these records' text.
     pub bytes: u64,
-    /// How many events were recorded in it.
+    /// The number of events recorded in it.
     pub events: usize,
-    /// What it came to: the headline, then the body line by line.
+    /// The summary: the headline, then the body line by line.
     pub lines: Vec<NodeLine>,
-    /// What had to be left out of it.
+    /// What the summary had to omit.
     pub left_out: Vec<LeftOut>,
-    /// An earlier one like it.
+    /// An earlier similar summary.
     pub similar: Option<Similar>,
-    /// What making it took.
     pub cost: Option<Cost>,
-    /// The file that shows it.
     pub path: String,
-    /// The log of its day, if there is one.
+    /// The log of the day, if there is one.
     pub log: Option<String>,
-    /// What lies below it, in the order of time.
+    /// In order of time.
     pub children: Vec<Child>,
 }
 
@@ -69,57 +57,49 @@ pub struct Node {
 pub struct NodeLine {
     /// Its number; 0 is the headline.
     pub n: usize,
-    /// What it says.
     pub text: String,
     /// Events that it names.
     pub events: Vec<EventId>,
 }
 
-/// What lies below a period.
+/// A child of a period.
 #[derive(Debug, Serialize)]
 pub struct Child {
-    /// Its name; none for a session that was not pressed yet.
+    /// Its name; `None` for a session without a summary.
     pub period: Option<String>,
-    /// Its tier.
     pub tier: Tier,
-    /// Its first day.
     pub first: String,
-    /// Its last day.
     pub last: String,
-    /// What it came to; empty if it was not pressed yet.
+    /// Empty if there is no summary.
     pub headline: String,
-    /// Which version that is; 0 if there is none.
+    /// The version of its summary; 0 if there is none.
     pub version: u32,
-    /// To be replaced as soon as a model can.
+    /// Whether it is replaced once there is a model.
     pub provisional: bool,
-    /// A draft of it was refused and waits for a person.
+    /// Whether a draft of it was rejected and waits for review.
     pub flagged: bool,
-    /// How much it deserves.
     pub importance: Importance,
-    /// How many records it covers.
+    /// The number of records it covers.
     pub messages: u64,
-    /// Bytes of what was said.
+    /// The size of these records' text.
     pub bytes: u64,
     /// The conversation of a session.
     pub conversation: Option<String>,
-    /// What the session is called within it.
+    /// The session's name within it.
     pub session: Option<String>,
     /// When a session began, in minutes of its day.
     pub from: Option<u16>,
-    /// When it ended.
     pub to: Option<u16>,
 }
 
-/// What a period is called and came to, in short.
+/// A period and its headline.
 #[derive(Debug, Serialize)]
 pub struct Headline {
-    /// Which.
     pub period: Period,
-    /// What it came to.
     pub headline: String,
 }
 
-/// So many days are few.
+/// A span of at most this many days is read day by day.
 const FEW_DAYS: usize = 62;
 
 fn below(tier: Tier) -> Option<Tier> {
@@ -152,7 +132,7 @@ fn importance(code: u8) -> Importance {
     }
 }
 
-/// The lines of a summary: the headline, then whatever of the body is not blank.
+/// The lines of a summary: the headline, then the non-blank lines of the body.
 fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     let body = summary.body.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
     let all = std::iter::once(summary.headline.trim()).chain(body);
@@ -166,13 +146,12 @@ fn at<T: Copy + Default>(column: &[T], place: usize) -> T {
 }
 
 impl Memory {
-    /// The whole time of this memory, or what of it touches these days, as layers of these tiers;
-    /// without any, of all.
+    /// The periods of these tiers (of all, if empty) that touch these days, or of the whole memory.
     pub async fn layers(&self, within: Option<Days>, tiers: &[Tier]) -> Result<Core> {
         let until = self.horizon();
         let (heads, _) = self.store.heads(&SummaryQuery::default().as_of(until)).await?;
-        // A few days are looked at one by one; of a long time, which may have no end, everything is
-        // known at once.
+        // A few days are read one by one. For a long span, which may be unbounded, everything is
+        // read at once.
         let few = within.filter(|within| within.len() <= FEW_DAYS);
         let mut sessions = self.store.sessions(few).await?;
         sessions.retain(|stat| {
@@ -202,8 +181,8 @@ impl Memory {
         Ok(layers::layers(ground, within, tiers))
     }
 
-    /// What periods of a tier came to, those that begin in these days, in the order of time; the
-    /// latest if there are more than `most`.
+    /// The headlines of a tier's periods that begin in these days, in order of time; the latest if
+    /// there are more than `most`.
     pub async fn headlines(
         &self,
         tier: Tier,
@@ -223,7 +202,7 @@ impl Memory {
             .collect())
     }
 
-    /// One period, with what lies below it. Nothing, if nothing was said or pressed in it.
+    /// A period with its children. Fails if it has neither records nor a summary.
     pub async fn node(&self, period: Period) -> Result<Node> {
         let days = period.days();
         let summary = self.newest_summary(period).await?;
@@ -257,7 +236,9 @@ impl Memory {
         };
         let figures = own(layer_of(period.tier()));
         if figures.is_none() && summary.is_none() {
-            return Err(Error::Nothing(format!("nothing was said or pressed in {period}")));
+            return Err(Error::Nothing(format!(
+                "there are no messages and no summary in {period}"
+            )));
         }
         let (messages, bytes, events, weight) =
             figures.unwrap_or((summary.as_ref().map_or(0, |summary| summary.messages), 0, 0, 1));
@@ -347,7 +328,7 @@ impl Memory {
         Ok(children)
     }
 
-    /// The words of a session, a day or a week, in the order they were said.
+    /// The original messages of a session, a day or a week, in order.
     pub async fn words_of(
         &self,
         period: Period,
@@ -356,7 +337,7 @@ impl Memory {
     ) -> Result<Vec<Record>> {
         if matches!(period.tier(), Tier::Month | Tier::Year) {
             return Err(Error::Unclear(format!(
-                "{period} is too long to be read word for word; ask for a week, a day or a session"
+                "{period} is too long to show every message; choose a week, a day or a session"
             )));
         }
         let mut records = self.store.records(period.days()).await?;
@@ -376,17 +357,17 @@ impl Memory {
         Ok(records)
     }
 
-    /// The line of a summary that has that number; 0 is the headline.
+    /// A line of a summary by its number; 0 is the headline.
     pub async fn line_of(&self, period: Period, n: usize) -> Result<String> {
         let summary = self.newest_summary(period).await?;
         let summary = summary
-            .ok_or_else(|| Error::Nothing(format!("nothing has been pressed of {period} yet")))?;
+            .ok_or_else(|| Error::Nothing(format!("there is no summary of {period} yet")))?;
         let line = lines_of(&summary).into_iter().nth(n);
         line.map(|line| line.text)
             .ok_or_else(|| Error::Nothing(format!("{period} has no line {n}")))
     }
 
-    /// How old something is on this day, in days.
+    /// How many days before today this day is.
     pub fn age_days(&self, day: Date) -> i64 {
         calendar::days_between(day, self.now().day())
     }

@@ -1,9 +1,9 @@
-//! What memory *does*: every verb of icecore.
+//! The operations of icecore on a memory.
 //!
-//! Each verb has the same form: read from the store, plan with the domain, write to the store. A
-//! plan is worked out from what is stored, never remembered, so a verb that died anywhere is
-//! finished by running it again, and running it twice does nothing new. Time comes from a
-//! [`clock::Clock`] that the caller hands in.
+//! - Every operation reads from the store, plans with the domain, and writes to the store.
+//! - A plan is computed from stored data, never from process state. So the next run finishes an
+//!   operation that crashed, and a second run changes nothing.
+//! - Time comes from the [`clock::Clock`] of the caller.
 
 pub mod clock;
 pub mod config;
@@ -99,75 +99,74 @@ use icecore_store::{ContentVersion, History, Store};
 use crate::clock::Clock;
 use crate::config::Policy;
 
-/// Why a verb did not do what it was asked.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store failed or refused.
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
-    /// The ledger does not allow it.
+    /// The ledger forbids the change.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What was said cannot be an event.
+    /// The input cannot be an event.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// The vault's settings are wrong.
+    /// The vault's settings are invalid.
     #[error(transparent)]
     Config(#[from] config::Mistake),
-    /// It is more than can be taken at once.
+    /// A size limit is exceeded.
     #[error("{0}")]
     TooMuch(String),
-    /// Somebody else is at it.
+    /// Another process holds a lease or lock.
     #[error("{0}")]
     Busy(String),
-    /// A prompt cannot be used.
+    /// A prompt template is invalid.
     #[error("{0}")]
     Prompt(String),
     /// The system has no random numbers.
-    #[error("the system gives no random numbers: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     NoRandom(String),
-    /// The vault is not whole.
+    /// A file of the vault is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// Meanings could not be compared.
+    /// The embedding model failed.
     #[error(transparent)]
     Embed(#[from] embed::EmbedError),
-    /// What was asked for says nothing.
+    /// The request is ambiguous or empty.
     #[error("{0}")]
     Unclear(String),
-    /// There is nothing of that kind.
+    /// The requested item does not exist.
     #[error("{0}")]
     Nothing(String),
-    /// Something is where it was to go.
+    /// The target exists already.
     #[error("{0}")]
     Occupied(String),
 }
 
-/// What went right or wrong.
+/// The result of an operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How often a verb reads and decides again when others keep writing in between.
+/// How often an operation reads and decides again when other processes write in between.
 const ATTEMPTS: usize = 50;
 
-/// One memory, ready to be used: a home, a safety net, a clock and a policy.
+/// One memory: a store, a snapshot history, a clock and a policy.
 pub struct Memory {
     store: Arc<dyn Store>,
     history: Arc<dyn History>,
     clock: Box<dyn Clock>,
     policy: Policy,
     zone: Zone,
-    /// What today has cost, as far as it is known.
+    /// Today's model costs, as far as they are known.
     tally: Mutex<spend::Tally>,
-    /// Under which secrets are marked.
+    /// The key for the marks of hidden secrets.
     marker_key: MarkerKey,
-    /// What must not come in again, and how long the file was that says so.
+    /// The tombstones of forgotten content, and the version of their file.
     stones: std::sync::RwLock<(ContentVersion, Arc<Tombstones>)>,
-    /// Its own settings could not be read: what a session says waits in notes until they can be.
+    /// The settings could not be read: records become pending notes until they can be.
     is_provisional: bool,
 }
 
 impl Memory {
-    /// Puts the parts together; the policy is read from the home.
+    /// Opens a memory; the policy is read from the store.
     pub async fn open(
         store: Arc<dyn Store>,
         history: Arc<dyn History>,
@@ -192,8 +191,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Likewise with the defaults, whatever the home's own settings say: for mending a vault whose
-    /// settings are broken, and for capturing what is said meanwhile.
+    /// Opens a memory with default settings, whatever the store's settings say: to repair a vault
+    /// with broken settings, and to capture messages meanwhile.
     pub fn open_with_defaults(
         store: Arc<dyn Store>,
         history: Arc<dyn History>,
@@ -216,7 +215,7 @@ impl Memory {
         })
     }
 
-    /// The home.
+    /// The store.
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
     }
@@ -226,12 +225,12 @@ impl Memory {
         &self.policy
     }
 
-    /// This moment, in the vault's zone.
+    /// The current time, in the vault's time zone.
     pub fn now(&self) -> Moment {
         self.zone.moment(self.clock.now())
     }
 
-    /// Whether the clock was set by hand to a moment before the newest event: a look at the past.
+    /// Whether the clock was set by hand to a moment before the newest event: a view of the past.
     async fn looks_back(&self) -> Result<bool> {
         let Some(until) = self.horizon() else { return Ok(false) };
         let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
@@ -239,12 +238,12 @@ impl Memory {
         Ok(newest.is_some_and(|entry| entry.event.ts.at() > until))
     }
 
-    /// When a local day begins.
+    /// The start of a local day.
     pub fn start_of(&self, day: jiff::civil::Date) -> jiff::Timestamp {
         self.zone.start_of(day)
     }
 
-    /// The moment beyond which nothing is known, if the clock was set by hand.
+    /// The moment after which nothing is visible, if the clock was set by hand.
     fn horizon(&self) -> Option<jiff::Timestamp> {
         self.clock.is_set_by_hand().then(|| self.clock.now())
     }

@@ -1,4 +1,6 @@
-//! The daily log: adding to it, and noticing what others wrote into it (L1).
+//! The daily log: appends to it, and imports extracts that others wrote into it (L1).
+//!
+//! Invariant: an extract becomes one event, however often the logs are scanned.
 
 use icecore_domain::event::{Event, Unfit};
 use icecore_domain::extract;
@@ -14,47 +16,46 @@ use serde::Serialize;
 
 use crate::{ATTEMPTS, Memory, Result, Secrets};
 
-/// The longest text that one log line may have, in bytes.
+/// The maximum size of one log line's text.
 const MAX_LOG_BYTES: usize = 1024 * 1024;
 
 /// A line that was added to a log.
 #[derive(Debug, Serialize)]
 pub struct Logged {
-    /// The log, as a path in the vault.
+    /// The path of the log in the vault.
     pub path: String,
-    /// What was appended to it.
+    /// The appended text.
     pub appended: String,
-    /// So many control characters were taken out of what was said.
+    /// The number of control characters that were removed.
     pub characters_removed: usize,
     /// Secrets that were replaced, by kind.
     pub secrets: Secrets,
 }
 
-/// What was found in the logs.
+/// The result of scanning logs.
 #[derive(Debug, Default, Serialize)]
 pub struct Noticed {
     /// Extracts that became events.
     pub taken: Vec<TakenIn>,
-    /// Secrets that stood in the logs and were replaced there, by kind.
+    /// Secrets that were replaced in the logs, by kind.
     pub secrets: Secrets,
-    /// What could not be looked at or taken, and why.
+    /// What could not be read or imported, and why.
     pub complaints: Vec<String>,
 }
 
-/// One extract that became an event.
+/// An extract that became an event.
 #[derive(Debug, Serialize)]
 pub struct TakenIn {
-    /// The event.
     pub event: Event,
-    /// The log and line it stands on.
+    /// The log and line of the extract.
     pub place: String,
-    /// The event it replaces, because the line was edited.
+    /// The event it supersedes, because the line was edited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<EventId>,
 }
 
 impl Memory {
-    /// Adds a line, with the time, to today's log.
+    /// Appends a line with the time to today's log.
     pub async fn log(&self, text: &str) -> Result<Logged> {
         self.renew_tombstones().await?;
         let mut secrets = Secrets::new();
@@ -65,7 +66,7 @@ impl Memory {
         }
         if cleaned.text.len() > MAX_LOG_BYTES {
             return Err(crate::Error::TooMuch(format!(
-                "the text has {} bytes, one log line at most {MAX_LOG_BYTES}; add it in parts",
+                "the text has {} bytes, the maximum of a log line is {MAX_LOG_BYTES}; split it",
                 cleaned.text.len()
             )));
         }
@@ -78,7 +79,7 @@ impl Memory {
             let so_far = so_far.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let ended = so_far.as_ref().is_none_or(|text| text.is_empty() || text.ends_with('\n'));
             let appended = extract::log_line(so_far.as_deref(), &cleaned.text, now);
-            // The home ends an unended line by itself.
+            // The store ends an unfinished line by itself.
             let bytes = if ended {
                 appended.as_str()
             } else {
@@ -100,26 +101,26 @@ impl Memory {
         Err(last.into())
     }
 
-    /// Takes in the extracts of the last days' logs that are not in the ledger yet.
+    /// Imports extracts of the last days' logs that are not in the ledger yet.
     pub async fn notice(&self) -> Noticed {
         let today = self.now().day();
-        let days = (0..self.policy.log.notice_days)
+        let days = (0..self.policy.log.scan_days)
             .filter_map(|back| today.checked_sub(i32::from(back).days()).ok());
         self.notice_in(days.map(DocPath::log).collect()).await
     }
 
-    /// Likewise for every log there is.
+    /// Imports extracts of all logs that are not in the ledger yet.
     pub async fn notice_all(&self) -> Result<Noticed> {
         let today = self.now().day();
         let mut paths = self.store.documents("memory").await?;
-        // A log of a day to come is somebody's plan; it is taken in when the day is there.
+        // A log of a future day is a plan; it is imported when the day has come.
         paths.retain(|path| matches!(path.nature(), Nature::Log(day) if day <= today));
         Ok(self.notice_in(paths).await)
     }
 
     async fn notice_in(&self, paths: Vec<DocPath>) -> Noticed {
         let mut noticed = Noticed::default();
-        // What is taken in is recorded now; a look at the past must not put it there.
+        // Events are recorded as of now, so a look at the past must not add any.
         match self.looks_back().await {
             Ok(false) => {}
             Ok(true) => return noticed,
@@ -130,7 +131,7 @@ impl Memory {
         }
         let mut unseen = match self.store.unseen(&paths).await {
             Ok(found) => found,
-            // One of them cannot be looked at; the others can.
+            // Only one of them is unreadable; the others are scanned.
             Err(_) => {
                 let mut unseen = Vec::new();
                 for path in &paths {
@@ -146,9 +147,7 @@ impl Memory {
         if let Err(error) =
             self.hide_in_files(unseen.iter().map(|(path, _)| path), &mut noticed.secrets).await
         {
-            noticed
-                .complaints
-                .push(format!("whether secrets stand in the logs could not be looked at: {error}"));
+            noticed.complaints.push(format!("the logs could not be scanned for secrets: {error}"));
         }
         let mut seen = Vec::new();
         for (path, stamp) in unseen {
@@ -160,7 +159,7 @@ impl Memory {
                 }
                 Err(error) => noticed
                     .complaints
-                    .push(format!("the extracts of {path} were not taken: {error}")),
+                    .push(format!("the extracts of {path} were not imported: {error}")),
             }
         }
         if let Err(error) = self.store.see(&seen).await {
@@ -175,8 +174,9 @@ impl Memory {
         let mut complaints: Vec<String> =
             read.complaints.iter().map(|(line, what)| format!("{path}:{line} {what}")).collect();
         if std::str::from_utf8(&text).is_err() {
-            complaints
-                .push(format!("{path} is not UTF-8; what could not be read stands as \u{fffd}"));
+            complaints.push(format!(
+                "{path} is not UTF-8; what could not be read is replaced by \u{fffd}"
+            ));
         }
         let now = self.now();
         let mut found = read.found;
@@ -189,7 +189,7 @@ impl Memory {
             complaints.extend(
                 fit.as_ref()
                     .err()
-                    .map(|unfit| format!("{path}:{} was not taken: {unfit}", extract.line)),
+                    .map(|unfit| format!("{path}:{} was not imported: {unfit}", extract.line)),
             );
             fit.is_ok()
         });
@@ -197,7 +197,7 @@ impl Memory {
             return Ok((Vec::new(), complaints));
         }
         let known = EventQuery { source: Some(path.to_string()), ..EventQuery::everything() };
-        // What was taken once and has left the ledger since was taken all the same.
+        // An extract whose event moved to an archive was imported already.
         let gone: Vec<EventId> =
             self.store.archived(&known).await?.iter().map(|event| event.id).collect();
         let gone = if gone.is_empty() { Vec::new() } else { self.anywhere(&gone).await? };

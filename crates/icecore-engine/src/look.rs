@@ -1,4 +1,6 @@
-//! Looking: what is here, what is open, and where a line comes from.
+//! The status screen and queries of the ledger: events, commitments, conflicts.
+//!
+//! Invariant: with a clock set by hand, everything is as it was known at that moment.
 
 use std::collections::HashSet;
 
@@ -17,35 +19,29 @@ use crate::forget::HISTORY_OWED;
 use crate::join::CUT_SHORT;
 use crate::{Memory, Result};
 
-/// What a person wants to see first.
+/// What `icecore` without a command shows.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// The moment it is told for.
     pub now: Moment,
-    /// The vault's zone.
     pub zone: String,
-    /// Days of which messages or states were captured.
+    /// The number of days with messages or states.
     pub days_captured: usize,
-    /// Jobs whose time has come.
     pub jobs_due: Vec<&'static str>,
-    /// Every statement, whatever became of it.
+    /// The number of statements, of any state.
     pub statements: usize,
-    /// How many hold, by type.
+    /// The number of active statements, by type.
     #[serde(serialize_with = "as_map")]
     pub active: Vec<(Kind, usize)>,
-    /// How many permanent rules hold.
+    /// The number of active permanent rules.
     pub p0: usize,
-    /// Open commitments.
+    /// The number of open commitments.
     pub open: usize,
-    /// The oldest of them.
     pub oldest_open: Vec<Entry>,
-    /// Those that are overdue or due soon, most urgent first.
+    /// Commitments that are overdue or due soon, most urgent first.
     pub due: Vec<Entry>,
-    /// Statements that contradict each other.
     pub conflicts: Vec<Conflict>,
-    /// What the last `verify` found.
     pub integrity: Integrity,
-    /// What is wrong, and what to do about it.
+    /// Problems, and what to do about them.
     pub wrong: Vec<String>,
 }
 
@@ -56,35 +52,25 @@ fn as_map<S: serde::Serializer>(
     serializer.collect_map(counts.iter().copied())
 }
 
-/// What is known of the vault's integrity.
+/// The result of the last `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Integrity {
-    /// It was never verified.
+    /// There was no `verify` yet.
     Unknown,
-    /// It was found whole.
-    Whole {
-        /// When.
-        at: Moment,
-        /// How many days ago.
-        days_ago: i64,
-    },
-    /// Something was found.
-    Failing {
-        /// When.
-        at: Moment,
-        /// How many checks fail.
-        failures: usize,
-    },
+    /// Every check passed.
+    Whole { at: Moment, days_ago: i64 },
+    /// Some checks failed.
+    Failing { at: Moment, failures: usize },
 }
 
-/// After so many days without a consolidation, the first screen says so.
+/// After this many days without a consolidation, the status warns.
 const SILENT_DAYS: i64 = 2;
-/// So many sessions that could not be read are named.
+/// How many unreadable sessions are named.
 const UNREAD_SHOWN: usize = 3;
 
 impl Memory {
-    /// The events asked for, as of the clock if it was set by hand.
+    /// The events of a query, as of the clock if it was set by hand.
     pub async fn events(&self, which: &EventQuery) -> Result<Vec<Entry>> {
         match self.horizon() {
             None if which.standing == Wanted::Any
@@ -100,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// Likewise, with what has left the ledger.
+    /// The events of a query, archived ones included.
     async fn events_anywhere(&self, which: &EventQuery) -> Result<Vec<Entry>> {
         let mut found = self.store.events(which).await?.entries;
         let ids: Vec<EventId> =
@@ -129,7 +115,7 @@ impl Memory {
         Ok(open)
     }
 
-    /// Statements that cannot both be true, with the statements themselves.
+    /// Conflicts between statements, with the statements.
     pub async fn conflicts(&self) -> Result<Vec<(Conflict, Vec<Entry>)>> {
         let ledger = self.ledger().await?;
         let mut found = self.contradictions(&ledger).await?;
@@ -145,7 +131,7 @@ impl Memory {
         Ok(found.into_iter().map(|conflict| (conflict.clone(), entries(&conflict))).collect())
     }
 
-    /// What contradicts what; the home knows, unless the clock was set by hand.
+    /// The conflicts. The store knows them, unless the clock was set by hand.
     pub(crate) async fn contradictions(&self, ledger: &Ledger) -> Result<Vec<Conflict>> {
         match self.horizon() {
             None => Ok(conflict::between(&self.store.contested().await?)),
@@ -153,7 +139,7 @@ impl Memory {
         }
     }
 
-    /// What a person wants to see first.
+    /// The status of this memory.
     pub async fn status(&self) -> Result<Status> {
         let now = self.now();
         let counts = match self.horizon() {
@@ -222,7 +208,7 @@ impl Memory {
         let faults = self.store.faults().await?;
         if let Some(first) = faults.first() {
             wrong.push(format!(
-                "{} of {} cannot be seen, the first is line {}, which {}. `icecore doctor` shows them, `icecore doctor --fix` sets them aside",
+                "{} of {} cannot be read, the first is line {}, which {}; run `icecore doctor` to list them, `icecore doctor --fix` to move them to quarantine",
                 counted(faults.len(), "line"),
                 layout::LEDGER,
                 first.line,
@@ -232,7 +218,7 @@ impl Memory {
         let lost = self.store.lost().await?;
         if let Some(first) = lost.first() {
             wrong.push(format!(
-                "{} that {} recorded, from {first} on, {} no longer in {}. `icecore doctor --fix` brings back what a snapshot still has",
+                "{} that {} recorded, from {first} on, {} missing from {}; run `icecore doctor --fix` to restore what a snapshot still has",
                 counted(lost.len(), "event"),
                 if lost.len() == 1 { "was" } else { "were" },
                 if lost.len() == 1 { "is" } else { "are" },
@@ -242,7 +228,7 @@ impl Memory {
         let flagged = self.flagged().await?;
         if let Some(first) = flagged.first() {
             wrong.push(format!(
-                "{} for review, the first is {first}. `icecore review` shows what is wrong",
+                "{} for review, the first is {first}; run `icecore summary review` to see why",
                 if flagged.len() == 1 {
                     "a draft waits".into()
                 } else {
@@ -255,7 +241,7 @@ impl Memory {
         wrong.extend(unread.into_iter().take(UNREAD_SHOWN).map(|trouble| trouble.what));
         if let Some(last) = troubles.first() {
             wrong.push(format!(
-                "hooks could not do their work {} since {}, last at {}: {}. `icecore doctor` lists them",
+                "hooks failed {} since {}, last at {}: {}; run `icecore doctor` to list the failures",
                 if troubles.len() == 1 { "once".into() } else { format!("{} times", troubles.len()) },
                 troubles.last().map_or("", |first| first.ts.get(..10).unwrap_or_default()),
                 last.event,
@@ -265,7 +251,7 @@ impl Memory {
         let waiting = self.waiting_notes().await?;
         if waiting > 0 {
             wrong.push(format!(
-                "{} from hooks {} to be added to the vault. `icecore consolidate` adds them",
+                "{} from hooks {} to be added to the vault; run `icecore consolidate` to add them",
                 counted(waiting, "note"),
                 if waiting == 1 { "waits" } else { "wait" }
             ));
@@ -274,20 +260,20 @@ impl Memory {
             let days = days_between(*ran, self.now().day());
             if days > SILENT_DAYS {
                 wrong.push(format!(
-                    "nothing was pressed for {days} days. `icecore rollup due` does what is due, `icecore daemon` keeps at it"
+                    "no summaries were made for {days} days; run `icecore rollup due` once, or `icecore daemon` permanently"
                 ));
             }
         }
         match integrity {
             Integrity::Failing { failures, at } => {
                 wrong.push(format!(
-                    "{} failed on {}. `icecore doctor` shows what to do",
+                    "{} failed on {}; run `icecore doctor`",
                     counted(*failures, "integrity check"),
                     at.day()
                 ));
             }
             Integrity::Whole { days_ago, .. }
-                if *days_ago > i64::from(self.policy.status.verify_days) =>
+                if *days_ago > i64::from(self.policy.status.max_days_without_verify) =>
             {
                 wrong.push(format!("the last `icecore verify` was {days_ago} days ago"));
             }
@@ -305,14 +291,14 @@ impl Memory {
         }
         if !self.carried_in().await?.is_empty() {
             wrong.push(
-                "another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it".into(),
+                "another machine has forgotten text that may still be here; run `icecore forget --unfinished` to remove it".into(),
             );
         }
         Ok(wrong)
     }
 }
 
-/// `1 line`, `2 lines`.
+/// A count with its noun: `1 line`, `2 lines`.
 pub(crate) fn counted(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }

@@ -1,8 +1,8 @@
-//! Anthropic's memory tool as a verb: what a model asks of its folder is done in the vault.
+//! Anthropic's memory tool: executes a model's commands on its folder in the vault.
 //!
-//! What a file was before it is changed or taken away is written down first, so every version can
-//! be had back; what is kept passes the gate. Whatever a model asks for wrongly is an answer to the
-//! model, never an error of ours.
+//! Invariants: before a file is changed or removed, its version is stored, so every version can be
+//! restored. Everything that is stored passes the capture filter. A wrong command of a model is an
+//! answer to the model, never an error of ours.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,42 +17,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Memory, Result};
 
-/// So long somebody who wants to write waits until another one is done.
+/// How long a command waits for the lease of the tool's files.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How long it waits before it asks again.
+/// How long it waits between two tries.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// What a model is answered.
+/// The answer to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct ToolAnswer {
-    /// The words, for the content of a `tool_result`.
+    /// The content of the `tool_result`.
     pub content: String,
-    /// Whether it did not work, for its `is_error`.
+    /// Its `is_error`.
     pub is_error: bool,
     /// Secrets that were replaced before anything was written, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, usize>,
 }
 
-/// What a file was before something was done to it.
+/// A version of a file before a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolVersion {
-    /// When that was done.
+    /// When the change was made.
     pub ts: String,
-    /// The file, as the model knows it.
+    /// The path that the model uses.
     pub path: String,
-    /// What was done: `str_replace`, `insert`, `delete` or `rename`.
+    /// The change: `str_replace`, `insert`, `delete` or `rename`.
     pub did: String,
-    /// Its new name, if it got one.
+    /// The new path of a rename.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The SHA-256 of what it was.
     pub sha256: String,
-    /// What it was.
     pub text: String,
 }
 
-/// An answer to the model, or a failure of ours.
+/// An answer to the model, or an error of ours.
 enum Wrong {
     Told(String),
     Failed(Error),
@@ -67,7 +65,7 @@ impl From<String> for Wrong {
 impl From<StoreError> for Wrong {
     fn from(error: StoreError) -> Self {
         match error {
-            // Somebody put something else where a file should be; that is no file.
+            // A link or a folder where a file should be is not a file of the tool.
             StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => Self::Told(
                 "Error: there is something at this path that is not a file of memory".into(),
             ),
@@ -77,7 +75,7 @@ impl From<StoreError> for Wrong {
 }
 
 impl Memory {
-    /// Does what a model asks by the memory tool; `input` is the tool's input as it came, JSON.
+    /// Runs a command of the memory tool; `input` is the tool's JSON input, unchanged.
     pub async fn memory_tool(&self, input: &str) -> Result<ToolAnswer> {
         let mut secrets = BTreeMap::new();
         let answer = match memory_tool::read(input) {
@@ -104,7 +102,7 @@ impl Memory {
                 There::File => Ok(memory_tool::viewed(path, &self.tool_text(path).await?, *range)?),
             };
         }
-        // One at a time from here on: what is changed is what was read.
+        // Exclusive from here on, so that what is changed is what was read.
         let _alone = self.alone_with_tool_files().await?;
         let files = self.tool_files().await?;
         let is_file = |path: &ToolPath| memory_tool::there(path, &files) == There::File;
@@ -152,8 +150,7 @@ impl Memory {
                 });
                 for (old, new) in memory_tool::moved(&from, &to, &files, begun)? {
                     let text = self.tool_text(&old).await?;
-                    // Looked at before anything is written down: a link may stand there, which no
-                    // listing shows.
+                    // Checked before anything is stored: there may be a link, which listings omit.
                     let there = match new.document() {
                         Some(document) => self.store.document(document).await?,
                         None => None,
@@ -184,25 +181,24 @@ impl Memory {
         }
     }
 
-    /// Every version that a file once was, oldest first; the one that is there now is not among
-    /// them.
+    /// Every earlier version of a file, oldest first, without the current one.
     pub async fn memory_tool_versions(&self, path: &str) -> Result<Vec<ToolVersion>> {
-        // A person reads this, not a model.
+        // This error is for the user, not for a model.
         let path = ToolPath::read(path)
             .map_err(|told| Error::Unclear(told.trim_start_matches("Error: ").to_owned()))?;
         let Some(name) = path.document().and_then(memory_tool::shown) else {
-            return Err(Error::Unclear("name a file; /memories is a folder".into()));
+            return Err(Error::Unclear("/memories is a folder; name a file in it".into()));
         };
         let mut all = Vec::new();
         for document in self.store.documents(layout::TOOL_VERSIONS).await? {
             let text = self.store.document(&document).await?.unwrap_or_default();
-            // A line that somebody broke takes only itself along.
+            // A broken line is skipped, the others are read.
             let lines = text
                 .split(|byte| *byte == b'\n')
                 .filter_map(|line| serde_json::from_slice::<ToolVersion>(line).ok());
             all.extend(lines);
         }
-        // A file that was renamed has the past of its old name, as far as it was the same file.
+        // A renamed file includes the versions under its old names.
         let mut names = vec![name];
         let mut found = Vec::new();
         for version in all.into_iter().rev() {
@@ -219,7 +215,7 @@ impl Memory {
         found.reverse();
         if found.is_empty() && self.tool_text(&path).await.is_err() {
             return Err(Error::Nothing(format!(
-                "there is no {} and there never was",
+                "{} does not exist and never did",
                 plain::one_line(path.asked())
             )));
         }
@@ -241,8 +237,7 @@ impl Memory {
         };
         tokio::time::timeout(LONGEST_WAIT, waiting).await.unwrap_or_else(|_| {
             Err(Wrong::Failed(Error::Busy(
-                "another process is at the files of the memory tool; try again when it is done"
-                    .into(),
+                "another process is changing the memory tool's files; try again in a moment".into(),
             )))
         })
     }
@@ -264,7 +259,7 @@ impl Memory {
             .map_err(|_| Wrong::Told(format!("Error: {} is not a text", path.asked())))
     }
 
-    /// Puts a file in place of what was read, through the gate, and returns what is in it now.
+    /// Filters `text` and writes it in place of what was read. Returns what was written.
     async fn put_tool_file(
         &self,
         path: &ToolPath,
@@ -272,7 +267,7 @@ impl Memory {
         read: Option<&str>,
         secrets: &mut BTreeMap<String, usize>,
     ) -> Result<String, Wrong> {
-        // The whole of it: two halves of a secret would pass one by one.
+        // Filtered as a whole: two halves of a secret would pass one by one.
         let mut hidden = BTreeMap::new();
         let kept = self.gate_told(text, &mut hidden);
         memory_tool::may_keep(path, &kept)?;
@@ -295,19 +290,19 @@ impl Memory {
         }
     }
 
-    /// What was written down last.
+    /// The version that was stored last.
     async fn last_tool_version(&self) -> Result<Option<ToolVersion>, Wrong> {
         let Some(log) = self.store.documents(layout::TOOL_VERSIONS).await?.pop() else {
             return Ok(None);
         };
-        // In JSON a byte may take six.
+        // JSON may need six bytes for one.
         let most = memory_tool::MOST_FILE_BYTES as u64 * 6 + 4_096;
         let (text, _) = self.store.tail(&log, most).await?;
         let last = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         Ok(serde_json::from_slice(last).ok())
     }
 
-    /// Writes down what a file was, before it is something else.
+    /// Stores the version of a file before it is changed.
     async fn keep_tool_version(
         &self,
         path: &ToolPath,
@@ -325,7 +320,7 @@ impl Memory {
             sha256: Hash::of(text.as_bytes()).to_string(),
             text,
         };
-        // One who died right after this and was started again: it stands there already.
+        // A command that died right after this step and is repeated finds its version stored.
         let is_known =
             |last: ToolVersion| last == ToolVersion { ts: last.ts.clone(), ..version.clone() };
         if self.last_tool_version().await?.is_some_and(is_known) {

@@ -1,5 +1,7 @@
-//! Taking an older memory folder over (L18, K11): nothing is destroyed, and doing it twice changes
-//! nothing.
+//! Imports an older memory folder (L18, K11).
+//!
+//! Invariants: nothing of the old folder is lost, every line of it is accounted for, and a second
+//! run changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,54 +20,49 @@ use serde::Serialize;
 use crate::capture::STATES;
 use crate::{Error, Memory, Result, Secrets};
 
-/// A file of the old folder, as it was read.
+/// A file of the old folder.
 #[derive(Debug, Clone)]
 pub struct OldFile {
     /// Its path in the folder, parts separated by `/`.
     pub path: String,
-    /// What it holds.
     pub bytes: Vec<u8>,
-    /// When it was last written.
     pub modified: Option<Timestamp>,
 }
 
-/// What became of one old file.
+/// What happened to one old file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Accounted {
-    /// Its path.
     pub path: String,
-    /// Its lines that are not blank.
+    /// Its non-blank lines.
     pub lines: usize,
-    /// Its size.
     pub bytes: usize,
-    /// Where its lines stand afterwards, and how many of them.
+    /// The files that contain its lines afterwards, and how many of them.
     pub stands: Vec<(String, usize)>,
-    /// What is made of them besides.
+    /// What else was made of its lines.
     pub becomes: Vec<(String, usize)>,
-    /// Lines that stand nowhere afterwards.
+    /// Lines that are nowhere afterwards.
     pub missing: usize,
 }
 
 /// What a migration did, or would do.
 #[derive(Debug, Default, Serialize)]
 pub struct Migrated {
-    /// What became of each file.
     pub inventory: Vec<Accounted>,
-    /// Documents that came into the vault, or grew.
+    /// Documents that were added or extended.
     pub kept: usize,
-    /// Events that were learnt.
+    /// Events that were added.
     pub learnt: usize,
-    /// States that became records.
+    /// States that were added as records.
     pub recorded: usize,
-    /// Old files that went to the archive.
+    /// Old files that were moved to the archive.
     pub moved: usize,
-    /// Files with nothing to do.
+    /// Files without any change.
     pub unchanged: usize,
-    /// Secrets that were replaced in what was taken over, by kind.
+    /// Secrets that were replaced in the copy, by kind.
     pub secrets: Secrets,
-    /// What a person should look at.
+    /// What the user should look at.
     pub complaints: Vec<String>,
-    /// Where the inventory is kept.
+    /// The path of the inventory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
     /// The inventory as a table.
@@ -85,7 +82,7 @@ fn accounted(account: &Account) -> Accounted {
 }
 
 impl Memory {
-    /// Takes a folder over; with `dry_run` only says what would be done.
+    /// Imports a folder; with `dry_run` it only plans.
     pub async fn migrate(
         &self,
         files: Vec<OldFile>,
@@ -95,7 +92,7 @@ impl Memory {
     ) -> Result<Migrated> {
         let now = self.now();
         if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger goes on after that moment; only the memory of now can take something over".into()));
+            return Err(Error::Nothing("the ledger has events after that moment; migrate works only in the present, without --now".into()));
         }
         let _alone = if dry_run { None } else { Some(self.claim_night().await?) };
         let mut secrets = Secrets::new();
@@ -104,7 +101,7 @@ impl Memory {
             .into_iter()
             .map(|file| {
                 let before = secrets.values().sum::<usize>();
-                // What is in the vault already is not coming in.
+                // A file that is in the vault already is not imported.
                 let bytes = if in_place {
                     file.bytes
                 } else {
@@ -118,7 +115,7 @@ impl Memory {
                         format!("{hidden} secrets, which are")
                     };
                     complaints.push(format!(
-                        "{} holds {many} hidden in the copy; the folder itself is only read",
+                        "{} contains {many} hidden in the copy; the folder itself is not changed",
                         file.path
                     ));
                 }
@@ -154,7 +151,7 @@ impl Memory {
         if self.history.available().await.is_ok() {
             let _ = self.keep_state("before migration", &mut migrated.secrets).await;
         }
-        // The inventory first: whatever happens next, there is an account of what was there.
+        // The inventory comes first: whatever happens next, it records what was there.
         let report: DocPath =
             format!("{}/inventory-{}.md", migrate::ARCHIVE, plain::entity_key(&now.to_string()))
                 .parse()
@@ -173,7 +170,7 @@ impl Memory {
     ) -> Result<Plan> {
         let mut documents: HashMap<DocPath, Vec<u8>> = HashMap::new();
         for path in self.store.documents("").await? {
-            // Messages are not where anything of an old folder goes, and there may be very many.
+            // Records are no target of a migration, and there may be very many.
             if path.record_day().is_none()
                 && let Some(bytes) = self.store.document(&path).await?
             {
@@ -210,12 +207,12 @@ impl Memory {
                 && !text.contains("[secret:")
             {
                 plan.complaints
-                    .push(format!("{} holds secrets; it keeps them as they are, the ledger and every pack hide them", file.path));
+                    .push(format!("{} contains secrets; the file is not changed, but the ledger and every pack hide them", file.path));
             }
         }
-        // States that are kept already.
+        // Drops states that are stored already.
         for step in &mut plan.steps {
-            // What was learnt with its secrets hidden is known by what is left of it.
+            // An event that was added with its secrets hidden is recognized by the filtered text.
             if let Step::Learn { from, draft, was, .. } = step {
                 let gated = plain::sameness_key(&self.gate_text(&draft.content));
                 let known = match was {
@@ -225,7 +222,7 @@ impl Memory {
                 if gated != plain::sameness_key(&draft.content) && known {
                     *step = Step::Nothing {
                         from: from.clone(),
-                        why: "it was learnt already, with its secrets hidden".into(),
+                        why: "it is in the ledger already, with its secrets hidden".into(),
                     };
                 }
             }
@@ -238,7 +235,7 @@ impl Memory {
                 if kept.iter().any(|kept| kept.key() == record.key()) {
                     *step = Step::Nothing {
                         from: from.clone(),
-                        why: "the state is kept already".into(),
+                        why: "the state is stored already".into(),
                     };
                 }
             }
@@ -246,8 +243,8 @@ impl Memory {
         Ok(plan)
     }
 
-    /// A file of an old folder through the gate. Of lines that are JSON each is one by itself, and
-    /// still JSON afterwards.
+    /// Passes a file of an old folder through the capture filter. JSON lines are filtered one by
+    /// one, and stay valid JSON.
     fn gate_file(&self, name: &str, bytes: Vec<u8>, hidden: &mut Secrets) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(&bytes) else { return bytes };
         let mut pass = |text: &str| self.gate_told(text, hidden);
@@ -273,7 +270,7 @@ impl Memory {
         if passed == text { bytes } else { passed.into_bytes() }
     }
 
-    /// A state of an old folder as it is kept.
+    /// The record of a state of an old folder.
     fn old_state(&self, at: Moment, title: Option<String>, text: &str) -> Record {
         let (text, ts) = (self.gate_text(text), self.zone.moment(at.at()));
         Record {
@@ -300,7 +297,7 @@ impl Memory {
         let mut waiting: Vec<(Draft, Option<String>)> = Vec::new();
         for step in plan.steps {
             if !matches!(step, Step::Learn { .. }) {
-                // In the order of the plan: a file leaves only after what it holds is kept.
+                // In the order of the plan: a file is moved only after its content is stored.
                 self.learn_old(&mut waiting, &mut known).await?;
             }
             match step {
@@ -317,15 +314,15 @@ impl Memory {
                         Ok((draft, _)) => waiting.push((draft, was)),
                         Err(unfit) => migrated
                             .complaints
-                            .push(format!("{from}:{line} was not learnt: {unfit}")),
+                            .push(format!("{from}:{line} was not added: {unfit}")),
                     }
                 }
-                // Where somebody was faster, the next run sees what is there now.
+                // If another process was faster, the next run starts from the new content.
                 Step::Keep { to, bytes, .. } => {
                     match self.store.swap(&to, &bytes, ContentVersion::ABSENT).await {
                         Err(StoreError::Moved { .. }) => migrated
                             .complaints
-                            .push(format!("{to} has come to be meanwhile; migrate once more")),
+                            .push(format!("{to} was created meanwhile; run the migration again")),
                         other => other?,
                     }
                 }
@@ -336,7 +333,7 @@ impl Memory {
                 Step::Move { from, to } => {
                     let Ok(old) = from.parse::<DocPath>() else {
                         migrated.complaints.push(format!(
-                            "{from} was left where it is: its name is no path of a vault"
+                            "{from} was not moved: its name is not a valid path of a vault"
                         ));
                         continue;
                     };
@@ -358,7 +355,7 @@ impl Memory {
         self.learn_old(&mut waiting, &mut known).await
     }
 
-    /// Appends what was gathered, and notes which old ids became which.
+    /// Appends the collected events, and records the new ids of old ones.
     async fn learn_old(
         &self,
         waiting: &mut Vec<(Draft, Option<String>)>,

@@ -1,8 +1,7 @@
-//! Pages as a person looks at them and changes them: what there is, what one says, what it once
-//! said, and saving another text.
+//! Pages as users read and edit them: the list, one page, its versions, and saving a new text.
 //!
-//! A saved text goes the way of every edit: what it says enters the ledger, and the page is written
-//! again from all there is.
+//! Invariant: a saved text is handled like every manual edit: its statements are added to the
+//! ledger, then the page is rendered again.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,70 +25,60 @@ use crate::{Error, Memory, Result, Secrets};
 /// A page in a list.
 #[derive(Debug, Serialize)]
 pub struct PageLine {
-    /// Where it stands.
     pub path: String,
     /// Its kind, by its folder.
     pub kind: &'static str,
     /// Its name in the file system.
     pub slug: String,
-    /// What it is called.
     pub title: String,
-    /// How long it is.
     pub bytes: u64,
-    /// When it was last written.
     pub changed_at: Moment,
-    /// Whether somebody has changed it since it was last taken into the ledger.
+    /// Whether it was edited since its edits were last imported.
     pub edited: bool,
-    /// How many statements on it hold.
+    /// The number of active statements on it.
     pub statements: usize,
-    /// How many of them were said or confirmed not long ago.
+    /// How many of them were added or confirmed recently.
     pub fresh: usize,
-    /// How many were not.
+    /// How many of them were not.
     pub stale: usize,
-    /// How many packs have stopped to say.
+    /// How many of them packs no longer show.
     pub dropped: usize,
-    /// When something on it was last said to hold.
+    /// When a statement on it was last confirmed.
     pub verified: Option<Moment>,
 }
 
 /// A page with its text.
 #[derive(Debug, Serialize)]
 pub struct PageTold {
-    /// What the list says of it.
     #[serde(flatten)]
     pub line: PageLine,
-    /// Its Markdown.
     pub text: String,
-    /// The hash of it, to be sent along with another text.
+    /// The hash of `text`, to be sent back with an edit.
     pub hash: String,
-    /// The events that stand on it.
+    /// The events on the page.
     pub events: Vec<PageEvent>,
 }
 
-/// An event that stands on a page.
+/// An event on a page.
 #[derive(Debug, Serialize)]
 pub struct PageEvent {
-    /// How far it can still be relied on.
     pub freshness: Freshness,
-    /// The event.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// What became of a text that was saved.
+/// The result of saving a page.
 #[derive(Debug, Serialize)]
 pub struct PageSaved {
-    /// The page.
     pub path: String,
-    /// What it says now: written again from all there is.
+    /// The text as rendered again.
     pub text: String,
-    /// The hash of that.
     pub hash: String,
-    /// Events that came of it.
+    /// Events that were added.
     pub learnt: Vec<EventId>,
-    /// Whether it stays as it was sent, because something in it could not be taken over.
+    /// Whether the page stays as it was sent, because a part of it could not be imported.
     pub held: bool,
-    /// What could not be taken over, and why.
+    /// What could not be imported, and why.
     pub complaints: Vec<String>,
     /// Secrets that were replaced, by kind.
     pub secrets: Secrets,
@@ -139,7 +128,7 @@ impl Memory {
         let mut known: HashMap<EventId, Entry> =
             known.into_iter().map(|entry| (entry.event.id, entry)).collect();
         if known.len() < ids.len() {
-            // What has left the ledger still stands on its page.
+            // Archived events are still on their page.
             let gone: Vec<EventId> =
                 ids.iter().copied().filter(|id| !known.contains_key(id)).collect();
             known.extend(
@@ -188,8 +177,8 @@ impl Memory {
         Ok(PageTold { line, hash: Hash::of(text.as_bytes()).to_string(), text, events })
     }
 
-    /// Saves a person's text of a page, if it is still what they read (`read`; none if there was
-    /// none), and takes what it says into the ledger at once.
+    /// Saves a user's text of a page, if the page is still what the user read (`read`; `None` if
+    /// there was none), and imports its statements at once.
     pub async fn edit_page(
         &self,
         key: &PageKey,
@@ -202,18 +191,17 @@ impl Memory {
                 text.len()
             )));
         }
-        // Not while a night is at the pages.
+        // Not while a consolidation changes pages.
         let _alone = self.claim_night().await?;
         if self.looks_back().await? {
             return Err(Error::Nothing(
-                "the ledger goes on after that moment; only the memory of now can be edited".into(),
+                "the ledger has events after that moment; pages can be edited only in the present, without --now".into(),
             ));
         }
         self.renew_tombstones().await?;
         let place = key.path();
         let mut curated = Curated::default();
-        // What somebody else wrote into it meanwhile is no part of this edit, and is not lost by
-        // it.
+        // Edits that another user saved meanwhile are not part of this one, and are imported first.
         let known = self.store.document(&place).await?;
         let hash = known.as_deref().map(|bytes| Hash::of(bytes).to_string());
         if hash.as_deref() != read {
@@ -247,7 +235,7 @@ impl Memory {
         Ok(self.history.versions(&key.path(), most).await?)
     }
 
-    /// A page as it was in a snapshot; `now` is what it is.
+    /// A page as of a snapshot; `now` is the current page.
     pub async fn page_then(&self, key: &PageKey, id: &str) -> Result<String> {
         let place = key.path();
         let bytes = if id == "now" {
@@ -261,14 +249,14 @@ impl Memory {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// How a page differs between two snapshots; `now` is what it is.
+    /// The difference of a page between two snapshots; `now` is the current page.
     pub async fn page_diff(&self, key: &PageKey, from: &str, to: &str) -> Result<String> {
         let (old, new) = (self.page_then(key, from).await?, self.page_then(key, to).await?);
         let short = |id: &str| id.get(..12).unwrap_or(id).to_owned();
         Ok(artifact::diff(&old, &new, &short(from), &short(to)))
     }
 
-    /// The reports of the nights, newest first.
+    /// The reports of the consolidations, newest first.
     pub async fn reports(&self) -> Result<Vec<(String, DocPath, u64)>> {
         let mut found = Vec::new();
         for (path, bytes) in self.store.sizes(icecore_domain::layout::REPORTS).await? {

@@ -1,21 +1,19 @@
-//! Which project a folder belongs to: the git repository it lies in, by the name of its main
+//! Finds the project of a folder: the git repository that contains it, by the name of its main
 //! folder. git itself is not run.
 //!
-//! Worktrees of one repository have one name, because they share one. What a repository says about
-//! itself is a stranger's word: a folder counts as somebody's worktree only if that repository
-//! knows it as one.
+//! Worktrees of one repository have one name. Invariant: a repository may come from a stranger, so
+//! a folder counts as a worktree of another repository only if that repository lists it.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// More of one of git's small files is not read.
+/// The maximum size of git's small files; larger ones are not read.
 const MOST_BYTES: u64 = 4_096;
-/// The longest name of a project, in bytes.
 const MOST_NAME_BYTES: usize = 100;
 
-/// The project of a folder; none if it lies in no repository. Of a folder that is not there any
-/// more only its name is known.
+/// The project of a folder; `None` if it is in no repository. A folder that no longer exists is
+/// known only by its name.
 pub fn of(folder: &Path) -> Option<String> {
     if !folder.is_absolute() {
         return None;
@@ -34,7 +32,7 @@ pub fn of(folder: &Path) -> Option<String> {
     }
 }
 
-/// The repository that a worktree's `.git` file leads to, if that repository knows of the worktree.
+/// The repository that a worktree's `.git` file points to, if that repository lists the worktree.
 fn shared(git: &Path) -> Option<PathBuf> {
     let own = pointed(git, "gitdir:")?;
     let back = pointed(&own.join("gitdir"), "")?;
@@ -44,7 +42,7 @@ fn shared(git: &Path) -> Option<PathBuf> {
     pointed(&own.join("commondir"), "")?.canonicalize().ok()
 }
 
-/// The path that one of git's small files holds, seen from where the file is.
+/// The path in one of git's small files, relative to the file.
 fn pointed(file: &Path, after: &str) -> Option<PathBuf> {
     if !file.symlink_metadata().ok()?.is_file() {
         return None;
@@ -56,7 +54,7 @@ fn pointed(file: &Path, after: &str) -> Option<PathBuf> {
         .then(|| file.parent().map_or_else(|| PathBuf::from(path), |folder| folder.join(path)))
 }
 
-/// The folder that people know a repository by: the one above `.git`, or a bare one's own.
+/// The folder a repository is named after: the one above `.git`, or a bare repository's own.
 fn main_folder(shared: &Path) -> PathBuf {
     match (shared.file_name().and_then(|name| name.to_str()), shared.parent()) {
         (Some(".git" | ".bare"), Some(above)) => above.to_owned(),

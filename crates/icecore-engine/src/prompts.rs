@@ -1,5 +1,7 @@
-//! The prompts: YAML, one a tier, built in and overridable in a vault. Rust only fills them in
-//! (P4).
+//! The prompt templates: YAML files, one per tier and job, built in and replaceable per vault. The
+//! code only fills them in (P4).
+//!
+//! [`Prompts::load`] renders every template once, so that a broken one is reported at load time.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("task", include_str!("../prompts/task.yaml")),
 ];
 
-/// What a prompt's file says.
+/// The content of a prompt file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -39,57 +41,50 @@ struct File {
     text: String,
 }
 
-/// The longest prompt file, in bytes.
+/// The size limit of a prompt file.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// One source as a prompt shows it.
+/// A source text of a prompt.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// Its name.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
-/// What is filled in.
+/// The values of a rollup prompt.
 #[derive(Debug, Clone)]
 pub struct Filling<'a> {
-    /// Which tier.
     pub tier: Tier,
-    /// What it is called.
     pub title: String,
     /// The days it covers.
     pub span: String,
-    /// How many tokens are wanted.
+    /// The target length.
     pub tokens: usize,
-    /// How many sentences the headline has.
+    /// The number of sentences of the headline, as text.
     pub sentences: &'static str,
-    /// What must be kept.
+    /// Statements that the summary must keep.
     pub must: Vec<String>,
-    /// What it is made from.
     pub sources: &'a [Shown],
-    /// Which attempt this is.
     pub attempt: u32,
-    /// What was wrong with the last one.
+    /// The judge's complaints about the last attempt.
     pub complaints: String,
 }
 
-/// An exchange that is to be summarised.
+/// An exchange that is to be summarized.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchanged<'a> {
-    /// Which turn it is.
     pub turn: u64,
-    /// What the user said.
+    /// The user's message.
     pub user: &'a str,
-    /// What the assistant said.
+    /// The assistant's answer.
     pub assistant: &'a str,
-    /// What is established so far.
+    /// The facts so far.
     pub facts: &'a [String],
-    /// Whether facts are to be looked for.
+    /// Whether the model should propose changes of the facts.
     pub wants_diff: bool,
 }
 
-/// The prompts in force.
+/// The prompt templates in force.
 pub struct Prompts {
     files: BTreeMap<&'static str, File>,
 }
@@ -102,7 +97,7 @@ fn wrong(name: &str, why: impl std::fmt::Display) -> Error {
 }
 
 impl Prompts {
-    /// The built-in ones, with a vault's own in their place.
+    /// Loads the built-in templates, and a vault's own in their place.
     pub async fn load(store: &dyn Store) -> Result<Self> {
         let mut files = BTreeMap::new();
         for &(name, built_in) in BUILT_IN {
@@ -112,7 +107,7 @@ impl Prompts {
                 Some(bytes) if bytes.len() > MAX_BYTES => {
                     return Err(wrong(
                         name,
-                        format!("it has {} bytes, at most {MAX_BYTES} are read", bytes.len()),
+                        format!("it has {} bytes, the limit is {MAX_BYTES}", bytes.len()),
                     ));
                 }
                 Some(bytes) => std::str::from_utf8(bytes).map_err(|error| wrong(name, error))?,
@@ -125,12 +120,15 @@ impl Prompts {
                 !file.system.is_empty() && !file.user.is_empty()
             };
             if !complete {
-                return Err(wrong(name, "it needs `system` and `user`, and a shared one `text`"));
+                return Err(wrong(
+                    name,
+                    "it needs `system` and `user`; a shared prompt needs `text`",
+                ));
             }
             files.insert(name, file);
         }
         let prompts = Self { files };
-        // A prompt that cannot be filled in is better found now than at night.
+        // A broken template is better found now than at night.
         prompts.fill_distil(
             "x",
             &[Shown { name: "x".into(), text: "x".into() }],
@@ -170,8 +168,7 @@ impl Prompts {
         Ok(prompts)
     }
 
-    /// The prompt that asks for what is to be remembered of these sources; `known` is what is
-    /// remembered already.
+    /// The prompt that extracts events from these sources; `known` are the known statements.
     pub fn fill_distil(
         &self,
         title: &str,
@@ -192,7 +189,7 @@ impl Prompts {
         self.fill_both("distil", &values)
     }
 
-    /// The prompt that asks for a line of the turn log and a change of the facts.
+    /// The prompt for a line of the turn log and a change of the facts.
     pub fn fill_turn(
         &self,
         exchanged: &Exchanged<'_>,
@@ -213,7 +210,7 @@ impl Prompts {
         self.fill_both("turn", &values)
     }
 
-    /// The prompt that asks for fewer facts.
+    /// The prompt that reduces the facts.
     pub fn fill_facts(
         &self,
         facts: &[String],
@@ -230,8 +227,7 @@ impl Prompts {
         self.fill_both("facts", &values)
     }
 
-    /// What a chat model is told; `recalled` are artifacts that were asked for: name, version,
-    /// text.
+    /// The context of a chat model; `recalled` are requested artifacts: name, version, text.
     pub fn fill_chat(
         &self,
         told: &Material,
@@ -269,7 +265,7 @@ impl Prompts {
         Ok((render(&file.system)?, render(&file.user)?))
     }
 
-    /// The prompt: what the model is, and what it is to do.
+    /// The rollup prompt: system text and user text.
     pub fn fill(&self, filling: &Filling<'_>) -> Result<(String, String)> {
         let name = filling.tier.word();
         let mut environment = Environment::empty();
@@ -304,8 +300,8 @@ fn shown(sources: &[Shown]) -> Vec<Value> {
         .collect()
 }
 
-/// The mark between sources. Nobody can write text that contains a hash of itself, so nobody can
-/// end the fence from within.
+/// The separator between sources. A text cannot contain a hash of itself, so no source can end the
+/// fence from within.
 fn fence(sources: &[Shown]) -> String {
     fence_of(sources.iter().map(|source| source.text.as_str()))
 }

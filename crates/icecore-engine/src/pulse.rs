@@ -1,5 +1,5 @@
-//! The pulse: what a memory looks like from outside, cheaply, so that whoever watches it knows what
-//! to read again.
+//! The change feed: cheap fingerprints of a memory's parts, so that an observer knows what to read
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use serde::Serialize;
 use crate::converse::files_of;
 use crate::{Memory, Result};
 
-/// So many of the conversations that were spoken in last are watched.
+/// How many of the latest conversations are watched.
 const CONVERSATIONS: usize = 64;
 
-/// Something that can change.
+/// A part of a memory that can change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Thing {
     /// `ledger`, `conversation`, `summaries`, `runs`, `reviews`, `knowledge`, `messages`, `logs` or
     /// `config`.
     pub what: &'static str,
-    /// Which conversation, page or day, where there are several.
+    /// The conversation, page or day, where there are several.
     pub name: Option<String>,
 }
 
-/// What everything looked like at some moment.
+/// The fingerprints of all parts at one moment.
 pub type Pulse = BTreeMap<Thing, String>;
 
 fn path(text: &str) -> Result<DocPath> {
@@ -35,8 +35,8 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    /// What everything looks like now. Only what people and chats touch: of the past, nothing
-    /// changes by itself.
+    /// The current fingerprints. Only parts that users and chats change are included: the past does
+    /// not change by itself.
     pub async fn pulse(&self) -> Result<Pulse> {
         let today = self.now().day();
         let days: Vec<_> =
@@ -86,13 +86,13 @@ impl Memory {
     }
 }
 
-/// What is not in one as it is in the other.
+/// The parts that differ between two moments.
 pub fn changed(before: &Pulse, after: &Pulse) -> Vec<Thing> {
     let new = after
         .iter()
         .filter(|(thing, stamp)| before.get(thing) != Some(stamp))
         .map(|(thing, _)| thing.clone());
     let gone = before.keys().filter(|thing| !after.contains_key(thing)).cloned();
-    // That a conversation is not among the last any more, or a day is over, is no change of it.
+    // A conversation that is no longer among the latest, or a past day, has not changed.
     new.chain(gone.filter(|thing| thing.what == "knowledge")).collect()
 }

@@ -1,8 +1,8 @@
-//! The quarantine: what only a tool or a stranger said waits there until a person confirms or drops
-//! it.
+//! The quarantine: events that only a tool or another speaker stated wait there until the user
+//! confirms or drops them.
 //!
-//! It is in the ledger like everything else, but no pack, page or summary tells it. Here it is
-//! shown as what it is: somebody else's words, with where they come from.
+//! Invariant: they are in the ledger, but in no pack, page or summary. They are shown only here, as
+//! untrusted text with its source.
 
 use icecore_domain::distil::judge::UNCONFIRMED;
 use icecore_domain::event::{Act, Kind, Origin, Priority, QUOTE, SAID, SPEAKER};
@@ -15,49 +15,42 @@ use serde::Serialize;
 
 use crate::{Acted, Error, Memory, Result};
 
-/// Which of what waits is meant.
+/// A filter for quarantined events.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
-    /// Only these words' origin.
+    /// Only of this origin.
     pub origin: Option<Origin>,
-    /// Only from this session.
     pub session: Option<String>,
     /// Only recorded on this day or later.
     pub since: Option<Date>,
-    /// At most so many, the newest ones.
+    /// Only the newest ones, at most this many.
     pub limit: Option<usize>,
 }
 
-/// Something that waits: a stranger's words, and what is known of where they come from.
+/// A quarantined event, with what is known of its source.
 #[derive(Debug, Clone, Serialize)]
 pub struct Waiting {
-    /// The event.
     pub id: EventId,
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// How long it would matter.
     pub priority: Priority,
-    /// Whose words they are.
     pub origin: Origin,
-    /// The person who said them, if another one than the owner did.
+    /// The speaker, if it was not the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
-    /// How far they may be followed.
     pub trust: Trust,
-    /// What they are said to come to.
     pub content: String,
-    /// The very words, if they are known.
+    /// The original text, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quote: Option<String>,
-    /// When they were said, else when it was recorded.
+    /// When it was said, else when it was recorded.
     pub said: String,
-    /// Where they stand.
+    /// Where the original is.
     pub source: String,
-    /// The session they were said in.
+    /// The session it was said in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// It came as a rule or a wish, and a stranger has none to give.
+    /// It claims to be a rule or a preference, which only the owner can state.
     pub as_a_rule: bool,
 }
 
@@ -82,7 +75,7 @@ impl Waiting {
 }
 
 impl Memory {
-    /// What waits for a person, in the order it was recorded.
+    /// The quarantined events, in the order they were recorded.
     pub async fn quarantine(&self, which: &Held) -> Result<Vec<Waiting>> {
         let query = EventQuery {
             quarantined: Some(true),
@@ -103,7 +96,7 @@ impl Memory {
         Ok(waiting)
     }
 
-    /// A person says that these hold: from now on they are memory like any other.
+    /// Confirms quarantined events: from now on they are ordinary memory.
     pub async fn confirm_held(
         &self,
         ids: Vec<EventId>,
@@ -116,8 +109,7 @@ impl Memory {
         self.act(Act::Confirm, ids, Some(note), Origin::User, None).await
     }
 
-    /// A person says that these are not to be remembered. They are not learnt again from the same
-    /// words.
+    /// Drops quarantined events. They are not extracted again from the same text.
     pub async fn drop_held(&self, ids: Vec<EventId>, note: Option<String>) -> Result<Vec<Acted>> {
         self.all_wait(&ids).await?;
         let note = note
@@ -135,11 +127,11 @@ impl Memory {
                     || (entry.is_quarantined() && entry.event.is_statement())
             })
         };
-        // One that is unknown or done with is told by the act itself.
+        // Unknown and retracted ids are reported by the act itself.
         match ids.iter().find(|id| !waits(id)) {
             None => Ok(()),
             Some(id) => Err(Error::Nothing(format!(
-                "{id} does not wait for confirmation; `icecore quarantine list` shows what does"
+                "{id} is not in quarantine; run `icecore quarantine list` to list what is"
             ))),
         }
     }

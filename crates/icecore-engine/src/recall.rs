@@ -1,8 +1,9 @@
-//! The page a session starts with: the recall pack, what one prompt is given, and the start of a
-//! session (L6, L7, L8, L17).
+//! Context packs: the recall pack, the pack of one prompt, and the pack of a session start (L6, L7,
+//! L8, L17).
 //!
-//! A pack of now and a pack of any past moment are made by the same questions to the same rules;
-//! only who answers differs: the home's index, or the ledger as it was.
+//! - A pack of now and a pack of a past moment come from the same queries and rules. Only the
+//!   source differs: the store's index, or the ledger as it was at that moment.
+//! - A pack never contains statements of other projects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,71 +38,68 @@ use serde::{Deserialize, Serialize};
 use crate::assemble::Vantage;
 use crate::{Memory, Result};
 
-/// So many statements of each stretch of time are looked at; a section has room for fewer.
+/// The most statements per time range; a section has room for fewer.
 const WINDOW: usize = 150;
-/// So many things that may come up today are looked at.
+/// The most entities and labels that may come up today.
 const THINGS: usize = 30;
-/// So many of them have a paragraph of their own.
+/// The most entities with a paragraph of their own.
 const PARAGRAPHS: usize = 10;
-/// So many older statements of each of them.
+/// The most older statements per entity.
 const PER_THING: usize = 10;
-/// More statements than this that wait for confirmation are not counted.
+/// The most statements awaiting confirmation that are counted.
 const COUNTED: usize = 1_000;
-/// A ledger of so many lines is short.
+/// A ledger with at most this many lines is read at once.
 const SHORT_LEDGER: usize = 2_000;
-/// How much of a file that only grows is looked at for what happened last.
+/// The part of an append-only file that is searched for recent runs.
 const TAIL_BYTES: u64 = 256 * 1024;
-/// Of a session's room, so many parts of a hundred are the recall pack's.
+/// The recall pack's part of a session start, in percent.
 const RECALL_SHARE: usize = 55;
-/// So many characters of each other part count before the recall pack takes what is left.
+/// The characters of each other section that count before the recall pack gets the rest.
 const OTHER_CHARS: usize = 1_500;
-/// So many statements are skimmed for a prompt, the weightiest first.
+/// The most statements that are scored against a prompt, the most important first.
 const SKIMMED: usize = 3_000;
-/// So many statements at most are given to a prompt, and so many pages.
+/// The most statements and pages in the pack of a prompt.
 const FOUND: usize = 6;
 const PAGES: usize = 4;
-/// So many of the last sessions are told at a start.
+/// The most recent sessions in a session start.
 const SESSIONS: usize = 12;
-/// So many bytes of messages are pressed on the spot when a session starts.
+/// The most bytes of messages that are summarized while a session start waits.
 const QUIET_BYTES: u64 = 128 * 1024;
-/// A pack with less room says nothing.
+/// A pack with a smaller budget is empty.
 const LEAST_CHARS: usize = 512;
-/// What the state of a session that goes on is called.
+/// The label of a continued session's working state.
 const SESSION_STATE: &str = "the state of this session";
 
-/// Which session starts.
+/// The kind of a starting session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionKind {
-    /// The person's own.
+    /// The user's own session.
     Main,
-    /// Somebody else's, such as a helper's: it does not see MEMORY.md.
+    /// A subagent's session, or another person's: it does not get MEMORY.md.
     Side,
 }
 
-/// Where triggers come from, and what is wrong with the file.
+/// The triggers in force, and the mistakes in their file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Triggers {
-    /// Patterns, and what they load.
     pub triggers: Vec<TriggerTold>,
-    /// What is wrong with `recall/triggers.json`.
+    /// The mistakes in `recall/triggers.json`.
     pub complaints: Vec<String>,
 }
 
-/// A trigger, for a person.
+/// A trigger as output.
 #[derive(Debug, Clone, Serialize)]
 pub struct TriggerTold {
-    /// What loads it.
     pub patterns: Vec<String>,
-    /// What it loads.
+    /// The pages it loads.
     pub load: Vec<String>,
-    /// Whether a person wrote it.
+    /// Whether the user wrote it.
     pub by_hand: bool,
 }
 
-/// Who answers questions about the ledger.
+/// The source of ledger queries.
 enum Knows {
-    /// The store; a ledger that is short is read once, as that takes less than asking for it forty
-    /// times.
+    /// The store. A short ledger is read once, which is faster than forty queries.
     Now(Option<Box<Ledger>>),
     Then(Box<Ledger>),
 }
@@ -115,7 +113,7 @@ fn back(day: Date, days: i32) -> Date {
 }
 
 impl Memory {
-    /// The ledger as it was at a moment, lines that have left it since included.
+    /// The ledger as it was at a moment, including lines that have left it since.
     pub(crate) async fn ledger_then(&self, until: jiff::Timestamp) -> Result<Ledger> {
         let text = self.store.ledger().await?.bytes;
         let archives = self.archive_texts().await?;
@@ -123,7 +121,7 @@ impl Memory {
         Ok(archive::as_of(&text, &archives, until))
     }
 
-    /// The files of events that left the ledger.
+    /// The archive files of the ledger.
     pub(crate) async fn archive_texts(&self) -> Result<Vec<Vec<u8>>> {
         let mut texts = Vec::new();
         for document in self.store.documents("memory").await? {
@@ -146,10 +144,9 @@ impl Memory {
         })
     }
 
-    /// Whether the ledger is another than it was at that moment: something was recorded later, or
-    /// has left since.
+    /// Whether the ledger has changed since a moment: an event was recorded later, or left it.
     async fn has_gone_on(&self, until: jiff::Timestamp) -> Result<bool> {
-        // A day earlier, because each event's day is that of its own offset.
+        // One day earlier, because each event's day is in its own time zone.
         let since = self.zone.day_of(until).yesterday().unwrap_or(Date::MIN);
         let recent = self
             .store
@@ -179,7 +176,7 @@ impl Memory {
         })
     }
 
-    /// The recall pack (L6).
+    /// Builds the recall pack (L6).
     pub async fn pack_recall(&self, date: Option<Date>, scopes: &[Scope]) -> Result<Pack> {
         let gathered = self.gather(self.vantage(date)?, scopes).await?;
         Ok(recall::recall(
@@ -190,7 +187,7 @@ impl Memory {
         ))
     }
 
-    /// Everything that a recall pack is made from.
+    /// Reads everything that a recall pack is made from.
     async fn gather(&self, vantage: Vantage, scopes: &[Scope]) -> Result<Gathered> {
         let day = vantage.now.day();
         let knows = self.knows(vantage).await?;
@@ -222,7 +219,7 @@ impl Memory {
             };
             take(self.pick(&knows, &window).await?);
         }
-        // What does not age is of interest however old it is.
+        // Statements that do not age are relevant however old they are.
         let lasting = EventQuery {
             kinds: vec![Kind::Preference, Kind::Relationship, Kind::Constraint],
             verified_until: Some(back(day, stale.max(31) + 1)),
@@ -289,9 +286,9 @@ impl Memory {
         conflicts.retain(|conflict| conflict.events.iter().all(|id| statements.contains_key(id)));
 
         let mut about = BTreeMap::new();
-        // Only what is likely to come up has its paragraph.
+        // Only entities that are likely to come up get a paragraph.
         for thing in things.iter().take(PARAGRAPHS) {
-            // The newest do for a paragraph.
+            // The newest statements are enough for a paragraph.
             let of_thing = EventQuery {
                 entity: Some(thing.clone()),
                 limit: Some(WINDOW),
@@ -323,7 +320,7 @@ impl Memory {
         })
     }
 
-    /// Things and labels that may come up today: those of what is due or weighty, of open
+    /// Entities and labels that may come up today: of due and important events, of open
     /// commitments, and those that today's log names.
     async fn coming_up(
         &self,
@@ -372,8 +369,8 @@ impl Memory {
         Ok((things, tags))
     }
 
-    /// What the pack has to warn of, as it was known: failing integrity, drafts that wait for
-    /// review, silence.
+    /// The warnings of a pack, as of its moment: failed integrity checks, drafts that wait for
+    /// review, missed consolidation.
     pub(crate) async fn troubles(&self, vantage: Vantage) -> Result<Vec<String>> {
         let mut troubles = Vec::new();
         let known = |ts: &str| {
@@ -398,21 +395,24 @@ impl Memory {
             } else {
                 format!("{} rollup drafts wait", flagged.len())
             };
-            troubles.push(format!("{what} for review, the first is {first}: run `icecore review`"));
+            troubles.push(format!(
+                "{what} for review, the first is {first}: run `icecore summary review`"
+            ));
         }
         let today = vantage.now.day();
         match self.last_runs_then(vantage.until).await?.get(&Job::Consolidation) {
             Some(ran) => {
                 let days = days_between(*ran, today);
-                if days > i64::from(self.policy.recall.silent_days) {
+                if days > i64::from(self.policy.recall.max_days_without_consolidation) {
                     troubles.push(format!(
                         "no consolidation for {days} days: run `icecore consolidate`"
                     ));
                 }
             }
             None => {
-                // The first days of a memory are no silence.
-                let before = back(today, i32::from(self.policy.recall.silent_days) + 1);
+                // A memory that is only a few days old needs no warning.
+                let before =
+                    back(today, i32::from(self.policy.recall.max_days_without_consolidation) + 1);
                 let older =
                     EventQuery { until: Some(before), limit: Some(1), ..EventQuery::everything() };
                 if !self.store.events(&older).await?.entries.is_empty() {
@@ -423,7 +423,7 @@ impl Memory {
         Ok(troubles)
     }
 
-    /// Puts the recall pack where people and programs find it, unless it is of the past.
+    /// Writes the recall pack to its file, unless it is of the past.
     pub async fn write_recall(&self, pack: &Pack) -> Result<bool> {
         if self.looks_back().await? {
             return Ok(false);
@@ -436,8 +436,8 @@ impl Memory {
         Ok(true)
     }
 
-    /// What one prompt is given: the three oldest commitments, and the pages that its words call
-    /// for (L7, L8).
+    /// Builds the pack of one prompt: the three oldest commitments, and the pages that its words
+    /// trigger (L7, L8).
     pub async fn pack_delta(
         &self,
         prompt: &str,
@@ -453,12 +453,16 @@ impl Memory {
             open.into_iter().filter(|entry| is_seen(&entry.event, &[])).collect();
         let pages = self.called_for(&knows, prompt, &[], &BTreeSet::new()).await?;
         let from = Delta { oldest: &open, found: &[], pages: &pages };
-        Ok(delta::delta(vantage.now.day(), &from, room.unwrap_or(self.policy.recall.delta_chars)))
+        Ok(delta::delta(
+            vantage.now.day(),
+            &from,
+            room.unwrap_or(self.policy.recall.max_chars_per_prompt),
+        ))
     }
 
-    /// What a prompt in a session is given: of what holds there and was not given before, the
-    /// oldest commitments, the statements that have to do with it, and the pages that its words
-    /// call for; and why. Nothing, if there is nothing of that.
+    /// Builds the pack of a prompt in a session, with a reason for each item: the oldest
+    /// commitments, the related statements and the triggered pages, without what the session
+    /// received before. The pack is empty if nothing is new.
     pub(crate) async fn pack_prompt(
         &self,
         prompt: &str,
@@ -500,14 +504,14 @@ impl Memory {
             items.push(Item::new(
                 entry.event.id,
                 format!(
-                    "has to do with the prompt: {} ({:.1})",
+                    "related to the prompt: {} ({:.1})",
                     relevant.words.join(", "),
                     relevant.score
                 ),
             ));
             found.push(entry.clone());
         }
-        // What is told already, here or before, is no reason to load a page.
+        // A statement that is in the context already does not trigger a page.
         let told: BTreeSet<String> = given
             .iter()
             .cloned()
@@ -531,8 +535,7 @@ impl Memory {
         Ok((pack, items))
     }
 
-    /// The pages that the words of a prompt call for, with those words, as they hold in these
-    /// scopes.
+    /// The pages that the words of a prompt trigger, with those words, limited to these scopes.
     async fn called_for(
         &self,
         knows: &Knows,
@@ -549,7 +552,7 @@ impl Memory {
             if let Some(bytes) = self.store.document(&place).await? {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let Some(text) = self.page_in(knows, &place, text, scopes).await? else { continue };
-                // What does not hold any more is nothing to be told.
+                // The history section is outdated by definition.
                 let holds = text.split("\n## History").next().unwrap_or_default();
                 let ids = ids_in(holds);
                 if !ids.is_empty() && ids.iter().all(|id| given.contains(&id.to_string())) {
@@ -561,8 +564,8 @@ impl Memory {
         Ok(pages)
     }
 
-    /// A page as it holds in these scopes: where it tells of other projects, it is made anew from
-    /// what is left. `None` if nothing is.
+    /// A page limited to these scopes. If it contains statements of other projects, it is rendered
+    /// again without them; `None` if nothing is left.
     async fn page_in(
         &self,
         knows: &Knows,
@@ -585,7 +588,7 @@ impl Memory {
         if !missing.is_empty() {
             events.extend(self.store.archived(&EventQuery::these(&missing)).await?);
         }
-        // What says how the page is to look is nobody's project.
+        // Statements about the layout of a page belong to no project.
         let foreign =
             |event: &Event| event.scope != Scope::Everywhere && !scopes.contains(&event.scope);
         if !events.iter().any(foreign) {
@@ -606,7 +609,7 @@ impl Memory {
         Ok((!entries.is_empty()).then(|| page::render::render(&key, &entries).text))
     }
 
-    /// Triggers: a person's own, then what the pages suggest.
+    /// All triggers: the user's own first, then suggestions from pages.
     async fn all_triggers(&self) -> Result<(Vec<Trigger>, Vec<String>)> {
         let own = self.store.document(&path(layout::TRIGGERS)?).await?;
         let (mut triggers, complaints) = own
@@ -641,7 +644,7 @@ impl Memory {
             let aliases = names.get(&key.slug).cloned().unwrap_or_default();
             pages.push((place, key.slug.replace('-', " "), aliases));
         }
-        // What a person has taken over is not suggested again.
+        // A suggestion that the user adopted is not suggested again.
         let known = |suggested: &Trigger| {
             let own = triggers
                 .iter()
@@ -656,7 +659,7 @@ impl Memory {
         Ok((triggers, complaints))
     }
 
-    /// Every trigger, for a person.
+    /// Every trigger, as output.
     pub async fn triggers(&self) -> Result<Triggers> {
         let (triggers, complaints) = self.all_triggers().await?;
         let told = triggers.into_iter().map(|trigger| TriggerTold {
@@ -667,15 +670,14 @@ impl Memory {
         Ok(Triggers { triggers: told.collect(), complaints })
     }
 
-    /// Takes the suggestions over into `recall/triggers.json`, behind what stands there; how many
-    /// were new.
+    /// Appends the suggested triggers to `recall/triggers.json`, and returns how many were new.
     pub async fn keep_triggers(&self) -> Result<usize> {
         let place = path(layout::TRIGGERS)?;
         let known = self.store.document(&place).await?;
         let (triggers, complaints) = self.all_triggers().await?;
         if let Some(complaint) = complaints.first() {
             return Err(crate::Error::Damaged(format!(
-                "{complaint}; mend it first, nothing was written"
+                "{complaint}; correct the file first, nothing was written"
             )));
         }
         let named: BTreeSet<&DocPath> = triggers
@@ -700,9 +702,9 @@ impl Memory {
         Ok(added)
     }
 
-    /// What a session starts with (L17, K6): who is who, the recall pack, the saved state, the logs
-    /// of today and yesterday, and for a main session MEMORY.md. What is not there is simply not
-    /// there.
+    /// Builds the pack of a session start (L17, K6): identity files, the recall pack, the saved
+    /// state, the logs of today and yesterday, and for a main session MEMORY.md. Missing parts are
+    /// skipped.
     pub async fn pack_session_start(
         &self,
         kind: SessionKind,
@@ -713,8 +715,8 @@ impl Memory {
         Ok(self.session_start(vantage, kind, Room { chars: room, tokens: None }, None).await?.0)
     }
 
-    /// Likewise for a session that a client tells of: with what holds in its project and nothing of
-    /// others; and why each thing is in it.
+    /// Builds the session start for a client's session, limited to its project, with a reason for
+    /// each item.
     pub(crate) async fn session_start(
         &self,
         vantage: Vantage,
@@ -732,7 +734,7 @@ impl Memory {
         let mut openings = Vec::new();
         let file = async |title: &str, source: String, openings: &mut Vec<Opening>| -> Result<()> {
             if let Some(bytes) = self.store.document(&path(&source)?).await? {
-                // A person's own files may hold what a model must not see.
+                // The user's own files may contain text that a model must not see.
                 openings.push(Opening {
                     title: title.into(),
                     source,
@@ -756,8 +758,8 @@ impl Memory {
         }
         file("Saved state", layout::STATE.into(), &mut openings).await?;
         if let Some(own) = own {
-            // A state that was saved for another project's session is not this one's, nor is one
-            // told twice.
+            // Skip a state that was saved for another project's session, or that is in the pack
+            // already.
             let foreign =
                 |text: &str| working::made_in(text).is_some_and(|made_in| made_in != own.project);
             openings.retain(|opening| {
@@ -768,8 +770,7 @@ impl Memory {
         }
         file("Today's log", DocPath::log(today).to_string(), &mut openings).await?;
         file("Yesterday's log", DocPath::log(yesterday).to_string(), &mut openings).await?;
-        // Where things stand, most recent first: today's sessions and the days before, by their
-        // headlines.
+        // The headlines of recent summaries, newest first: today's sessions and the days before.
         let span = Days { first: back(today, 7), last: today };
         let tier = if own.is_some() { Tier::Session } else { Tier::Day };
         let mut recent =
@@ -777,7 +778,7 @@ impl Memory {
         let pressed: Vec<Summary> = recent
             .extract_if(.., |summary| own.is_some() && summary.period.days().first == today)
             .collect();
-        // On a busy day only those that have been pressed: to press the others takes longer than a
+        // On a busy day only sessions with a summary: summarizing the rest takes longer than a
         // client waits.
         let quiet = own.is_none()
             || self.store.tail(&DocPath::records(Captured::Message, today), QUIET_BYTES).await?.1;
@@ -788,8 +789,8 @@ impl Memory {
         });
         recent.reverse();
         if let Some(own) = own {
-            // A day tells of every project, so it is told by its sessions, as far as they are this
-            // project's or nobody's.
+            // A day summary covers every project. Use the sessions of this project, and those
+            // without a project, instead.
             recent.retain(|summary| {
                 let name = summary.session.as_ref().and_then(|key| key.session.as_deref());
                 let theirs = name.and_then(|name| own.projects.get(name)).map(String::as_str);
@@ -809,7 +810,7 @@ impl Memory {
         if kind == SessionKind::Main {
             file("Long-term notes", "MEMORY.md".into(), &mut openings).await?;
         }
-        // What the others leave is the recall pack's, and never less than its share.
+        // The recall pack gets what the others leave, and never less than its share.
         let others: usize = openings
             .iter()
             .map(|opening| opening.text.chars().count().min(OTHER_CHARS) + 100)
@@ -820,7 +821,7 @@ impl Memory {
             let (mut text, left_out, sources) =
                 recall::condensed(today, &known, words, ages, share);
             if own.is_some() && sources.is_empty() && known.troubles.is_empty() {
-                // A page of headings is nothing to begin a session with.
+                // A pack of headings only is useless.
                 text.clear();
             }
             let mut openings = openings.clone();
@@ -862,29 +863,26 @@ impl Memory {
     }
 }
 
-/// A session that starts, as a client tells of it.
+/// A starting session, as its client reports it.
 pub(crate) struct Starting<'a> {
-    /// Its name.
     pub session: &'a str,
-    /// The project it is in.
     pub project: Option<&'a str>,
-    /// Where it stood, if it goes on.
+    /// Its working state, if it continues.
     pub state: Option<&'a str>,
     /// The projects of other sessions.
     pub projects: &'a BTreeMap<String, String>,
 }
 
-/// How much a client takes.
+/// The size limit of a pack.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// At most so many characters.
     pub chars: usize,
-    /// And so many tokens, on any count.
+    /// The token limit, by any tokenizer.
     pub tokens: Option<usize>,
 }
 
 impl Room {
-    /// A pack that fits: with fewer characters, where they come to too many tokens.
+    /// Builds a pack that fits: with fewer characters if it has too many tokens.
     fn filled(self, make: impl Fn(usize) -> Pack) -> Pack {
         let mut chars = self.chars;
         loop {
@@ -899,12 +897,11 @@ impl Room {
     }
 }
 
-/// Something that was given, and why.
+/// An item of a pack, and the reason it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// What: an event, a page, a file.
+    /// An event, a page or a file.
     pub what: String,
-    /// Why.
     pub why: String,
 }
 
@@ -914,20 +911,20 @@ impl Item {
     }
 }
 
-/// Whether something is to be told in these scopes.
+/// Whether an event is visible in these scopes.
 fn is_seen(event: &Event, scopes: &[Scope]) -> bool {
-    // What only says how a page is to look is nothing to be recalled.
+    // Statements about the layout of a page are not recalled.
     (event.scope == Scope::Everywhere || scopes.contains(&event.scope))
         && !page::is_about_page(event)
 }
 
-/// The words by which a statement is found.
+/// The text by which a statement is found.
 fn told_by(event: &Event) -> String {
     let thing = event.entity.as_deref().unwrap_or_default().replace(['_', '-'], " ");
     format!("{} {thing} {}", event.content, event.tags.join(" "))
 }
 
-/// The events that a text names.
+/// The event ids in a text.
 fn ids_in(text: &str) -> Vec<EventId> {
     let ids = text.match_indices("EVT-").filter_map(|(at, _)| {
         let rest = &text[at..];
@@ -940,7 +937,7 @@ fn ids_in(text: &str) -> Vec<EventId> {
     found.into_iter().collect()
 }
 
-/// What a recall pack is made from.
+/// The content of a recall pack.
 struct Gathered {
     day: Date,
     statements: Vec<Entry>,

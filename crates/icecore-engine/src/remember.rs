@@ -1,4 +1,7 @@
-//! Writing to the ledger: stating something, and acting on what was stated (L2, L3, L9).
+//! Writes to the ledger: new statements, and acts on earlier ones (L2, L3, L9).
+//!
+//! Invariant: an event is planned from the ledger's state at the position it is appended to; if the
+//! ledger moves meanwhile, it is planned again.
 
 use icecore_domain::event::{
     Act, Draft, Effect, EntityKind, Event, Kind, Origin, Priority, Scope, guess_kind,
@@ -14,67 +17,60 @@ use serde::Serialize;
 
 use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
 
-/// Something to be remembered, as a person or program says it.
+/// A statement to remember.
 #[derive(Debug, Clone, Default)]
 pub struct Remember {
-    /// What.
     pub text: String,
-    /// Its type; guessed from the words if not said.
+    /// Guessed from the text if not given.
     pub kind: Option<Kind>,
-    /// Its priority; the vault's default if not said.
+    /// The vault's default if not given.
     pub priority: Option<Priority>,
-    /// What it is about.
+    /// The subject.
     pub entity: Option<String>,
-    /// What kind of thing that is.
+    /// The kind of subject.
     pub entity_kind: Option<EntityKind>,
-    /// Labels.
     pub tags: Vec<String>,
-    /// What it replaces.
     pub supersedes: Vec<EventId>,
-    /// What it belongs with.
     pub related: Vec<EventId>,
-    /// When it is due.
     pub due: Option<Date>,
-    /// Whom or what it waits for.
+    /// The person or thing it waits for.
     pub waiting_on: Option<String>,
-    /// Where it was learnt; `live` if not said.
+    /// `live` if not given.
     pub source: Option<String>,
-    /// The session it was learnt in.
     pub session: Option<String>,
-    /// Where it holds; everywhere if not said.
+    /// Everywhere if not given.
     pub scope: Option<Scope>,
-    /// Whose words it goes back to; the person's if not said.
+    /// The owner if not given.
     pub origin: Option<Origin>,
 }
 
-/// What came of it.
+/// The result of `remember`.
 #[derive(Debug, Serialize)]
 pub struct Remembered {
-    /// The event as it stands in the ledger.
+    /// The event as appended.
     pub event: Event,
-    /// Its type was guessed.
     pub type_guessed: bool,
-    /// So many control characters were taken out of what was said.
+    /// The number of control characters that were removed.
     pub characters_removed: usize,
     /// Secrets that were replaced, by kind.
     pub secrets: Secrets,
-    /// What it now contradicts.
+    /// Statements that contradict it.
     pub conflicts: Vec<Conflict>,
 }
 
-/// An act, and what it was upon.
+/// An act, and its target.
 #[derive(Debug, Serialize)]
 pub struct Acted {
-    /// The act as it stands in the ledger.
+    /// The act as appended.
     pub event: Event,
-    /// Its target, as it was before.
+    /// The target before the act.
     pub target: Entry,
     /// Secrets that were replaced in its note, by kind.
     pub secrets: Secrets,
 }
 
 impl Memory {
-    /// Writes down something learnt.
+    /// Appends a statement to the ledger.
     pub async fn remember(&self, said: Remember) -> Result<Remembered> {
         self.renew_tombstones().await?;
         let names = [said.entity.as_deref(), said.waiting_on.as_deref(), said.session.as_deref()]
@@ -84,7 +80,7 @@ impl Memory {
             self.refuse_forgotten(&self.unless_forgotten(text.to_owned()))?;
         }
         let said = Remember { text: self.unless_forgotten(said.text), ..said };
-        // What replaces something is like it in all that is not said.
+        // An event inherits from the one it supersedes what is not given.
         let model = match said.supersedes.first() {
             Some(&id) => self.anywhere(&[id]).await?.pop().map(|entry| entry.event),
             None => None,
@@ -157,7 +153,7 @@ impl Memory {
         })
     }
 
-    /// Closes, confirms or retracts events. All of them or none.
+    /// Closes, confirms or retracts events: all of them or none.
     pub async fn act(
         &self,
         act: Act,
@@ -177,7 +173,8 @@ impl Memory {
                 for &id in &ids {
                     let target = entry(found, id);
                     revise::may_by(origin, id, target, effect(act))?;
-                    // What is confirmed is to be recalled, and what has left the ledger is not.
+                    // Only events in the ledger are recalled, so confirming an archived one is
+                    // refused.
                     if act == Act::Confirm && target.is_some_and(|target| target.line == 0) {
                         return Err(Refusal::Archived(id).into());
                     }
@@ -204,15 +201,14 @@ impl Memory {
         Ok(pairs.collect())
     }
 
-    /// Appends what `plan` makes of `targets` as they stand; if the ledger moves in between, plans
-    /// again.
+    /// Appends what `plan` makes of `targets`. If the ledger moves meanwhile, plans again.
     pub(crate) async fn against(
         &self,
         targets: &[EventId],
         plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
     ) -> Result<Vec<Event>> {
         match self.against_ledger(targets, plan).await {
-            // What is not in the ledger may have left it.
+            // The target may have moved to an archive.
             Err(Error::Refused(Refusal::Unknown(id)))
                 if !self.store.archived(&EventQuery::these(&[id])).await?.is_empty() =>
             {
@@ -228,14 +224,14 @@ impl Memory {
         mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
     ) -> Result<Vec<Event>> {
         if targets.is_empty() {
-            // Nothing was looked at, so nothing can have changed.
+            // The plan depends on no event, so it cannot be outdated.
             let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
             return Ok(self.store.append(drafts, None).await?);
         }
         if self.horizon().is_none() {
             return self.against_query(&EventQuery::these(targets), plan).await;
         }
-        // With a clock set by hand, as things stood then.
+        // With a clock set by hand, the ledger of that moment.
         self.attempts(async || {
             let text = self.store.ledger().await?;
             let ledger = Ledger::read(&text.bytes, self.horizon());
@@ -247,7 +243,8 @@ impl Memory {
         .await
     }
 
-    /// Likewise, for whatever events a query finds.
+    /// Appends what `plan` makes of the events that a query finds. If the ledger moves meanwhile,
+    /// plans again.
     pub(crate) async fn against_query(
         &self,
         query: &EventQuery,
@@ -255,7 +252,7 @@ impl Memory {
     ) -> Result<Vec<Event>> {
         self.attempts(async || {
             let mut found = self.store.events(query).await?;
-            // What has left the ledger can still be replaced and taken back.
+            // Archived events can still be superseded and retracted.
             let missing: Vec<EventId> =
                 query.ids.iter().copied().filter(|id| entry(&found, *id).is_none()).collect();
             if !missing.is_empty() {
@@ -271,7 +268,7 @@ impl Memory {
         .await
     }
 
-    /// Looks and decides until the ledger has not moved in between.
+    /// Repeats reading, planning and appending until the ledger has not moved meanwhile.
     async fn attempts(
         &self,
         mut decide: impl AsyncFnMut() -> Result<(Vec<Draft>, Position)>,
@@ -330,7 +327,7 @@ fn default_note(act: Act, target: &Entry) -> String {
         Act::Retract => "Retracted",
         Act::Assert | Act::Promote => "Noted",
     };
-    // The whole of a long text is one `show` away.
+    // `show` prints the whole text.
     let gist: String =
         target.event.content.lines().next().unwrap_or_default().chars().take(200).collect();
     format!("{word}: {gist}")

@@ -1,4 +1,6 @@
-//! Drafts that were refused, and what a person makes of them; and days that somebody marked.
+//! Review of rejected summary drafts, and importance marks of days.
+//!
+//! Invariant: a summary that a user wrote is never replaced without the user's consent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,57 +17,50 @@ use serde::{Deserialize, Serialize};
 use crate::rollup::{Deferred, Rolled};
 use crate::{Error, Memory, Result};
 
-/// Where a refused draft stands.
+/// The state of a rejected draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nobody has looked at it yet.
     Open,
-    /// A person let it stand.
+    /// The user accepted the draft.
     Accepted,
-    /// A person wrote another.
+    /// The user replaced it.
     Edited,
-    /// To be asked for again.
+    /// A model is asked again at the next run.
     Retry,
 }
 
-/// A draft that was refused.
+/// A rejected draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Review {
-    /// When.
     pub ts: String,
-    /// Of what.
     pub period: String,
     /// A hash of its sources.
     pub source: String,
-    /// Where it stands.
     pub state: State,
-    /// What was wrong with it.
+    /// Why it was rejected.
     #[serde(default)]
     pub complaint: String,
-    /// Its headline.
     #[serde(default)]
     pub headline: String,
-    /// Its body.
     #[serde(default)]
     pub body: String,
-    /// What it took.
     #[serde(default)]
     pub cost: Cost,
 }
 
-/// What a person does with a refused draft.
+/// The user's decision about a rejected draft.
 #[derive(Debug, Clone)]
 pub enum Settle {
-    /// Let it stand as it is.
+    /// Use the draft as it is.
     Accept,
-    /// Put this in its place: a headline, a blank line, a body; or a whole primer.
+    /// Use this text instead: a headline, a blank line, a body; or a whole primer.
     Edit(String),
     /// Ask a model again at the next run.
     Retry,
 }
 
-/// A mark, as it is kept.
+/// An importance mark, as stored.
 #[derive(Serialize, Deserialize)]
 struct Mark {
     ts: String,
@@ -78,12 +73,12 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    /// Appends a line to a document that only grows.
+    /// Appends a line to a document that is only appended to.
     pub(crate) async fn append_line(&self, path: &DocPath, line: &str) -> Result<()> {
         Ok(self.store.extend(path, format!("{line}\n").as_bytes()).await?)
     }
 
-    /// The last word on every draft that was ever refused.
+    /// The latest entry of every draft that was ever rejected.
     async fn all_reviews(&self) -> Result<BTreeMap<String, Review>> {
         let text = self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default();
         let lines = text
@@ -92,7 +87,7 @@ impl Memory {
         Ok(lines.map(|review| (review.period.clone(), review)).collect())
     }
 
-    /// Drafts that wait for a person.
+    /// Drafts that wait for review.
     pub async fn reviews(&self) -> Result<Vec<Review>> {
         Ok(self
             .all_reviews()
@@ -102,13 +97,12 @@ impl Memory {
             .collect())
     }
 
-    /// What was refused and must not be asked for again, by period and source.
+    /// Drafts that must not be requested again, by period and source.
     pub(crate) async fn refused(&self) -> Result<BTreeSet<(String, String)>> {
         Ok(self.reviews().await?.into_iter().map(|review| (review.period, review.source)).collect())
     }
 
-    /// How often a person wished that this be asked for again: what was answered before does not
-    /// count then.
+    /// How often the user requested a new draft; earlier answers do not count for it.
     pub(crate) async fn retries(&self, period: Period) -> Result<usize> {
         let (text, period) = (
             self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default(),
@@ -120,12 +114,12 @@ impl Memory {
         Ok(lines.filter(|review| review.period == period && review.state == State::Retry).count())
     }
 
-    /// The periods of which a draft waits for a person.
+    /// The periods with a draft that waits for review.
     pub(crate) async fn flagged(&self) -> Result<BTreeSet<Period>> {
         Ok(self.reviews().await?.iter().filter_map(|review| review.period.parse().ok()).collect())
     }
 
-    /// Likewise, as it was at a moment.
+    /// The periods whose draft waited for review at a moment.
     pub(crate) async fn flagged_then(&self, until: Option<jiff::Timestamp>) -> Result<Vec<String>> {
         let text = self.store.document(&path(layout::REVIEW)?).await?.unwrap_or_default();
         let lines = text
@@ -149,7 +143,7 @@ impl Memory {
             .await
     }
 
-    /// Sets a draft aside for a person.
+    /// Stores a rejected draft for review.
     pub(crate) async fn flag(&self, due: &Due, draft: &Draft, why: &str, cost: Cost) -> Result<()> {
         self.write_review(&Review {
             ts: self.now().to_string(),
@@ -164,8 +158,8 @@ impl Memory {
         .await
     }
 
-    /// A person's own version is not written over because its sources changed: a person is asked.
-    /// True if a person has already said that it may be.
+    /// Asks the user before a summary that the user wrote is replaced because its sources changed.
+    /// True if the user has agreed already.
     pub(crate) async fn ask_about_hand(&self, due: &Due, rolled: &mut Rolled) -> Result<bool> {
         let reviews = self.all_reviews().await?;
         let known = reviews
@@ -178,10 +172,10 @@ impl Memory {
         }
         let own = self.newest_of(due.period).await?;
         let (draft, why) = if own.maker == Maker::File {
-            let why = "its file was not written by icecore and stays as it is; accept puts this draft in its place";
+            let why = "its file was not written by icecore and is not changed; accept replaces it by this draft";
             (self.extract_draft(due).await?, why)
         } else {
-            let why = "its sources changed after a person edited it; accept keeps the person's words, retry makes it anew";
+            let why = "its sources changed after a person edited it; accept keeps the edited version, retry makes a new one";
             (Draft { headline: own.headline, body: own.body }, why)
         };
         self.flag(due, &draft, why, Cost::default()).await?;
@@ -195,7 +189,7 @@ impl Memory {
             .ok_or_else(|| Error::Nothing(format!("there is no summary of {period}")))
     }
 
-    /// Settles a refused draft.
+    /// Applies the user's decision about a rejected draft.
     pub async fn settle_review(&self, period: Period, what: Settle) -> Result<Option<Summary>> {
         let review = self
             .all_reviews()
@@ -204,7 +198,7 @@ impl Memory {
             .filter(|review| review.state == State::Open);
         let Some(review) = review else {
             return Err(Error::Nothing(format!(
-                "no draft of {period} waits for review; `icecore review` lists those that do"
+                "no draft of {period} waits for review; run `icecore summary review` to list those that do"
             )));
         };
         let (state, words) = match what {
@@ -229,11 +223,11 @@ impl Memory {
                 Draft { headline: self.gate_text(&headline), body: self.gate_text(&body) }.tidied();
             if draft.headline.is_empty() {
                 return Err(Error::Nothing(format!(
-                    "the draft of {period} says nothing; `icecore review {period} --edit FILE` puts another in its place"
+                    "the draft of {period} is empty; run `icecore summary review {period} --edit FILE` to replace it"
                 )));
             }
             let source: Hash = review.source.parse().unwrap_or(newest.source);
-            // It covers what the draft was made from, which may be more than the version it
+            // The sources are those of the draft, which may be more than those of the version it
             // replaces.
             let plan = self.known(false).await?.plan(period.tier(), None);
             let newest =
@@ -278,7 +272,7 @@ impl Memory {
         Ok(kept)
     }
 
-    /// Days that somebody marked, with the last mark of each.
+    /// The days with an importance mark, with the latest mark of each.
     pub async fn marks(&self) -> Result<BTreeMap<Date, Importance>> {
         let text = self.store.document(&path(layout::MARKS)?).await?.unwrap_or_default();
         let until = self.horizon();
@@ -299,7 +293,7 @@ impl Memory {
         Ok(marks)
     }
 
-    /// Marks a day; `None` takes the mark back.
+    /// Marks the importance of a day; `None` removes the mark.
     pub async fn mark(&self, day: Date, importance: Option<Importance>) -> Result<()> {
         let mark = Mark {
             ts: self.now().to_string(),

@@ -1,8 +1,12 @@
-//! Pressing: sessions into days, days into weeks, weeks into months, months into years.
+//! The rollup: summarizes sessions into days, days into weeks, weeks into months, months into
+//! years.
 //!
-//! Every node is made in the same way: read its sources, plan, ask a model or take the sources' own
-//! sentences, judge, write. What was planned is never remembered; a run that died anywhere is
-//! finished by the next one.
+//! - Every node is made in the same way: read its sources, plan, ask a model or extract sentences,
+//!   judge, write.
+//! - The plan is computed from stored data only, so the next run finishes a run that crashed
+//!   anywhere.
+//! - One run at a time holds the rollup lease of a store.
+//! - An answer of a model is stored before it is used, so it is never paid for twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -32,35 +36,34 @@ use crate::llm::{Ask, Finish, Llm, Schema, Trouble, reply};
 use crate::prompts::{Filling, Prompts, Shown};
 use crate::{Error, Memory, Result};
 
-/// A model that may be asked, and how much of it.
+/// A model that may be asked, and its token limits.
 pub struct Asking<'a> {
-    /// The model.
     pub llm: &'a dyn Llm,
     /// The most tokens a day.
     pub ceiling: u64,
-    /// The most tokens that go into one question.
+    /// The most input tokens of one question.
     pub input_tokens: usize,
-    /// So many tokens may come back, whatever is asked for: what the person's settings allow.
+    /// The most output tokens of one question, from the user's settings.
     pub output_tokens: u64,
 }
 
-/// What is to be pressed.
+/// What to roll up.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
-    /// Only this tier, or everything that is due.
+    /// Only this tier; `None` for everything that is due.
     pub tier: Option<Tier>,
-    /// Of it only what touches these days, whether its time has come or not.
+    /// Only nodes that touch these days, whether they are due or not.
     pub days: Option<Days>,
-    /// Only these sessions.
     pub sessions: Option<Vec<SessionKey>>,
 }
 
 impl Wish {
-    /// One tier, one period, or everything that is due; an error if the period is of another tier.
+    /// Requests one tier, one period, or everything that is due. Fails if the period is of another
+    /// tier.
     pub fn of(tier: Option<Tier>, period: Option<Period>) -> Result<Self, String> {
         let Some(period) = period else { return Ok(Self { tier, ..Self::default() }) };
         match tier {
-            // The sessions of a day.
+            // A day may also be requested as the tier of its sessions.
             Some(Tier::Session) if period.tier() == Tier::Day => {}
             Some(tier) if tier != period.tier() => {
                 return Err(format!(
@@ -79,50 +82,44 @@ impl Wish {
     }
 }
 
-/// A node that was pressed.
+/// A summary that a run wrote.
 #[derive(Debug, Clone, Serialize)]
 pub struct PressedNode {
-    /// Which.
     pub period: Period,
-    /// Its version.
     pub version: u32,
     /// Why it was due.
     pub why: &'static str,
-    /// Who made it.
+    /// Its maker: a model, the extractive summarizer, a file or a person.
     pub made_by: String,
-    /// To be replaced as soon as a model can.
+    /// A model replaces it as soon as one is available.
     pub provisional: bool,
-    /// Bytes of its sources.
+    /// The size of its sources.
     pub bytes_in: u64,
-    /// Bytes of its text.
+    /// The size of its text.
     pub bytes_out: u64,
-    /// How often a model was asked.
+    /// The number of attempts by the model.
     pub attempts: u32,
-    /// Its first words.
     pub headline: String,
 }
 
-/// Something that could not be pressed now.
+/// A node that could not be summarized now.
 #[derive(Debug, Clone, Serialize)]
 pub struct Deferred {
-    /// What.
     pub period: Period,
-    /// Why.
     pub why: String,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Rolled {
-    /// Pressed.
+    /// The new summaries.
     pub pressed: Vec<PressedNode>,
-    /// Refused by the judge, and waiting for a person.
+    /// Drafts that the judge refused; they wait for review.
     pub flagged: Vec<Deferred>,
-    /// Put off.
     pub deferred: Vec<Deferred>,
-    /// Files that were written, moved or taken over from a person's editor.
+    /// Files that were written, moved or adopted from a user's editor.
     pub files: crate::views::Files,
-    /// Why a model was not asked any more in this run.
+    /// Why the model was not asked any more in this run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
 }
@@ -134,43 +131,39 @@ impl Rolled {
     }
 }
 
-/// What pressing the past came to.
+/// The result of summarizing the past.
 #[derive(Debug, Serialize)]
 pub struct Backfilled {
-    /// What was pressed.
     pub rolled: Rolled,
-    /// So many periods are left to the next run.
+    /// The number of periods that are left for the next run.
     pub left: usize,
-    /// Because the day's tokens are spent.
+    /// Whether the token ceiling of the day stopped the run.
     pub ceiling_reached: bool,
 }
 
-/// What would be done.
+/// What a run would do.
 #[derive(Debug, Default, Serialize)]
 pub struct Outlook {
-    /// Due now, tier by tier; what is built on it follows.
+    /// Due now, tier by tier; the tiers above follow.
     pub due: Vec<DueNode>,
-    /// Due, but not all sources are there.
+    /// Due, but sources are missing.
     pub waiting: Vec<Deferred>,
 }
 
 /// A node that is due.
 #[derive(Debug, Serialize)]
 pub struct DueNode {
-    /// Which.
     pub period: Period,
-    /// Its tier.
     pub tier: Tier,
-    /// Why.
     pub why: &'static str,
-    /// How many records it covers.
+    /// The number of records it covers.
     pub messages: u64,
 }
 
-/// How far a run is: what is being pressed, how many are done, how many there are.
+/// Reports progress: the current node, the number of finished nodes, the total.
 pub type Watch<'a> = &'a (dyn Fn(&str, usize, usize) + Send + Sync);
 
-/// The sources of one node.
+/// The source texts of one node.
 struct Material {
     shown: Vec<Shown>,
     must: Vec<Must>,
@@ -179,8 +172,8 @@ struct Material {
 }
 
 impl Material {
-    /// What was said, but for what only tools and strangers said: a summary is told as what
-    /// happened, and their words may be made to be told.
+    /// Adds records. Text that comes only from tools and strangers is left out: a summary states
+    /// what happened, and their text could make it state something false.
     fn take_records(&mut self, records: &[&Record]) {
         let (instructions, spoken): (Vec<&Record>, Vec<&Record>) =
             records.iter().partition(|record| record.is_instructions());
@@ -203,7 +196,7 @@ impl Material {
             }
             self.left_out.push(LeftOut::new(
                 what,
-                "a client's instructions are no memory; `icecore zoom` shows them",
+                "a client's instructions are not summarized; `icecore zoom` shows them",
             ));
         }
         if !withdrawn.is_empty() {
@@ -211,7 +204,7 @@ impl Material {
             if spoken.is_empty() {
                 self.shown.push(Shown {
                     name: "client".into(),
-                    text: format!("Nothing stands but {what}."),
+                    text: format!("Nothing remains but {what}."),
                 });
             }
             self.left_out.push(LeftOut::new(
@@ -229,13 +222,13 @@ impl Material {
             }
             self.left_out.push(LeftOut::new(
                 what,
-                "what only they said is not pressed; `icecore zoom` and `icecore search` find it",
+                "their messages are not summarized; `icecore zoom` and `icecore search` find them",
             ));
         }
         for record in told {
             self.must.extend(marked(&record.text, false));
             let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
-            // Results of tools come in the user's name as well; an assistant's parts are its own
+            // Tool results have the user's role too. The parts of an assistant's record are its own
             // calls.
             let parts = record.parts.as_deref().filter(|_| record.role == Role::Assistant);
             let parts =
@@ -247,7 +240,7 @@ impl Material {
         }
     }
 
-    /// What is told by its id need not be told by its words as well, and nothing twice.
+    /// Removes duplicate statements: text that an event id covers already, and repeated text.
     fn name_once(&mut self) {
         let ids: HashSet<String> = self.must.iter().filter_map(|must| must.id.clone()).collect();
         let mut seen = HashSet::new();
@@ -256,7 +249,7 @@ impl Material {
             !doubled
                 && seen.insert(must.id.clone().unwrap_or_else(|| plain::sameness_key(&must.text)))
         });
-        // Nor a line that says what an event says.
+        // Remove a line that repeats an event.
         let events: Vec<String> =
             self.must.iter().filter(|must| must.id.is_some()).map(Must::line).collect();
         let events = events.join("\n");
@@ -264,7 +257,7 @@ impl Material {
             must.id.is_some()
                 || !judge::missing(&[Must { may_go: false, ..must.clone() }], &events).is_empty()
         });
-        // Nor what is only the beginning of something else.
+        // Remove a line that is the beginning of another one.
         let texts: Vec<String> = self.must.iter().map(|must| must.text.clone()).collect();
         self.must.retain(|must| {
             let begun = must.text.trim_end_matches("...").trim_end();
@@ -278,9 +271,9 @@ impl Material {
     }
 }
 
-/// How many attempts a draft has (P5).
+/// The most attempts at a draft (P5).
 const DRAFTS: u32 = 3;
-/// How many provisional nodes are written at once.
+/// The number of provisional summaries that are written at once.
 const BATCH: usize = 64;
 
 enum Made {
@@ -295,7 +288,7 @@ enum Made {
         complaints: Vec<Complaint>,
         cost: Cost,
     },
-    /// Put off; `all` if the rest of the run is, too, `ceiling` if the day's tokens are spent.
+    /// `all` if the rest of the run is deferred too, `ceiling` if the day's tokens are spent.
     Deferred {
         why: String,
         all: bool,
@@ -303,16 +296,16 @@ enum Made {
     },
 }
 
-/// Why a model has to be asked later.
+/// Why a question to the model is deferred.
 pub(crate) struct Later {
     pub(crate) why: String,
-    /// So does everything else of this run.
+    /// The rest of the run is deferred too.
     pub(crate) all: bool,
     /// The day's tokens are spent.
     ceiling: bool,
 }
 
-/// A run of pressing.
+/// The state of one rollup run.
 struct Pressing<'a> {
     alone: Claimed,
     asking: Option<&'a Asking<'a>>,
@@ -325,20 +318,20 @@ struct Pressing<'a> {
 }
 
 impl Memory {
-    /// The right to be the only one who presses.
+    /// Acquires the rollup lease.
     async fn claim_pressing(&self) -> Result<Claimed> {
         self.store.claim("pressing").await?.ok_or_else(|| {
-            Error::Busy("another run is pressing this memory; try again when it is done".into())
+            Error::Busy("another run is summarizing this memory; try again when it is done".into())
         })
     }
 
-    /// Everything that planning looks at.
+    /// Reads everything that the planner needs.
     pub async fn known(&self, has_model: bool) -> Result<Known> {
         let now = self.now();
         let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
         let until = self.horizon();
         let mut sessions = self.store.sessions(None).await?;
-        // What was said after this moment is not known yet.
+        // Records after this moment are ignored.
         sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
         let timetable = self.policy.schedule.timetable()?;
         let last = |job| timetable.last_due(job, now.at(), &self.zone).map(|due| due.date);
@@ -358,10 +351,10 @@ impl Memory {
         })
     }
 
-    /// The logs of the last days, by their hashes.
+    /// The hashes of the recent logs.
     async fn logs(&self, today: Date) -> Result<BTreeMap<Date, Option<Hash>>> {
         let mut logs = BTreeMap::new();
-        for back in 0..self.policy.log.notice_days {
+        for back in 0..self.policy.log.scan_days {
             let Ok(day) = today.checked_sub(i32::from(back).days()) else { continue };
             let text = self.store.document(&DocPath::log(day)).await?;
             let told = text.filter(|text| !text.trim_ascii().is_empty());
@@ -370,7 +363,7 @@ impl Memory {
         Ok(logs)
     }
 
-    /// What is due, without doing it.
+    /// What is due, without a run.
     pub async fn outlook(&self, wish: &Wish, has_model: bool) -> Result<Outlook> {
         let known = self.known(has_model).await?;
         let mut outlook = Outlook::default();
@@ -384,7 +377,7 @@ impl Memory {
         Ok(outlook)
     }
 
-    /// Presses what is due, until nothing is.
+    /// Summarizes what is due, until nothing is.
     pub async fn roll(
         &self,
         wish: &Wish,
@@ -401,9 +394,8 @@ impl Memory {
         self.end(run).await
     }
 
-    /// Presses what is due going backwards in time, so that what is recent is there first, until
-    /// nothing is due or the model must not or does not answer any more. What is left is left to
-    /// the next run.
+    /// Summarizes what is due from the newest to the oldest, until nothing is due, or the model
+    /// fails or the token ceiling is reached. The next run does the rest.
     pub async fn backfill(
         &self,
         asking: Option<&Asking<'_>>,
@@ -444,14 +436,14 @@ impl Memory {
     }
 
     async fn end(&self, run: Pressing<'_>) -> Result<Rolled> {
-        // Held until everything is written.
+        // The lease is held until everything is written.
         let Pressing { alone: _alone, mut rolled, known, silent, .. } = run;
         rolled.silent = silent;
         self.tend_views(&known, &mut rolled).await?;
         Ok(rolled)
     }
 
-    /// Presses what is due at a tier, and returns what waits for something that is not there.
+    /// Summarizes what is due at a tier, and returns the nodes whose sources are missing.
     async fn press_tier(
         &self,
         run: &mut Pressing<'_>,
@@ -496,8 +488,8 @@ impl Memory {
                         complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                     self.flag(&due, &draft, &why, cost).await?;
                     run.rolled.flagged.push(Deferred { period: due.period, why });
-                    // It stands without a model meanwhile, so that what is built on it has the best
-                    // there is.
+                    // Meanwhile an extractive summary is written, so that higher tiers have the
+                    // best source there is.
                     if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await?
                     {
                         let summary = self.summary(&due, draft, maker, cost, left_out).await?;
@@ -505,7 +497,7 @@ impl Memory {
                     }
                 }
                 Made::Deferred { why, all, ceiling } => {
-                    // Once a model did not answer, it is not asked again in this run.
+                    // A model that failed once is not asked again in this run.
                     if all && run.asking.is_some() && run.silent.is_none() {
                         (run.silent, run.ceiling_reached) = (Some(why.clone()), ceiling);
                     }
@@ -526,7 +518,7 @@ impl Memory {
         if batch.is_empty() {
             return Ok(());
         }
-        // The same version is not written twice, however long the model took.
+        // Another run may have written the same version while the model worked.
         self.still_alone(&run.alone).await?;
         let Pressing { known, rolled, .. } = run;
         let summaries: Vec<Summary> = batch.iter().map(|(_, summary)| summary.clone()).collect();
@@ -580,7 +572,7 @@ impl Memory {
         })
     }
 
-    /// The summaries a node is made from, in order.
+    /// The summaries that a node is made from, in order.
     async fn children(&self, due: &Due) -> Result<Vec<Summary>> {
         let wanted: BTreeSet<Period> = due.children.iter().copied().collect();
         let tiers: Vec<Tier> = wanted
@@ -592,7 +584,7 @@ impl Memory {
         if tiers.is_empty() {
             return Ok(Vec::new());
         }
-        // A week's or month's span may begin before the month or year it is counted to.
+        // The span of a week or month may begin before the month or year it belongs to.
         let query =
             SummaryQuery { tiers, days: Some(due.period.days()), ..SummaryQuery::default() };
         let mut found = self.store.summaries(&query).await?;
@@ -600,9 +592,9 @@ impl Memory {
         Ok(found)
     }
 
-    /// The statements that were recorded in the period and hold.
+    /// The active statements that were recorded in the period.
     async fn events_of(&self, days: Days) -> Result<Vec<Event>> {
-        // What only a tool or a stranger said is in no summary before somebody confirms it.
+        // Statements of tools and strangers stay out until they are confirmed.
         let query = EventQuery {
             since: Some(days.first),
             until: Some(days.last),
@@ -622,7 +614,7 @@ impl Memory {
             record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until)
         });
         self.mark_withdrawn(&mut records).await?;
-        // That something was forgotten is nothing to tell.
+        // A summary does not mention that something was forgotten.
         records
             .iter_mut()
             .for_each(|record| record.text = icecore_domain::forget::without_marks(&record.text));
@@ -672,7 +664,7 @@ impl Memory {
         )))
     }
 
-    /// Reads what a node is made from. `room` is how many tokens of it a reader can take.
+    /// Reads the sources of a node. `room` is the token limit of the reader.
     async fn material(&self, due: &Due, room: usize) -> Result<Material> {
         let importance = self.importance(due).await?;
         let mut material =
@@ -710,8 +702,7 @@ impl Memory {
         Ok(material)
     }
 
-    /// Where a week's session primers are more than fits, day summaries stand in for the oldest of
-    /// them.
+    /// Replaces the oldest session primers of a week by day summaries until the rest fits.
     async fn fit_week(
         &self,
         children: Vec<Summary>,
@@ -742,10 +733,10 @@ impl Memory {
             children.retain(|child| child.period.days().first != day);
             left_out.push(LeftOut::new(
                 format!(
-                    "{} session primers of {day}; the day stands in for them",
+                    "{} session primers of {day}; the day summary replaces them",
                     before - children.len()
                 ),
-                "what a model can take in",
+                "the model's input limit",
             ));
             children.insert(at, summary);
         }
@@ -755,17 +746,17 @@ impl Memory {
     fn size(&self, due: &Due, importance: Importance, sources: usize) -> Size {
         let tier = due.period.tier();
         let file = self.policy.budget.of(tier, importance);
-        // The file has a header besides.
+        // The file has a header too.
         let bytes = file.saturating_sub(summary::header_bytes(due.session.as_ref())).max(file / 4);
         Size { bytes, tokens: bytes / 3, wanted: compose::wanted(tier, importance, sources, bytes) }
     }
 
-    /// A draft from the sources' own sentences.
+    /// A draft by the extractive summarizer.
     pub(crate) async fn extract_draft(&self, due: &Due) -> Result<Draft> {
         Ok(self.compose(due, &self.material(due, usize::MAX).await?).0)
     }
 
-    /// A summary from the sources' own sentences.
+    /// A summary by the extractive summarizer.
     async fn extract(&self, due: &Due) -> Result<Made> {
         let begun = self.clock.millis();
         let material = self.material(due, usize::MAX).await?;
@@ -783,7 +774,7 @@ impl Memory {
         })
     }
 
-    /// Likewise, for a session whose records are at hand.
+    /// A draft by the extractive summarizer, from records that are already read.
     pub(crate) fn extract_from(&self, due: &Due, records: &[&Record]) -> (Draft, Vec<LeftOut>) {
         let mut material = Material {
             shown: Vec::new(),
@@ -798,7 +789,7 @@ impl Memory {
 
     fn compose(&self, due: &Due, material: &Material) -> (Draft, Vec<LeftOut>) {
         let count = material.shown.len().max(1);
-        // The headings of summaries say nothing by themselves.
+        // Headings of summaries carry no information.
         let texts: Vec<String> = material
             .shown
             .iter()
@@ -818,7 +809,7 @@ impl Memory {
             .zip(&texts)
             .enumerate()
             .map(|(at, (source, text))| {
-                // What is later counts a little more.
+                // Later sources count a little more.
                 #[expect(clippy::cast_precision_loss, reason = "a weight")]
                 let weight = 1.0 + 0.2 * at as f32 / count as f32;
                 let speaker = due
@@ -832,7 +823,7 @@ impl Memory {
         compose::compose(&sources, &material.must, material.importance, size)
     }
 
-    /// A model's draft, asked for until it may stand, at most three times.
+    /// Asks a model for a draft until the judge accepts it, at most three times.
     async fn draft(&self, due: &Due, asking: &Asking<'_>, prompts: &Prompts) -> Result<Made> {
         let begun = self.clock.millis();
         let room = asking.input_tokens.saturating_sub(1_500).max(500);
@@ -905,8 +896,8 @@ impl Memory {
         Ok(Made::Refused { draft: last.0, complaints: last.1, cost })
     }
 
-    /// Asks a model, unless the same question was answered before. `Err` with the reason if it must
-    /// wait.
+    /// Asks a model, unless the same question was answered before. `Err` with the reason if the
+    /// question is deferred.
     pub(crate) async fn ask(
         &self,
         question: Question<'_>,
@@ -920,7 +911,7 @@ impl Memory {
         {
             return Ok(Ok(heard));
         }
-        // On the safe side: what the estimate misses must not pass the ceiling.
+        // The estimate is high on purpose: its error must not exceed the ceiling.
         let tokens_in =
             (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
         let tokens_out = u64::from(ask.max_tokens).max(asking.output_tokens);
@@ -932,7 +923,7 @@ impl Memory {
             Err(left) => {
                 let need = tokens_in + tokens_out;
                 let why = format!(
-                    "it may take {need} tokens, and the day's ceiling of {} leaves {left}",
+                    "the question needs up to {need} tokens, but the day's ceiling of {} leaves {left}",
                     asking.ceiling
                 );
                 return Ok(Err(Later { why, all: true, ceiling: true }));
@@ -947,7 +938,8 @@ impl Memory {
                     tokens_out: answer.tokens_out,
                     nothing: None,
                 };
-                // The answer first: what is kept need not be paid for again, whatever happens next.
+                // Store the answer first: then it need not be paid for again, whatever happens
+                // next.
                 self.store
                     .keep_answer(question, &serde_json::to_vec(&heard).unwrap_or_default())
                     .await?;
@@ -960,17 +952,17 @@ impl Memory {
                 if !trouble.may_have_cost() {
                     self.settle(&reserved, 0, 0).await?;
                 }
-                // It did answer, only not with a draft: the next attempt may, and if none does a
-                // person is asked. To wait would hold up everything else for as long as it has
-                // nothing to say to this.
+                // The model is available but gave no draft. The next attempt may succeed; if none
+                // does, the draft goes to review. Waiting would block everything else for as long
+                // as the model has no answer to this question.
                 if matches!(trouble, Trouble::Empty { .. } | Trouble::TooLong { .. }) {
                     return Ok(Ok(Heard {
                         nothing: Some(trouble.to_string()),
                         ..Heard::default()
                     }));
                 }
-                // A question that is refused for itself, such as one that is too long, says nothing
-                // of the next one.
+                // The model refused this one question, for example because it is too long. That
+                // says nothing about the next question.
                 let all = !matches!(trouble, Trouble::Refused { status: 400 | 413 | 422, .. });
                 Ok(Err(Later {
                     why: format!("{} did not answer: {trouble}", asking.llm.name()),
@@ -982,19 +974,19 @@ impl Memory {
     }
 }
 
-/// An answer as it is kept.
+/// A stored answer of the model.
 #[derive(Debug, Clone, Default, Serialize, serde::Deserialize)]
 pub(crate) struct Heard {
     pub(crate) text: String,
     pub(crate) cut_off: bool,
     tokens_in: u64,
     tokens_out: u64,
-    /// Why there is no text; such an answer is not kept.
+    /// Why there is no text; such an answer is not stored.
     #[serde(skip)]
     pub(crate) nothing: Option<String>,
 }
 
-/// What a model is asked, for which job, and how often a person wished that it be asked again.
+/// A question to the model, its job, and how often the user requested a new answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) ask: &'a Ask,
@@ -1003,7 +995,7 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// A question is the same as long as nobody wished that it be asked again.
+    /// The key of the stored answer: it changes when the user requests a new answer.
     fn hash(&self, model: &str) -> Hash {
         let ask = self.ask;
         [model, &ask.system, &ask.user, &ask.max_tokens.to_string(), &self.retries.to_string()]
@@ -1012,7 +1004,7 @@ impl Question<'_> {
     }
 }
 
-/// The tiers of a wish. What is wished for a time is pressed from the ground up.
+/// The tiers of a request. A request for days starts at the lowest tier.
 fn tiers(wish: &Wish) -> Vec<Tier> {
     match (wish.tier, wish.days) {
         (Some(top), Some(_)) => Tier::ALL.iter().copied().filter(|&tier| tier <= top).collect(),
@@ -1038,7 +1030,7 @@ fn wanted(wish: &Wish, due: &Due) -> bool {
             .is_none_or(|sessions| due.session.as_ref().is_some_and(|key| sessions.contains(key)))
 }
 
-/// Session numbers are given to what is pressed, not to what is left for later.
+/// Numbers sessions in the order of their summaries; deferred sessions get no number.
 fn renumber(due: &mut [Due], heads: &Heads) {
     let mut next: BTreeMap<Date, u32> = BTreeMap::new();
     for one in due {
@@ -1056,7 +1048,7 @@ fn waits(waiting: Waiting) -> Deferred {
     Deferred { period: waiting.period, why: format!("waits for {}", waiting.for_what) }
 }
 
-/// What of the ledger a summary of its time must keep.
+/// The statement that a summary must keep for an event, if any.
 fn to_keep(event: &Event, light: bool) -> Option<Must> {
     let weighty = event.priority <= Priority::P1 || event.kind == Kind::Commitment;
     if !(weighty || event.kind == Kind::Decision) {
@@ -1071,7 +1063,7 @@ fn to_keep(event: &Event, light: bool) -> Option<Must> {
     })
 }
 
-/// Lines that say of themselves that they are to be kept.
+/// Lines of a text that are marked as worth keeping.
 fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
     text.lines().filter(|line| press::is_marked(line)).map(move |line| {
         let line = line.trim_start_matches(|c: char| c.is_whitespace() || "-*>".contains(c)).trim();
@@ -1080,7 +1072,7 @@ fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
             Some((label, text)) => (label.trim(), text.trim()),
             None => ("decision", line),
         };
-        // A word that the label says already need not be said again.
+        // Do not repeat a word of the label.
         let text = match text.split_once(':') {
             Some((word, rest))
                 if ["decision", "decided"]
@@ -1094,7 +1086,7 @@ fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
     })
 }
 
-/// How many tokens a model is asked for.
+/// The summary length that a model is asked for.
 fn tokens_wanted(tier: Tier, importance: Importance) -> usize {
     let tokens = match tier {
         Tier::Session => 1_250,
@@ -1109,8 +1101,7 @@ fn tokens_wanted(tier: Tier, importance: Importance) -> usize {
     }
 }
 
-/// Where the sources are more than a model can take in, their most telling sentences stand in for
-/// them.
+/// Replaces sources by their most important sentences where they exceed the model's input limit.
 fn fit(material: &mut Material, room: usize) {
     let tokens: usize = material
         .shown
@@ -1125,7 +1116,7 @@ fn fit(material: &mut Material, room: usize) {
         .iter()
         .map(|source| Source { text: &source.text, weight: 1.0, speaker: None })
         .collect();
-    // Four bytes a token at the least; other scripts have fewer sentences then.
+    // A token has at least four bytes; in other scripts fewer sentences fit.
     let pressed = press::press(
         &sources,
         press::Room { headline_bytes: 200, body_bytes: room * 2, lines: usize::MAX },
@@ -1157,12 +1148,12 @@ fn fit(material: &mut Material, room: usize) {
     }
     material.left_out.push(LeftOut::new(
         format!("{} sentences of the sources", pressed.left_out),
-        "what a model can take in",
+        "the model's input limit",
     ));
     material.shown = shown;
 }
 
-/// Everything the sources say, as the judge looks at it.
+/// All source text, as the judge compares it.
 fn said(material: &Material) -> String {
     let mut text = String::new();
     for source in &material.shown {
@@ -1190,14 +1181,14 @@ fn schema() -> Schema {
     }
 }
 
-/// Whether an object was begun and not ended: mended, it would pass for a whole one.
+/// Whether a JSON object is cut off: repaired, it would pass for a complete one.
 pub(crate) fn breaks_off(text: &str) -> bool {
     reply::json_object(text).is_some_and(|read| read.repaired)
         && !text.trim_end().trim_end_matches('`').trim_end().ends_with(['}', ']'])
 }
 
-/// What a model's answer says: the object that was asked for, else its first paragraph and the
-/// rest.
+/// Reads a draft from a model's answer: the JSON object that was asked for, else the first
+/// paragraph and the rest.
 pub(crate) fn read_draft(text: &str) -> Draft {
     if let Some(read) = reply::json_object(text) {
         let field = |name: &str| match read.value.get(name) {
@@ -1215,7 +1206,7 @@ pub(crate) fn read_draft(text: &str) -> Draft {
     let text = reply::without_thinking(text);
     let text = text.trim();
     if text.starts_with('{') || text.starts_with('[') {
-        // Something like JSON that is not what was asked for says nothing.
+        // Text that looks like another JSON object is no draft.
         return Draft::default();
     }
     let (headline, body) = text.split_once("\n\n").unwrap_or((text, ""));

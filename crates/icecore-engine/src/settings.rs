@@ -1,10 +1,16 @@
-//! The user's own settings: which models, which keys, how much may be spent, where the server
-//! listens.
+//! Reads the user's own settings (`config.toml`): models, keys, spending limits, the server's
+//! address, the database connections.
 //!
-//! They never come from a vault, because a vault may come from a stranger. Every key can also stand
-//! in the environment (`ICECORE_SUMMARIZER_MODEL`), which wins. A key is bound to the place it was
-//! given for: an address from the environment never gets the key of the file. No secret is ever
-//! shown.
+//! Invariants:
+//!
+//! - No setting comes from a vault, because a vault may come from a stranger.
+//!
+//! - An environment variable (`ICECORE_SUMMARIZER_MODEL`) overrides the key of the file.
+//!
+//! - A key is bound to the address it was set for: an address from the environment never gets the
+//! key of the file.
+//!
+//! - No secret is ever shown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,136 +24,117 @@ use crate::config;
 
 const OPENAI: &str = "https://api.openai.com/v1";
 const ANTHROPIC: &str = "https://api.anthropic.com";
-/// The longest key that is believed to be one.
+/// Longer texts are rejected as API keys.
 const MOST_KEY_BYTES: usize = 4096;
-/// A day: nobody waits longer for a model, and no sum of waits can overflow.
+/// One day: longer waits make no sense, and sums of waits cannot overflow.
 const MOST_SECS: u64 = 86_400;
-/// Whoever makes the tables needs two connections; for more than the most no database is set up.
+/// Creating the tables needs two connections. No database is configured for more than the maximum.
 const LEAST_CONNECTIONS: u64 = 2;
 const MOST_CONNECTIONS: u64 = 1_000;
 
 /// The user's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The better model: rollups and distilling.
+    /// The better model: rollups and extraction.
     pub summarizer: Model,
-    /// The model behind the proxy.
     pub chat: Model,
-    /// What may be spent.
     pub spend: Spend,
-    /// Where the server listens.
     pub server: Server,
-    /// How a database is used, where memory is in one.
+    /// How a PostgreSQL store is used.
     pub store: Store,
+    /// Keys that were renamed, one warning for each.
+    pub warnings: Vec<String>,
 }
 
-/// Who answers, and how it is reached.
+/// The settings of one model.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// What it is used for; also the section of the file.
+    /// `summarizer` or `chat`: the section of the file.
     pub role: &'static str,
-    /// The kind of endpoint.
     pub provider: Provider,
-    /// Where it is; empty for a command.
+    /// Empty for a command.
     pub base_url: String,
-    /// Which model; empty for a command.
+    /// Empty for a command.
     pub model: String,
-    /// The key, which no text shows.
+    /// Never shown.
     pub api_key: Option<SecretString>,
-    /// The program and its arguments.
     pub command: Vec<String>,
-    /// How long one ask may take when it is asked for the first time.
+    /// The deadline of the first request.
     pub timeout: Duration,
-    /// How much it can read at once.
     pub max_input_tokens: u32,
-    /// What else the request's body says, over what we say.
+    /// Fields that are added to the request's body, and override ours.
     pub extra: serde_json::Map<String, serde_json::Value>,
-    /// The longest wait before asking again that is sat through.
+    /// A longer wait before a retry is not waited for.
     pub retry_cap: Duration,
 }
 
 /// The kind of endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// No model.
     None,
-    /// The chat completions that most servers speak.
+    /// A server with OpenAI's chat completions API.
     OpenAi,
-    /// Anthropic's messages.
+    /// A server with Anthropic's messages API.
     Anthropic,
     /// A program that reads the prompt and prints the answer.
     Command,
 }
 
-/// What may be spent.
+/// Spending limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spend {
-    /// Tokens in and out, all models together.
+    /// Input and output tokens of all models together.
     pub tokens_per_day: u64,
 }
 
-/// Where the server listens, and how often it is asked.
+/// The server's address and request limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server {
-    /// The address.
     pub addr: SocketAddr,
-    /// How often a space in a database may be asked, of which nothing else is said; nought: as
-    /// often as it likes.
+    /// The limit of each space of a database that has no own quota; 0 means no limit.
     pub requests_per_minute: u64,
 }
 
-/// How a database is used.
+/// How a PostgreSQL store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store {
-    /// So many connections of one process at most.
+    /// The maximum of one process.
     pub connections: usize,
-    /// How long somebody waits for a connection.
+    /// How long a caller waits for a connection.
     pub patience: Duration,
     /// How long one statement may take.
     pub statement: Duration,
 }
 
-/// What is wrong with the user's settings.
+/// An error in the user's settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mistake {
-    /// Not TOML at all.
     #[error("config.toml is not valid TOML in line {line}: {said}")]
     Syntax {
-        /// The line, from 1.
         line: usize,
-        /// What the parser says, without the line's text: it may hold a key.
+        /// The parser's message, without the line's text, which may hold a key.
         said: String,
     },
-    /// A setting nobody reads.
+    /// An unknown key.
     #[error("config.toml sets `{key}`, which does not exist{suggestion}")]
-    Unknown {
-        /// The setting.
-        key: String,
-        /// What may have been meant.
-        suggestion: String,
-    },
+    Unknown { key: String, suggestion: String },
     /// A value that cannot be used.
     #[error("{key} {said}")]
     Value {
-        /// The setting, or the variable it came from.
+        /// The key, or the variable it came from.
         key: String,
-        /// What is wrong, and what to write.
         said: String,
     },
-    /// Something that the provider needs is not there.
+    /// A setting that the provider needs is missing.
     #[error(
         "{role}.provider is {provider}{said_by}, which needs {needs}; set it in config.toml or as {variable}"
     )]
     Missing {
-        /// The section.
         role: &'static str,
-        /// The provider.
         provider: &'static str,
-        /// The variable that says so, if it is not the file.
+        /// The variable that sets the provider, if it is not the file.
         said_by: String,
-        /// What is missing.
         needs: &'static str,
-        /// The variable that would do.
         variable: String,
     },
 }
@@ -170,12 +157,12 @@ const MODEL_KEYS: [(&str, Kind); 10] = [
     ("timeout_secs", Kind::Count),
     ("max_input_tokens", Kind::Count),
     ("extra", Kind::Table),
-    ("retry_cap_secs", Kind::Count),
+    ("max_retry_wait_secs", Kind::Count),
 ];
 const STORE_KEYS: [(&str, Kind); 3] = [
-    ("connections", Kind::Count),
-    ("patience_seconds", Kind::Count),
-    ("statement_seconds", Kind::Count),
+    ("max_connections", Kind::Count),
+    ("connection_timeout_secs", Kind::Count),
+    ("statement_timeout_secs", Kind::Count),
 ];
 const SECTIONS: [(&str, &[(&str, Kind)]); 5] = [
     ("summarizer", &MODEL_KEYS),
@@ -184,20 +171,52 @@ const SECTIONS: [(&str, &[(&str, Kind)]); 5] = [
     ("server", &[("addr", Kind::Text), ("requests_per_minute", Kind::Count)]),
     ("store", &STORE_KEYS),
 ];
+/// The keys that were renamed: the old name and the new one. An old key is still read, also from
+/// the environment, with a warning in [`Settings::warnings`].
+const RENAMED_KEYS: &[(&str, &str)] = &[
+    ("summarizer.retry_cap_secs", "summarizer.max_retry_wait_secs"),
+    ("chat.retry_cap_secs", "chat.max_retry_wait_secs"),
+    ("store.connections", "store.max_connections"),
+    ("store.patience_seconds", "store.connection_timeout_secs"),
+    ("store.statement_seconds", "store.statement_timeout_secs"),
+];
 
 impl Settings {
-    /// The settings of `text` (the file's, if there is one) with those of the environment over
-    /// them.
+    /// Reads `text` (the file's, if there is one), overridden by the environment.
     pub fn read(
         text: Option<&str>,
         environment: &dyn Fn(&str) -> Option<String>,
         read_file: &dyn Fn(&str) -> io::Result<String>,
     ) -> Result<Self, Mistake> {
-        let file = parse(text.unwrap_or_default())?;
-        only_known(&file)?;
-        // A variable that is set to nothing sets nothing.
+        let mut file = parse(text.unwrap_or_default())?;
+        // An empty variable counts as not set.
         let environment = |name: &str| environment(name).filter(|value| !value.trim().is_empty());
-        let from = Sources { file: &file, environment: &environment, read_file };
+        let renamed = config::rename_old_keys(&mut file, RENAMED_KEYS);
+        let mut warnings = config::warnings_of_old_keys("config.toml", &renamed);
+        warnings.extend(old_variables(&environment));
+        Self::from_sources(&file, &environment, read_file, warnings).map_err(
+            |mistake| match mistake {
+                Mistake::Value { key, said } => {
+                    // The user looks for the name that the file or the environment uses.
+                    let in_file =
+                        |renamed: &&config::RenamedKey| renamed.new == key && !renamed.has_both;
+                    let old = renamed.iter().find(in_file).map(|renamed| renamed.old.to_owned());
+                    let old = old.or_else(|| variable_in_use(&key, &environment));
+                    Mistake::Value { key: old.unwrap_or(key), said }
+                }
+                other => other,
+            },
+        )
+    }
+
+    fn from_sources(
+        file: &Table,
+        environment: &dyn Fn(&str) -> Option<String>,
+        read_file: &dyn Fn(&str) -> io::Result<String>,
+        warnings: Vec<String>,
+    ) -> Result<Self, Mistake> {
+        only_known(file)?;
+        let from = Sources { file, environment, read_file };
         let addr = from.text("server", "addr")?.unwrap_or_else(|| "127.0.0.1:7431".into());
         let addr = addr.trim().parse().map_err(|_| Mistake::Value {
             key: "server.addr".into(),
@@ -214,15 +233,16 @@ impl Settings {
                 requests_per_minute: from.count("server", "requests_per_minute")?.unwrap_or(600),
             },
             store: from.store()?,
+            warnings,
         })
     }
 
-    /// Whether the file's own text holds a key, so that others must not be able to read it.
+    /// Whether the file itself holds a key, so that others must not be able to read it.
     pub fn holds_a_key(text: &str) -> bool {
         parse(text).is_ok_and(|file| file.values().any(|section| section.get("api_key").is_some()))
     }
 
-    /// Every setting in force as TOML, the keys as `(set)`.
+    /// Every setting in force as TOML, with `(set)` in place of keys.
     pub fn show(&self) -> String {
         let mut shown = Table::new();
         for model in [&self.summarizer, &self.chat] {
@@ -241,9 +261,9 @@ impl Settings {
         shown.insert("server".into(), Table::from_iter(server).into());
         let connections = i64::try_from(self.store.connections).unwrap_or(i64::MAX);
         let store = [
-            ("connections", connections.into()),
-            ("patience_seconds", secs(self.store.patience)),
-            ("statement_seconds", secs(self.store.statement)),
+            ("max_connections", connections.into()),
+            ("connection_timeout_secs", secs(self.store.patience)),
+            ("statement_timeout_secs", secs(self.store.statement)),
         ];
         shown.insert(
             "store".into(),
@@ -254,7 +274,7 @@ impl Settings {
 }
 
 impl Provider {
-    /// Its word in the settings.
+    /// The provider's name in the settings.
     pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -274,7 +294,7 @@ impl Provider {
 }
 
 impl Model {
-    /// No model.
+    /// The settings of no model.
     pub fn none(role: &'static str) -> Self {
         Self {
             role,
@@ -290,7 +310,7 @@ impl Model {
         }
     }
 
-    /// Where it is, checked: an address that is ours to call with the key we have.
+    /// Parses and checks the base URL: the key may only be sent to it safely.
     pub fn endpoint(&self) -> Result<Url, Mistake> {
         let wrong = |said: &str| Mistake::Value {
             key: format!("{}.base_url", self.role),
@@ -332,7 +352,7 @@ impl Model {
                 if self.api_key.is_some() {
                     set("api_key", "(set)".into());
                 }
-                set("retry_cap_secs", secs(self.retry_cap));
+                set("max_retry_wait_secs", secs(self.retry_cap));
             }
             Provider::Command => {
                 set("command", self.command.clone().into());
@@ -349,7 +369,7 @@ impl Model {
     }
 }
 
-/// Whether only this machine can be at the other end.
+/// Whether the URL points to this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -412,9 +432,40 @@ fn only_known(file: &Table) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// The name of the variable that says the same as a key of the file.
+/// The name of the environment variable for a key of the file.
 fn variable(section: &str, key: &str) -> String {
     format!("ICECORE_{section}_{key}").to_ascii_uppercase()
+}
+
+/// The variable of the old name of a key that was renamed.
+fn old_variable(section: &str, key: &str) -> Option<String> {
+    let is_new = |new: &str| new.split_once('.') == Some((section, key));
+    let (old, _) = RENAMED_KEYS.iter().find(|(_, new)| is_new(new))?;
+    old.split_once('.').map(|(section, key)| variable(section, key))
+}
+
+/// The old name of the variable `name`, if only the old one is set.
+fn variable_in_use(name: &str, environment: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let old = RENAMED_KEYS.iter().find_map(|(_, new)| {
+        let (section, key) = new.split_once('.')?;
+        (variable(section, key) == name).then(|| old_variable(section, key))?
+    })?;
+    (environment(name).is_none() && environment(&old).is_some()).then_some(old)
+}
+
+/// One warning for each environment variable with an old name that is set.
+fn old_variables(environment: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    let warning = |(_, new): &(&str, &str)| {
+        let (section, key) = new.split_once('.')?;
+        let (old, new) = (old_variable(section, key)?, variable(section, key));
+        environment(&old)?;
+        Some(if environment(&new).is_some() {
+            format!("{old}, the old name of {new}, is set too; {new} is used, unset {old}")
+        } else {
+            format!("{old} is now called {new}; rename it")
+        })
+    };
+    RENAMED_KEYS.iter().filter_map(warning).collect()
 }
 
 /// Where settings come from.
@@ -430,7 +481,8 @@ impl Sources<'_> {
     }
 
     fn in_environment(&self, section: &str, key: &str) -> Option<String> {
-        (self.environment)(&variable(section, key))
+        let new = (self.environment)(&variable(section, key));
+        new.or_else(|| (self.environment)(&old_variable(section, key)?))
     }
 
     fn text(&self, section: &str, key: &str) -> Result<Option<String>, Mistake> {
@@ -469,23 +521,22 @@ impl Sources<'_> {
     }
 
     fn store(&self) -> Result<Store, Mistake> {
-        let connections = self.count("store", "connections")?.unwrap_or(16);
+        let connections = self.count("store", "max_connections")?.unwrap_or(16);
         if !(LEAST_CONNECTIONS..=MOST_CONNECTIONS).contains(&connections) {
             let said = format!("must be from {LEAST_CONNECTIONS} to {MOST_CONNECTIONS}");
-            return Err(Mistake::Value { key: "store.connections".into(), said });
+            return Err(Mistake::Value { key: "store.max_connections".into(), said });
         }
         Ok(Store {
             connections: usize::try_from(connections).unwrap_or(usize::MAX),
-            patience: self.secs("store", "patience_seconds", Duration::from_secs(10), 1)?,
-            statement: self.secs("store", "statement_seconds", Duration::from_secs(60), 1)?,
+            patience: self.secs("store", "connection_timeout_secs", Duration::from_secs(10), 1)?,
+            statement: self.secs("store", "statement_timeout_secs", Duration::from_secs(60), 1)?,
         })
     }
 
     fn command(&self, section: &str) -> Result<Vec<String>, Mistake> {
         let name = variable(section, "command");
         let listed = match self.in_environment(section, "command") {
-            // No shell reads it, so there is nothing but blanks to split at; a list says it
-            // exactly.
+            // No shell splits it, so it is split at blanks; a list keeps blanks within a word.
             Some(text) if !text.trim_start().starts_with('[') => {
                 return Ok(text.split_whitespace().map(str::to_owned).collect());
             }
@@ -509,7 +560,7 @@ impl Sources<'_> {
                 None => return Ok(serde_json::Map::new()),
             },
         };
-        let said = "must be a table, like { temperature = 0.2 } or {\"temperature\": 0.2}, and without dates";
+        let said = "must be a table, like { temperature = 0.2 } or {\"temperature\": 0.2}; dates are not allowed";
         found.ok_or(Mistake::Value { key: variable(section, "extra"), said: said.into() })
     }
 
@@ -539,14 +590,14 @@ impl Sources<'_> {
             model: model.unwrap_or_default(),
             command: self.command(role)?,
             timeout: self.secs(role, "timeout_secs", nothing.timeout, 1)?,
-            retry_cap: self.secs(role, "retry_cap_secs", nothing.retry_cap, 0)?,
+            retry_cap: self.secs(role, "max_retry_wait_secs", nothing.retry_cap, 0)?,
             extra: self.extra(role)?,
             ..nothing
         };
         if let Some(most) = self.count(role, "max_input_tokens")? {
             found.max_input_tokens = u32::try_from(most).unwrap_or(u32::MAX);
         }
-        // Whoever has set it in the environment may have no file at all.
+        // A provider that the environment sets needs no file.
         let said_by = match self.in_environment(role, "provider") {
             Some(_) => format!(" (set by {})", variable(role, "provider")),
             None => String::new(),
@@ -584,15 +635,15 @@ impl Sources<'_> {
                 if found.api_key.is_none() && at_vendor {
                     return Err(missing("an api_key or api_key_file", "api_key"));
                 }
-                // Again, now that it is known whether there is a key to protect.
+                // Checked again, now that it is known whether there is a key to protect.
                 found.endpoint()?;
             }
         }
         Ok(found)
     }
 
-    /// The key for `url`: a key's place is looked up where the address was set, so that nobody who
-    /// can set the address alone is sent a key that was meant for another.
+    /// The key for `url`. It is read from where the address was set, so that a caller who can set
+    /// only the address never receives a key that was meant for another one.
     fn key(
         &self,
         role: &'static str,
@@ -601,7 +652,7 @@ impl Sources<'_> {
     ) -> Result<Option<SecretString>, Mistake> {
         let both = |key: String| Mistake::Value {
             key,
-            said: "and the same with _file are both set; keep one".into(),
+            said: "and its _file variant are both set; keep one".into(),
         };
         let wrong = |key: String, said: &str| Mistake::Value { key, said: said.into() };
         let in_file = |key| {
@@ -633,7 +684,7 @@ impl Sources<'_> {
             let own = in_file("base_url").unwrap_or_else(|| provider.default_url().to_owned());
             if !Url::parse(own.trim()).is_ok_and(|own| own.origin() == url.origin()) {
                 let said = format!(
-                    "sends {role} elsewhere than config.toml does, and the key there was not given for that place; set {} too",
+                    "sends {role} to another server than config.toml does, and the key there was not set for that server; set {} too",
                     variable(role, "api_key")
                 );
                 return Err(wrong(variable(role, "base_url"), &said));
@@ -647,7 +698,7 @@ impl Sources<'_> {
         {
             return Err(wrong(
                 place,
-                "is not a key: a key is one line of visible ASCII without blanks",
+                "is not a key: a key is one line of visible ASCII without spaces",
             ));
         }
         Ok(Some(key))
@@ -862,6 +913,44 @@ mod tests {
             key(&read(&format!("{vendor}api_key = \"old\"\n"), &by_variable).unwrap().chat),
             Some(KEY)
         );
+    }
+
+    #[test]
+    fn an_old_key_is_read_with_a_warning_that_names_the_new_one() {
+        let settings = read("[store]\npatience_seconds = 7\n", &[]).unwrap();
+        assert_eq!(settings.store.patience.as_secs(), 7);
+        assert_eq!(
+            settings.warnings,
+            [
+                "config.toml sets `store.patience_seconds`, which is now called `store.connection_timeout_secs`; rename it"
+            ]
+        );
+        let both = "[store]\npatience_seconds = 7\nconnection_timeout_secs = 8\n";
+        let settings = read(both, &[]).unwrap();
+        assert_eq!((settings.store.patience.as_secs(), settings.warnings.len()), (8, 1));
+        let old = ("ICECORE_STORE_PATIENCE_SECONDS", "3");
+        let settings = read("", &[old]).unwrap();
+        assert_eq!(settings.store.patience.as_secs(), 3);
+        assert_eq!(
+            settings.warnings,
+            [
+                "ICECORE_STORE_PATIENCE_SECONDS is now called ICECORE_STORE_CONNECTION_TIMEOUT_SECS; rename it"
+            ]
+        );
+        let new = ("ICECORE_STORE_CONNECTION_TIMEOUT_SECS", "4");
+        let settings = read("", &[old, new]).unwrap();
+        assert_eq!((settings.store.patience.as_secs(), settings.warnings.len()), (4, 1));
+        let model =
+            "[chat]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\nretry_cap_secs = 5\n";
+        assert_eq!(read(model, &[]).unwrap().chat.retry_cap.as_secs(), 5);
+        check("[store]\nconnections = 1\n", &[], "store.connections must be from");
+        check("[store]\nconnections = \"x\"\n", &[], "store.connections must be a whole number");
+        check(
+            "",
+            &[("ICECORE_STORE_PATIENCE_SECONDS", "x")],
+            "ICECORE_STORE_PATIENCE_SECONDS must be a whole number",
+        );
+        assert!(read("", &[]).unwrap().warnings.is_empty());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What models cost: a ledger of tokens for each day, and a ceiling that is never passed.
+//! Model spending: token counts of each day, and the daily limit.
 //!
-//! Before a model is asked, what the answer may cost at most is reserved in the day's file;
-//! afterwards what it did cost is written. A question whose answer never came stays reserved: it
-//! may have been paid for.
+//! Invariant: the limit is never exceeded. The maximum cost of a request is reserved in the day's
+//! file before the request; afterwards the actual cost is recorded. A request without an answer
+//! stays reserved, since it may have been charged.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -33,29 +33,27 @@ enum State {
     Spent,
 }
 
-/// What was spent on a day.
+/// The spending of a day.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Spent {
-    /// Tokens that went to models.
     pub tokens_in: u64,
-    /// Tokens that came back.
     pub tokens_out: u64,
-    /// Tokens that are reserved for answers that have not come.
+    /// Tokens that are reserved for requests without an answer.
     pub reserved: u64,
-    /// How often a model was asked.
+    /// The number of requests.
     pub asked: usize,
     /// By job.
     pub jobs: Vec<(String, u64)>,
 }
 
 impl Spent {
-    /// All that counts against the ceiling.
+    /// Everything that counts against the limit.
     pub fn total(&self) -> u64 {
         self.tokens_in + self.tokens_out + self.reserved
     }
 }
 
-/// Tokens that are set aside for one question.
+/// Tokens that are reserved for one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Reservation {
     id: String,
@@ -68,18 +66,17 @@ fn path(day: Date) -> Result<DocPath> {
     Ok(format!("memory/spend/{day}.jsonl").parse().map_err(StoreError::Path)?)
 }
 
-/// The day's file, as far as it was read. It grows by two lines a question, and is looked at before
+/// The day's file as far as it was read. It grows by two lines per request, and is read before
 /// each.
 #[derive(Default)]
 pub(crate) struct Tally {
     read: Vec<u8>,
-    /// The last line of a question counts.
+    /// By request; the last line of a request counts.
     lines: HashMap<String, Line>,
 }
 
 impl Tally {
-    /// Reads on where it stopped; from the beginning if it is another day's file, or somebody
-    /// changed it.
+    /// Reads the new lines; the whole file if it is another day's, or was rewritten.
     fn take(&mut self, text: &[u8]) {
         if !text.starts_with(&self.read) {
             *self = Self::default();
@@ -92,7 +89,7 @@ impl Tally {
         {
             self.lines.insert(line.id.clone(), line);
         }
-        // A line that has no end yet is read again.
+        // An incomplete last line is read again.
         self.read.extend_from_slice(text.get(self.read.len()..whole).unwrap_or_default());
     }
 
@@ -117,14 +114,14 @@ impl Tally {
 }
 
 impl Memory {
-    /// What was spent on a day.
+    /// The spending of a day.
     pub async fn spent(&self, day: Date) -> Result<Spent> {
         let mut tally = Tally::default();
         tally.take(&self.store.document(&path(day)?).await?.unwrap_or_default());
         Ok(tally.spent())
     }
 
-    /// Sets tokens aside, if the day's ceiling leaves so many; else says how many it leaves.
+    /// Reserves tokens if the day's limit allows it; otherwise returns how many are left.
     pub(crate) async fn reserve(
         &self,
         job: &str,
@@ -169,7 +166,7 @@ impl Memory {
         Err(last.into())
     }
 
-    /// Writes what a question did cost.
+    /// Records the actual cost of a request.
     pub(crate) async fn settle(
         &self,
         reservation: &Reservation,

@@ -1,4 +1,8 @@
-//! Looking after a vault: verifying it, mending it, making what is derived anew (L10, L12).
+//! Maintenance of a vault: verifies it, repairs it and rebuilds derived data (L10, L12).
+//!
+//! Invariants: a repair never loses an event that any snapshot still has, and never restores
+//! forgotten text. Checks run concurrently with other commands; a failure is confirmed under the
+//! exclusive lease before it is reported.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -24,50 +28,44 @@ use crate::log::Noticed;
 use crate::look::{Integrity, counted};
 use crate::{Memory, Result};
 
-/// How many snapshots back to look for lost lines; that lines are lost is noticed at the next
-/// command.
+/// How many snapshots back lost lines are searched. The next command already notices lost lines, so
+/// a few are enough.
 const SNAPSHOTS: usize = 20;
-/// How the note of a snapshot begins that was made before something, in whatever state things were.
+/// The prefix of the notes of snapshots that were taken before an operation, in whatever state the
+/// vault was.
 const BEFORE: &str = "before ";
-/// How often the right to change everything is asked for: about half a second, and half a minute.
+/// How often the exclusive lease is tried: for about half a second, and for half a minute.
 const FEW_TRIES: usize = 5;
 const MANY_TRIES: usize = 300;
 
-/// What `verify` found.
+/// The result of `verify`.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
-    /// When.
     pub checked_at: Moment,
-    /// Whether every check passed.
     pub ok: bool,
-    /// Events in the ledger.
     pub events: usize,
-    /// Bytes of the ledger.
     pub bytes: usize,
     /// Every check, and whether it passed.
     pub checks: Vec<(Check, bool)>,
-    /// What was found.
     pub findings: Vec<Finding>,
-    /// What opening the vault mended.
+    /// Repairs made while opening the vault.
     pub mended: Vec<String>,
-    /// What the logs had that the ledger had not.
+    /// Log lines that were missing from the ledger.
     pub noticed: Noticed,
 }
 
-/// What `doctor --fix` did.
+/// The result of `doctor --fix`.
 #[derive(Debug, Serialize)]
 pub struct Repairs {
-    /// What was done, for a person.
     pub done: Vec<String>,
-    /// How things stand now.
     pub verdict: Verdict,
 }
 
-/// What earlier verifications left behind.
+/// What earlier verifications recorded.
 #[derive(Debug, Default)]
 struct Known {
     prefix: Option<Prefix>,
-    /// What a compaction was about to make of it.
+    /// What an unfinished compaction was about to write.
     next: Option<Prefix>,
     gaps: BTreeSet<EventId>,
     at: Option<Moment>,
@@ -75,7 +73,7 @@ struct Known {
     unreadable: bool,
 }
 
-/// What the checks found, and in what they found it.
+/// The result of the checks, and the files they read.
 struct Examined {
     verdict: Verdict,
     text: LedgerText,
@@ -83,8 +81,8 @@ struct Examined {
     known: Known,
 }
 
-/// Whether a snapshot was taken before something, damage included, rather than as a state to come
-/// back to.
+/// Whether a snapshot was taken before an operation, possibly of a damaged vault, rather than as a
+/// state to return to.
 fn is_before(snapshot: &Snapshot) -> bool {
     snapshot.note.starts_with(BEFORE)
 }
@@ -94,7 +92,7 @@ fn path(text: &str) -> Result<DocPath> {
 }
 
 impl Memory {
-    /// Whether every record can be read and is covered as it should be.
+    /// Checks that every record is readable and covered by summaries.
     async fn check_coverage(&self) -> Result<Vec<Finding>> {
         let mut findings: Vec<Finding> = self
             .store
@@ -129,7 +127,7 @@ impl Memory {
             }
         }
         let mut known = self.known(false).await?;
-        // Whatever the clock says, what was captured is there.
+        // Ignores the clock: sessions in the future were captured too.
         known.sessions = self.store.sessions(None).await?;
         let heads: Vec<Head> = known.heads.all().cloned().collect();
         let mut covered = coverage::examine(&known, &heads);
@@ -145,7 +143,7 @@ impl Memory {
         Ok(findings)
     }
 
-    /// Whether another machine may have messages that this one has not: both have the summaries.
+    /// Whether another machine may have messages that are missing here; summaries are on both.
     async fn has_words_elsewhere(&self) -> Result<bool> {
         if !self.history.is_shared().await {
             return Ok(false);
@@ -156,23 +154,23 @@ impl Memory {
             .any(|line| line.trim().trim_matches('/') == layout::MESSAGES))
     }
 
-    /// Runs every check and writes down the result. While another command changes several files,
-    /// what is between them looks like damage; so a check that fails is made again when nobody else
-    /// is at it, and what was found meanwhile is not written over.
+    /// Runs every check and records the result. While another command changes several files, the
+    /// state in between looks like damage, so a failed check is repeated under the exclusive lease,
+    /// and a newer result is not overwritten.
     pub async fn verify(&self) -> Result<Verdict> {
         let mut seen = self.examine().await?;
-        // Looking at the past leaves no mark on the present.
+        // A command at a past moment (`--now`) records nothing.
         if self.looks_back().await? {
             return Ok(seen.verdict);
         }
         let Some(_alone) =
             self.claim_patiently(if seen.verdict.ok { FEW_TRIES } else { MANY_TRIES }).await?
         else {
-            // Whoever is at it leaves a mark of its own.
+            // A concurrent command records its own result.
             if seen.verdict.ok {
                 return Ok(seen.verdict);
             }
-            let what = "another command is changing this memory, so what was found may not be damage; try again when it is done";
+            let what = "another command is changing this memory, so this may not be damage; try again when it is done";
             return Err(crate::Error::Busy(what.into()));
         };
         if !seen.verdict.ok || !self.is_as_seen(&seen).await? {
@@ -182,7 +180,7 @@ impl Memory {
         Ok(seen.verdict)
     }
 
-    /// Likewise for a command that holds the right to change everything.
+    /// Verifies while the caller holds the exclusive lease.
     pub(crate) async fn verify_alone(&self) -> Result<Verdict> {
         let seen = self.examine().await?;
         if !self.looks_back().await? {
@@ -191,21 +189,21 @@ impl Memory {
         Ok(seen.verdict)
     }
 
-    /// Waits for the right to change everything; a try takes a tenth of a second where somebody has
+    /// Waits for the exclusive lease; each try takes a tenth of a second while another process has
     /// it.
     async fn claim_patiently(&self, tries: usize) -> Result<Option<Claimed>> {
         for _ in 0..tries {
             match self.claim_night().await {
                 Ok(claimed) => return Ok(Some(claimed)),
                 Err(crate::Error::Busy(_)) => {}
-                // Where nothing can be written, nothing is being changed.
+                // Where nothing can be written, nothing can be changed concurrently.
                 Err(error) => return Err(error),
             }
         }
         Ok(None)
     }
 
-    /// Whether what was examined is still so; the ledger may have grown.
+    /// Whether the files are still as they were examined; the ledger may have grown.
     async fn is_as_seen(&self, seen: &Examined) -> Result<bool> {
         let report = self.store.document(&path(layout::INTEGRITY)?).await?;
         Ok(report == seen.report && self.store.ledger().await?.bytes.starts_with(&seen.text.bytes))
@@ -227,7 +225,7 @@ impl Memory {
         };
         if let Some(prefix) = known.prefix.filter(|prefix| !holds(prefix)) {
             let what = format!(
-                "the first {} bytes of {}, verified on {}, were changed. `icecore doctor --fix` brings back what a snapshot still has and accepts the rest",
+                "the first {} bytes of {}, verified on {}, were changed. `icecore doctor --fix` brings back what a snapshot still has and accepts the rest as it is",
                 prefix.bytes,
                 layout::LEDGER,
                 known.at.map_or("an earlier day".into(), |at| at.day().to_string())
@@ -249,25 +247,25 @@ impl Memory {
                 format!("{} from {first} to {last} were", counted(lost.len(), "event"))
             };
             let what = format!(
-                "{which} in {} and {} not any more. `icecore doctor --fix` brings back what a snapshot still has",
+                "{which} in {} and {} missing now; `icecore doctor --fix` restores what a snapshot still has",
                 layout::LEDGER,
                 if lost.len() == 1 { "is" } else { "are" }
             );
             findings.push(Finding::failure(Check::Unchanged, what).about(*first));
         }
         if self.tombstones().unfinished().next().is_some() {
-            let what = "something was to be forgotten, and that was cut short. `icecore forget --unfinished` finishes it";
+            let what = "forgetting was interrupted; run `icecore forget --unfinished` to finish it";
             findings.push(Finding::failure(Check::Unchanged, what));
         } else if self.owes_history().await? {
             findings.push(Finding::failure(Check::Unchanged, HISTORY_OWED));
         }
         let carried_in = self.carried_in().await?.len();
         if carried_in > 0 {
-            let what = "another machine has forgotten something, and it was not looked for here. `icecore forget --unfinished` does it";
+            let what = "another machine has forgotten text that may still be here; run `icecore forget --unfinished` to remove it";
             findings.push(Finding::failure(Check::Unchanged, what));
         } else if let Some(file) = self.come_back().await?.first() {
             let what = format!(
-                "what was forgotten stands in {file} again. `icecore forget --unfinished` takes it out"
+                "{file} contains forgotten text again; run `icecore forget --unfinished` to remove it"
             );
             findings.push(Finding::failure(Check::Unchanged, what));
         }
@@ -275,7 +273,7 @@ impl Memory {
             findings.push(Finding::failure(Check::Files, CUT_SHORT));
         }
         if self.foreign_merge().await?.is_some() {
-            let what = "git alone has merged two machines. `icecore doctor --fix` settles what is left to do; `icecore merge` does all of it";
+            let what = "two machines were merged with git alone; run `icecore doctor --fix` to finish, and use `icecore merge` next time";
             findings.push(Finding::failure(Check::Files, what));
         }
         findings.extend(
@@ -284,7 +282,7 @@ impl Memory {
         if known.unreadable {
             findings.push(Finding::oddity(
                 Check::Unchanged,
-                format!("{} could not be read; it was made anew", layout::INTEGRITY),
+                format!("{} could not be read and was rebuilt", layout::INTEGRITY),
             ));
         }
         findings.extend(self.check_loops(&ledger).await?);
@@ -298,9 +296,9 @@ impl Memory {
             .filter(|document| document.is_kept() && document.is_sync_leftover())
         {
             let what = format!(
-                "{document} looks like a copy that a sync or merge program left; take over what is missing from it and remove it"
+                "{document} looks like a conflict copy of a sync or merge program; move over what is missing and delete it"
             );
-            // Of memory itself there must be one; a page with such a name may be meant so.
+            // In `memory/` such a copy is an error; a page may have such a name on purpose.
             let of_memory = document.as_str().starts_with("memory/");
             findings.push(if of_memory {
                 Finding::failure(Check::Files, what)
@@ -329,8 +327,8 @@ impl Memory {
         Ok(Examined { verdict, text, report, known })
     }
 
-    /// Mends what can be mended without losing anything: what was cut short is finished, broken
-    /// lines are set aside, what is derived is made anew.
+    /// Repairs what can be repaired without losing anything: finishes interrupted work, moves
+    /// broken lines to quarantine, rebuilds derived data.
     pub async fn mend(&self) -> Result<Repairs> {
         self.renew_tombstones().await?;
         let mut done = self.store.mended().await;
@@ -338,18 +336,19 @@ impl Memory {
             done.extend(repaired);
         }
         if self.is_merging().await? {
-            // What looks lost has another id by now; brought back, it would stand there twice.
+            // Events that look lost may have new ids after the merge; restoring them first would
+            // duplicate them.
             self.merge_in(None, None, &|_, _, _| {}).await?;
-            done.push("finished a merge that was cut short".into());
+            done.push("finished an interrupted merge".into());
         }
         {
             let _alone = self.claim_night().await?;
-            // A way back, if there can be one.
+            // A snapshot to return to, if one can be taken.
             if let Ok(Some(snapshot)) =
                 self.keep_state(&format!("{BEFORE}doctor --fix"), &mut crate::Secrets::new()).await
             {
                 done.push(format!(
-                    "kept the state before as snapshot {}",
+                    "saved the previous state as snapshot {}",
                     &snapshot.id[..8.min(snapshot.id.len())]
                 ));
             }
@@ -358,7 +357,7 @@ impl Memory {
             let inspected = self.store.inspect().await?;
             if inspected.iter().any(|finding| finding.fails) {
                 let events = self.store.rebuild(&|_, _| {}).await?;
-                done.push(format!("made the index anew from {}", counted(events, "event")));
+                done.push(format!("rebuilt the index from {}", counted(events, "event")));
             }
             done.extend(self.settle_checkpoint().await?);
             done.extend(self.accept().await?);
@@ -370,13 +369,13 @@ impl Memory {
                 &|_, _, _| {},
             )
             .await?;
-            done.push("finished a forgetting that was cut short".into());
+            done.push("finished an interrupted forgetting".into());
         }
         let verdict = self.verify().await?;
         Ok(Repairs { done, verdict })
     }
 
-    /// Makes everything derived anew: the index and `open-loops.json`.
+    /// Rebuilds all derived data: the index and `open-loops.json`.
     pub async fn reindex(&self, progress: Progress<'_>) -> Result<(usize, usize, Noticed)> {
         let noticed = self.notice_all().await?;
         let events = self.store.rebuild(progress).await?;
@@ -386,7 +385,7 @@ impl Memory {
         Ok((events, open, noticed))
     }
 
-    /// Brings `open-loops.json` up to date from what the home already knows.
+    /// Updates `open-loops.json` from the store's index.
     pub async fn refresh_loops(&self) -> Result<()> {
         let open = self.store.events(&EventQuery::open_loops()).await?.entries;
         let mut open: Vec<_> = open.iter().map(|entry| (entry.event.ts, entry.event.id)).collect();
@@ -407,17 +406,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Compares `open-loops.json` with the ledger; it is brought up to date when the result is
-    /// written down.
+    /// Compares `open-loops.json` with the ledger. The file is updated when the result is recorded.
     async fn check_loops(&self, ledger: &Ledger) -> Result<Vec<Finding>> {
         let before = self.store.document(&path(layout::OPEN_LOOPS)?).await?;
         let found = match before {
             None => None,
             Some(bytes) => match serde_json::from_slice::<Vec<String>>(&bytes) {
                 Err(_) => {
-                    Some(format!("{} was not a list of ids; it was made anew", layout::OPEN_LOOPS))
+                    Some(format!("{} was not a list of ids and was rebuilt", layout::OPEN_LOOPS))
                 }
-                // Being behind is what it is between two runs; naming what never was is not.
+                // An outdated list is normal between two runs; an id that never existed is not.
                 Ok(listed)
                     if listed
                         .iter()
@@ -426,7 +424,7 @@ impl Memory {
                     None
                 }
                 Ok(_) => Some(format!(
-                    "{} named events that do not exist; it was made anew",
+                    "{} named events that do not exist and was rebuilt",
                     layout::OPEN_LOOPS
                 )),
             },
@@ -453,21 +451,21 @@ impl Memory {
             None | Some(Value::Null) => {}
             Some(Value::String(id)) => match id.parse::<EventId>() {
                 Ok(id) if known(id) => {}
-                _ => return say(&format!("points at {id}, which does not exist")),
+                _ => return say(&format!("points to {id}, which does not exist")),
             },
-            Some(_) => return say("has a last_processed_event_id that is no id"),
+            Some(_) => return say("has a last_processed_event_id that is not an id"),
         }
         if let Some(at) = checkpoint.get("last_run_ts")
             && at.as_str().and_then(Moment::read).is_none()
         {
-            return say("has a last_run_ts that is no time");
+            return say("has a last_run_ts that is not a time");
         }
-        // How many there were in all nights together; an event that comes again, after a merge or
-        // under another clock, counts again.
+        // The total of all nightly runs; an event that is processed again, after a merge or under
+        // another clock, counts again.
         match checkpoint.get("events_processed") {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(count) if count.as_u64().is_some() => Ok(Vec::new()),
-            Some(_) => say("has an events_processed that is no number"),
+            Some(_) => say("has an events_processed that is not a number"),
         }
     }
 
@@ -480,7 +478,7 @@ impl Memory {
         let bytes = self.store.document(&path).await?.unwrap_or_default();
         let place = self.store.set_aside(&path, 0, &bytes).await?;
         self.store.remove(&path).await?;
-        Ok(vec![format!("set {path} aside in {place}; the next consolidation starts a new one")])
+        Ok(vec![format!("moved {path} to {place}; the next consolidation starts a new one")])
     }
 
     /// Ids of events that moved to an archive and so still resolve.
@@ -494,7 +492,7 @@ impl Memory {
             .collect())
     }
 
-    /// Events that were there once and are neither in the ledger nor in an archive.
+    /// Ids that were used once, but are neither in the ledger nor in an archive.
     pub(crate) async fn lost(
         &self,
         ledger: &Ledger,
@@ -505,25 +503,24 @@ impl Memory {
         Ok(lost)
     }
 
-    /// The ledger as a snapshot has it; `now` is what it is now. `None` if the safety net cannot
-    /// tell.
+    /// The ledger of a snapshot; `now` is the current one. `None` if the snapshot cannot be read.
     async fn ledger_at(&self, snapshot: &Snapshot, now: &[u8]) -> Option<Vec<u8>> {
         let changes = self.history.changes_since(&snapshot.id).await.ok()?;
         match changes.into_iter().find(|(path, _)| path.as_str() == layout::LEDGER) {
-            // What was forgotten since is not looked for, and never brought back.
+            // Forgotten text is not missing, and never restored.
             Some((path, then)) => self.then_without_forgotten(&path, then).flatten(),
             None => Some(now.to_vec()),
         }
     }
 
-    /// The ledger as of the last snapshot that was taken as a state to come back to.
+    /// The ledger of the last snapshot that was taken as a state to return to.
     async fn good_ledger(&self, now: &[u8]) -> Option<Vec<u8>> {
         let snapshots = self.history.snapshots(SNAPSHOTS).await.ok()?;
         self.ledger_at(snapshots.iter().find(|snapshot| !is_before(snapshot))?, now).await
     }
 
-    /// Puts events back whose lines are gone from the ledger or changed, as far as a snapshot still
-    /// has them.
+    /// Restores events whose lines are missing from the ledger or changed, as far as a snapshot
+    /// still has them.
     async fn bring_back_lost(&self) -> Result<Vec<String>> {
         let archived = self.archived().await?;
         let LedgerText { bytes, position } = self.store.ledger().await?;
@@ -544,8 +541,8 @@ impl Memory {
                 truth.entry(id).or_insert(event);
             }
         }
-        // What was taken before a repair or an undo may be damaged; it only helps with what nothing
-        // else has.
+        // A snapshot from before a repair or an undo may be damaged; it is used only for events
+        // that no other one has.
         for snapshot in befores {
             let Some(then) = self.ledger_at(snapshot, &bytes).await else { continue };
             let present = undo::told(&text);
@@ -562,14 +559,15 @@ impl Memory {
         }
         back.sort();
         let mut done: Vec<String> =
-            back.iter().map(|id| format!("brought {id} back as a snapshot has it")).collect();
+            back.iter().map(|id| format!("restored {id} from a snapshot")).collect();
         done.extend(self.set_broken_lines_aside(&truth).await?);
         Ok(done)
     }
 
-    /// Moves lines that are not events, and second uses of an id, out of the ledger. What a broken
-    /// line still told stays, and an event whose id was taken gets one of its own. An id belongs to
-    /// the event that `truth` gives it, else to the first that uses it.
+    /// Moves lines that are not events, and second uses of an id, out of the ledger into
+    /// quarantine. Readable text of a broken line is kept, and an event whose id was taken gets a
+    /// new one. An id belongs to the event that `truth` assigns it to, else to the first that uses
+    /// it.
     pub(crate) async fn set_broken_lines_aside(
         &self,
         truth: &HashMap<EventId, Event>,
@@ -613,7 +611,7 @@ impl Memory {
         let mut done = Vec::new();
         for (number, offset, bytes) in &aside {
             let place = self.store.set_aside(&ledger_path, *offset, bytes).await?;
-            done.push(format!("set line {number} of {ledger_path} aside in {place}"));
+            done.push(format!("moved line {number} of {ledger_path} to {place}"));
         }
         for event in renumbered {
             let given = seen.keys().chain(&spent).filter(|id| id.day() == event.id.day());
@@ -622,13 +620,13 @@ impl Memory {
             let event = event.draft.with_id(new);
             kept.extend_from_slice(line::write(&event).as_bytes());
             seen.insert(new, event);
-            done.push(format!("gave {new} to what else stood under {old}"));
+            done.push(format!("gave the second event with the id {old} the id {new}"));
         }
         self.store.replace_ledger(&kept, position).await?;
         Ok(done)
     }
 
-    /// Takes the ledger as it is now for whole: gaps that cannot be filled are known from here on.
+    /// Accepts the ledger as it is: gaps that cannot be filled are recorded as known.
     pub(crate) async fn accept(&self) -> Result<Vec<String>> {
         let text = self.store.ledger().await?;
         let mut known = self.known_integrity().await?;
@@ -644,14 +642,14 @@ impl Memory {
         let mut done = Vec::new();
         if !missing.is_empty() {
             done.push(format!(
-                "noted {} whose lines are lost, from {} on",
+                "recorded {} with lost lines, from {} on",
                 counted(missing.len(), "id"),
                 missing[0]
             ));
             known.gaps.extend(missing);
         }
         if changed {
-            done.push(format!("accepted {} as it is now", layout::LEDGER));
+            done.push(format!("accepted the current {}", layout::LEDGER));
         }
         if !done.is_empty() {
             known.prefix = Some(Prefix::of(&text.bytes));
@@ -659,14 +657,13 @@ impl Memory {
             self.store.put(&path(layout::INTEGRITY)?, pretty(&report).as_bytes()).await?;
         }
         if !lost.is_empty() {
-            // The same text once more: that it is whole is decided now.
+            // The same text is written once more: from here on it counts as whole.
             self.store.replace_ledger(&text.bytes, text.position).await?;
         }
         Ok(done)
     }
 
-    /// Takes the ledger as it is now for what was verified, because what changed it was done here
-    /// on purpose.
+    /// Records the current ledger as verified, after a deliberate change.
     pub(crate) async fn accept_ledger(&self) -> Result<()> {
         let whole = Prefix::of(&self.store.ledger().await?.bytes);
         if self.known_integrity().await?.prefix == Some(whole) {
@@ -676,8 +673,8 @@ impl Memory {
     }
 
     async fn write_down(&self, verdict: &Verdict, text: &LedgerText, known: &Known) -> Result<()> {
-        // Only what was found whole counts as verified; a failing prefix stays what it was until
-        // somebody decides.
+        // Only a ledger that passed counts as verified; a failing prefix stays recorded until the
+        // user decides.
         let (prefix, next) = if verdict.ok {
             (Some(Prefix::of(&text.bytes)), None)
         } else {
@@ -694,8 +691,8 @@ impl Memory {
             "failures": failures,
             "known_gaps": known.gaps,
         });
-        // What was cut short on purpose is finished by whoever goes on with it, however often it is
-        // looked at until then.
+        // A deliberate change that was interrupted is finished by its next run, however often
+        // `verify` runs before that.
         if next.is_some() {
             report["ledger_next"] = prefix_json(next);
         }
@@ -722,7 +719,7 @@ impl Memory {
         let log = path(layout::INTEGRITY_LOG)?;
         let known = self.store.document(&log).await?;
         let text = known.as_deref().unwrap_or_default();
-        // A run that died and is run again says nothing new.
+        // A run that was interrupted and repeated adds nothing.
         if text.ends_with(entry.as_bytes()) {
             return Ok(());
         }
@@ -732,14 +729,14 @@ impl Memory {
             .grow(&log, entry.as_bytes(), icecore_store::ContentVersion::of(known.as_deref()))
             .await
         {
-            // Two verifications at once: the other one has just written the same.
+            // A concurrent verification has just written the same.
             Err(icecore_store::Error::Moved { .. }) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// Writes down what a nightly check of what is new found; how far the ledger is verified stays
-    /// as it is.
+    /// Records what the nightly check of new events found; the verified length of the ledger does
+    /// not change.
     pub(crate) async fn note_check(&self, findings: &[Finding]) -> Result<()> {
         let failures: Vec<&Finding> = findings.iter().filter(|finding| finding.fails).collect();
         let events = self.store.tally().await?.iter().map(|count| count.events).sum();
@@ -750,14 +747,14 @@ impl Memory {
         Ok(known_integrity(self.store.document(&path(layout::INTEGRITY)?).await?.as_deref()))
     }
 
-    /// Notes what the ledger is about to become, so that a change that is cut short is not taken
-    /// for damage. What was verified before must still be so.
+    /// Records what the ledger is about to become, so that an interrupted change does not look like
+    /// damage. Fails if verified lines have changed.
     pub(crate) async fn expect_ledger(&self, before: &[u8], after: &[u8]) -> Result<()> {
         let known = self.known_integrity().await?;
         let Some(prefix) = known.prefix else { return Ok(()) };
         if !prefix.holds(before) && !known.next.is_some_and(|next| next.holds(before)) {
             return Err(crate::Error::Damaged(
-                "lines of the ledger that were verified have changed, so nothing was moved out of it; `icecore doctor` shows what to do"
+                "verified lines of the ledger have changed, so nothing was moved out of it; run `icecore doctor`"
                     .into(),
             ));
         }
@@ -765,7 +762,7 @@ impl Memory {
             .await
     }
 
-    /// Notes that it has become that.
+    /// Records that the change is complete.
     pub(crate) async fn settle_ledger(&self, prefix: Prefix) -> Result<()> {
         if self.known_integrity().await?.prefix.is_none() {
             return Ok(());
@@ -785,7 +782,7 @@ impl Memory {
         Ok(self.store.put(&path, pretty(&report).as_bytes()).await?)
     }
 
-    /// What the last `verify` found.
+    /// The result of the last `verify`.
     pub(crate) async fn integrity(&self) -> Result<Integrity> {
         let known = self.known_integrity().await?;
         Ok(match (known.at, known.failures) {
@@ -809,7 +806,7 @@ fn pretty(value: &Value) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// What a report of `verify` says.
+/// Parses the report of `verify`.
 fn known_integrity(report: Option<&[u8]>) -> Known {
     let Some(bytes) = report else { return Known::default() };
     let Ok(report) = serde_json::from_slice::<Value>(bytes) else {

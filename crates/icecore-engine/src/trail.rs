@@ -1,4 +1,6 @@
-//! Walking back: from an event, a summary, a page or any line of a pack to the words it came from.
+//! Provenance: traces an event, a summary, a page or any line of a pack back to the original text.
+//!
+//! Invariant: events that left the ledger are found in the archives.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -18,136 +20,110 @@ use serde::Serialize;
 
 use crate::{Error, Memory, Result};
 
-/// An event with everything that hangs on it.
+/// An event with its ledger line and all linked events.
 #[derive(Debug, Serialize)]
 pub struct Story {
-    /// The event.
     pub entry: Entry,
-    /// Where its line is.
+    /// The file and line of the event.
     pub place: String,
-    /// What it replaced, what replaced it, and the acts upon these, oldest first; itself included.
+    /// What it superseded, what superseded it, and the acts upon these, oldest first; itself
+    /// included.
     pub chain: Vec<Entry>,
-    /// What it names as related.
     pub related: Vec<Entry>,
-    /// What it stands for since a compaction.
+    /// The events that a compaction merged into it.
     pub stands_for: Vec<Entry>,
-    /// What it contradicts.
     pub conflicts: Vec<Conflict>,
 }
 
-/// The way from an event back to the words it came from.
+/// The provenance of an event.
 #[derive(Debug, Serialize)]
 pub struct Trail {
-    /// The event and what hangs on it.
     #[serde(flatten)]
     pub story: Story,
-    /// Where its line is.
+    /// The file and line of the event.
     pub ledger: String,
-    /// The very words it was distilled from.
+    /// The sentence it was extracted from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quote: Option<String>,
-    /// Where the words are.
+    /// Where the original text is.
     pub source: TrailSource,
 }
 
-/// Where the words of an event are.
+/// Where the original text of an event is.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TrailSource {
-    /// Said directly; the ledger line is the first record of it.
+    /// Entered directly; the ledger line is the original.
     Live,
-    /// In a file of the vault.
     File {
-        /// The file.
         path: String,
-        /// The line that says it, if it is still there.
+        /// The line with the text, if it is still there.
         line: Option<usize>,
         /// That line with its neighbours.
         context: Vec<(usize, String)>,
     },
-    /// In a record.
+    /// In a record of a conversation.
     Record {
-        /// The file it is kept in.
         path: String,
-        /// Its id.
         id: String,
-        /// Its conversation.
         conversation: String,
-        /// When it was said.
         ts: Moment,
-        /// By whom.
         speaker: String,
-        /// Whose words they are.
         origin: Origin,
-        /// Its words.
         text: String,
-        /// Its conversation goes on without it.
+        /// The message was edited or deleted later.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         withdrawn: bool,
     },
-    /// In a file that is not there any more.
-    Gone {
-        /// The file.
-        path: String,
-    },
-    /// Somewhere icecore cannot look.
-    Elsewhere {
-        /// As the event names it.
-        name: String,
-    },
+    /// In a file that does not exist any more.
+    Gone { path: String },
+    /// In a source outside the vault.
+    Elsewhere { name: String },
 }
 
-/// One step of the way from a summary down to what was said.
+/// One step from a summary down to the original text.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    /// Which summary.
     pub period: String,
-    /// Which version of it.
     pub version: u32,
-    /// Who made it.
     pub made_by: String,
-    /// The file that shows it.
     pub path: String,
-    /// What of it says what was asked about.
+    /// The part of the summary that matches.
     pub says: String,
 }
 
-/// The way from a summary, or a line of one, down to what was said.
+/// The provenance of a summary, or of one of its lines.
 #[derive(Debug, Serialize)]
 pub struct SummaryTrail {
-    /// From the summary that was named to the finest there is.
+    /// From the named summary to the finest one.
     pub steps: Vec<Step>,
-    /// What it was made from, where no line was asked about.
+    /// What it was made from, if no line was asked about.
     pub sources: Vec<String>,
-    /// What was said, most telling first.
+    /// The original messages, best match first.
     pub records: Vec<TrailSource>,
 }
 
-/// An event and those it hangs together with.
+/// An event and the events linked to it.
 #[derive(Debug, Serialize)]
 pub struct Graph {
-    /// The one that was asked about.
     pub id: EventId,
-    /// All of them, by id.
+    /// All events, by id.
     pub nodes: Vec<Entry>,
-    /// What one does to another.
     pub edges: Vec<Edge>,
-    /// How many more there are.
+    /// How many linked events exceeded the limit.
     pub left_out: usize,
 }
 
-/// What one event does to another.
+/// A link between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Edge {
-    /// The one that does it.
     pub from: EventId,
-    /// To which.
     pub to: EventId,
     /// `supersedes`, `closes`, `confirms`, `retracts`, `related` or `compacts`.
     pub kind: &'static str,
 }
 
-/// What an event does to others, and which it names.
+/// The links that an event has to others.
 fn edges_of(event: &Event) -> Vec<Edge> {
     let by = event
         .effects()
@@ -174,28 +150,24 @@ fn link(effect: Effect) -> Option<&'static str> {
     }
 }
 
-/// Why something stands where it stands.
+/// The provenance of whatever the user named.
 #[derive(Debug, Serialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Because {
-    /// An event.
     Event(Box<Trail>),
-    /// A summary or a line of one.
     Summary(SummaryTrail),
-    /// A page or memory file: the events on it.
+    /// A page or memory file, with the events on it.
     Page {
-        /// The file.
         path: String,
-        /// The events.
         events: Vec<Entry>,
     },
 }
 
-/// So many records are shown at the end of a way.
+/// How many messages are shown as the origin of a line.
 const RECORDS: usize = 3;
-/// So many ids of one line are followed.
+/// How many ids of one line are followed.
 const IDS: usize = 20;
-/// How much of a line's words something must have to count as its source, in parts of a hundred.
+/// The percentage of a line's words that a text must contain to count as its source.
 const ENOUGH: usize = 60;
 
 /// The words that carry meaning.
@@ -209,7 +181,7 @@ fn words(text: &str) -> HashSet<String> {
     if telling.is_empty() { key.split('_').map(str::to_owned).collect() } else { telling }
 }
 
-/// How much of `wanted` a text has, in parts of a hundred.
+/// The percentage of `wanted` that occurs in a text.
 fn share(wanted: &HashSet<String>, text: &str) -> usize {
     if wanted.is_empty() {
         return 0;
@@ -218,7 +190,7 @@ fn share(wanted: &HashSet<String>, text: &str) -> usize {
     wanted.iter().filter(|word| found.contains(*word)).count() * 100 / wanted.len()
 }
 
-/// The ids of events that a text names, each once.
+/// The ids of events in a text, each once.
 fn ids_in(text: &str) -> Vec<EventId> {
     let mut seen = BTreeSet::new();
     let candidates = text
@@ -232,12 +204,12 @@ fn ids_in(text: &str) -> Vec<EventId> {
 }
 
 impl Memory {
-    /// The event and all that hangs on it, as of the clock if it was set by hand.
+    /// The event and all events linked to it, as of the clock if it was set by hand.
     async fn around(&self, id: EventId) -> Result<Ledger> {
         match self.horizon() {
             None => Ok(Ledger::of(self.store.tied(&[id], &[]).await?)),
             Some(until) => {
-                // What has left the ledger is still there to be asked about.
+                // Archived events are included.
                 let mut events = self.store.tied(&[id], &[]).await?;
                 events.retain(|event| event.ts.at() <= until);
                 Ok(Ledger::of(events))
@@ -245,7 +217,7 @@ impl Memory {
         }
     }
 
-    /// These events, wherever they stand.
+    /// These events, from the ledger or the archives.
     pub(crate) async fn anywhere(&self, ids: &[EventId]) -> Result<Vec<Entry>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -254,7 +226,7 @@ impl Memory {
         Ok(ids.iter().filter_map(|&id| ledger.get(id).cloned()).collect())
     }
 
-    /// Everything about one event.
+    /// An event with its ledger line and all linked events.
     pub async fn show(&self, id: EventId) -> Result<Story> {
         let ledger = self.around(id).await?;
         let mut entry = ledger.get(id).ok_or(Refusal::Unknown(id))?.clone();
@@ -287,7 +259,7 @@ impl Memory {
         Ok(Story { place, chain, related, stands_for, conflicts, entry })
     }
 
-    /// Says of entries on which line of the ledger they stand; 0 for those that have left it.
+    /// Sets the ledger line of each entry; 0 for archived ones.
     async fn number_lines(&self, entries: &mut [Entry]) -> Result<()> {
         let ids: Vec<EventId> = entries.iter().map(|entry| entry.event.id).collect();
         if ids.is_empty() {
@@ -302,7 +274,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The archive that an event was put into.
+    /// The archive and line of an event that left the ledger.
     async fn archive_of(&self, id: EventId) -> Result<String> {
         for document in
             self.store.documents("memory").await?.into_iter().filter(DocPath::is_archive)
@@ -323,7 +295,7 @@ impl Memory {
         Ok(layout::LEDGER.into())
     }
 
-    /// Walks an event back to the words it came from.
+    /// The provenance of an event.
     pub async fn why(&self, id: EventId) -> Result<Trail> {
         let story = self.show(id).await?;
         let source = self.source_of(&story.entry.event).await?;
@@ -335,8 +307,8 @@ impl Memory {
         })
     }
 
-    /// Walks whatever is named back to where it comes from: an event, a summary, a page, a memory,
-    /// or any line of a pack.
+    /// The provenance of whatever `what` names: an event, a summary, a page, a memory, or any line
+    /// of a pack.
     pub async fn because(&self, what: &str) -> Result<Vec<Because>> {
         let what = what.trim();
         if what.is_empty() {
@@ -362,8 +334,8 @@ impl Memory {
         self.because_line(what).await
     }
 
-    /// Walks a line of a summary back to where it comes from: the events it names, else down the
-    /// summaries to the words.
+    /// The provenance of a line of a summary: the events it names, or the messages it was made
+    /// from.
     pub async fn because_of(&self, period: Period, n: usize) -> Result<Vec<Because>> {
         let line = self.line_of(period, n).await?;
         let mut found = Vec::new();
@@ -378,13 +350,13 @@ impl Memory {
         Ok(found)
     }
 
-    /// An event among those it hangs together with: what replaces, closes, confirms or takes back
-    /// what, and what is related, at most so many, the nearest.
+    /// The events linked to an event by superseding, closing, confirming, retracting or relation:
+    /// at most `most`, the nearest.
     pub async fn graph(&self, id: EventId, most: usize) -> Result<Graph> {
         let ledger = self.around(id).await?;
         let root = ledger.get(id).ok_or(Refusal::Unknown(id))?;
         let mut related = self.anywhere(&root.event.related).await?;
-        // Those that name it in their turn: nobody but they knows of it.
+        // Links point in one direction only, so events that refer to this one need a scan of all.
         let all = self.store.events(&EventQuery::everything()).await?.entries;
         related.extend(
             all.into_iter()
@@ -397,7 +369,7 @@ impl Memory {
             .flat_map(|entry| edges_of(&entry.event))
             .collect();
         let mut far: Vec<EventId> = vec![id];
-        // The nearest first, so that what is left out is what is farthest.
+        // Breadth-first, so that the farthest events are left out.
         let mut next = 0;
         while let Some(&here) = far.get(next) {
             next += 1;
@@ -458,7 +430,7 @@ impl Memory {
         Ok(None)
     }
 
-    /// A line without an id: a statement in the same words, else the summaries that say it.
+    /// A line without an id: an event with the same words, else the summaries that contain it.
     async fn because_line(&self, line: &str) -> Result<Vec<Because>> {
         let bare = bare(line);
         let same = EventQuery { saying: Some(bare.to_owned()), ..EventQuery::everything() };
@@ -477,7 +449,7 @@ impl Memory {
         if !found.is_empty() {
             return Ok(found);
         }
-        // A line about a thing as a whole comes from its page.
+        // A line about a subject as a whole comes from its page.
         if let Some((name, _)) = bare.split_once(": ") {
             let place = page::PageKey::new(page::PageKind::Entity, &plain::entity_key(name)).path();
             if let Some(found) = self.because_file(place.as_str()).await? {
@@ -499,12 +471,12 @@ impl Memory {
         match best {
             Some((_, summary)) => Ok(vec![Because::Summary(self.summary_trail(summary.period, Some(&wanted)).await?)]),
             None => Err(Error::Nothing(
-                "no event and no summary says that. Name an id such as EVT-20260213-001, a period such as 2026-W07, a page's path, or a line of a pack".into(),
+                "no event and no summary contains this. Give an id such as EVT-20260213-001, a period such as 2026-W07, a page's path, or a line of a pack".into(),
             )),
         }
     }
 
-    /// From a summary down to what was said; with `wanted`, along the line that has these words.
+    /// From a summary down to the messages; with `wanted`, along the line with these words.
     async fn summary_trail(
         &self,
         period: Period,
@@ -522,10 +494,9 @@ impl Memory {
             Ok(found.into_iter().find(|summary| summary.period == period))
         };
         let first = newest(period).await?;
-        let mut next =
-            Some(first.ok_or_else(|| {
-                Error::Nothing(format!("nothing has been pressed of {period} yet"))
-            })?);
+        let mut next = Some(
+            first.ok_or_else(|| Error::Nothing(format!("there is no summary of {period} yet")))?,
+        );
         while let Some(summary) = next.take() {
             let says = wanted
                 .map_or_else(|| summary.headline.clone(), |wanted| best_line(&summary, wanted).1);
@@ -551,7 +522,7 @@ impl Memory {
                 trail.records.extend(records.iter().map(told));
                 break;
             }
-            // A day is told from its log besides.
+            // A day's summary is also made from its log.
             if let (Some(wanted), Period::Day(day)) = (wanted, summary.period)
                 && let Some(line) = self.log_line(day, wanted).await?
             {
@@ -573,7 +544,8 @@ impl Memory {
                     }
                 }
             }
-            // Where the log says it, a session that happens to share a word does not.
+            // When the log has the words, a session that happens to share a few of them is no
+            // source.
             let least = if trail.records.is_empty() { 1 } else { ENOUGH };
             next = best.filter(|(score, _)| *score >= least).map(|(_, child)| child);
         }
@@ -614,7 +586,7 @@ impl Memory {
                 None => TrailSource::Gone { path: name },
             });
         }
-        // `path`, or `path:line` as other programs write it.
+        // `path`, or `path:line`, which other programs write.
         let (file, _) = name
             .rsplit_once(':')
             .filter(|(_, line)| line.bytes().all(|b| b.is_ascii_digit()))
@@ -668,7 +640,7 @@ fn told(record: &Record) -> TrailSource {
     }
 }
 
-/// The line of a summary that has most of the words, and how much of them.
+/// The line of a summary with most of the words, and the percentage.
 fn best_line(summary: &Summary, wanted: &HashSet<String>) -> (usize, String) {
     let lines = summary.headline.split_inclusive(". ").chain(summary.body.lines());
     let scored = lines.map(|line| (share(wanted, line), line.trim().to_owned()));

@@ -1,12 +1,11 @@
-//! The files that show what was pressed: primers, the cascade files, the upload package.
+//! The files that show summaries: primers, the cascade files, the upload package.
 //!
-//! They are views; the summaries are kept elsewhere. A file that is gone is written again. A file
-//! that a person has changed becomes the next version of its summary. When its time is over a file
-//! is put into the archive, never away.
-//!
-//! A file that icecore did not write, and an entry of a cascade file that it did not write, stays
-//! word for word where it is: it becomes a version of its summary (`made_by: file`), and only its
-//! owner can replace it, by accepting a draft in review.
+//! - The files are views; the summaries are stored elsewhere. A missing file is written again.
+//! - A file that the user changed becomes the next version of its summary.
+//! - A file whose time is over moves to the archive. No file is deleted.
+//! - A file or cascade entry that icecore did not write stays unchanged. It becomes a version of
+//!   its summary (`made_by: file`), and only its owner can replace it, by accepting a draft in
+//!   review.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,32 +31,31 @@ use crate::capture::STATES;
 use crate::rollup::Rolled;
 use crate::{Memory, Result};
 
-/// What happened to the files of a run.
+/// What a run did with the view files.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct Files {
-    /// Written.
     pub written: usize,
-    /// Put into the archive.
+    /// Moved to the archive.
     pub archived: usize,
-    /// Written again because they were gone or unreadable.
+    /// Written again because they were missing or unreadable.
     pub restored: usize,
-    /// Written or changed by a person or another program, and taken over as new versions.
+    /// Written or changed by a user or another program, and adopted as new versions.
     pub adopted: Vec<Period>,
-    /// Saved by a person since they were last taken over, and left as they are for the next run.
+    /// Saved by a user during the run, and left for the next run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
 }
 
-/// The folders where people look first.
+/// The folders of recent primers.
 const FRESH: &[&str] = &["primers/daily", "primers/weekly", "primers/monthly", "primers/yearly"];
-/// How much of the newest summaries is looked at for files that a run could not finish.
+/// The end of the summary log that is searched for files which a run did not finish.
 const TAIL_BYTES: u64 = 256 * 1024;
 
 fn path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(StoreError::Path)?)
 }
 
-/// The period that a primer's file shows.
+/// The period of a primer's file.
 fn shown_by(path: &DocPath) -> Option<Period> {
     path.name().strip_suffix(".md")?.parse().ok()
 }
@@ -67,7 +65,7 @@ impl Memory {
         retain::place(period, importance, self.now().day(), self.policy.retention.primers())
     }
 
-    /// Writes the files of versions that were just pressed.
+    /// Writes the files of new versions.
     pub(crate) async fn write_views(
         &self,
         summaries: &[Summary],
@@ -84,9 +82,8 @@ impl Memory {
         self.see_own(&paths).await
     }
 
-    /// Puts a view in place, unless a person has changed the file since what they wrote was last
-    /// taken over: then it stays, and the next run takes it over. A file that icecore did not write
-    /// stays too. Whether it was written.
+    /// Writes a view and returns whether it did. A file that the user changed since the last run
+    /// stays for the next run, which adopts it. A file that icecore did not write stays too.
     async fn put_view(
         &self,
         place: &DocPath,
@@ -98,8 +95,8 @@ impl Memory {
         let stays = match known.as_deref().filter(|bytes| *bytes != text.as_bytes()) {
             Some(bytes) => match summary::read_file(&String::from_utf8_lossy(bytes)) {
                 ReadView::Edited { .. } => true,
-                // Only its owner can have it replaced, by accepting a draft: then there is a
-                // version after the file's own.
+                // Only its owner can replace it, by accepting a draft: then there is a version
+                // after the file's own.
                 ReadView::Foreign { .. } => {
                     let is_approved = summary.version > 1 && summary.maker != Maker::File;
                     !is_approved
@@ -116,7 +113,7 @@ impl Memory {
         self.swap_view(place, &text, ContentVersion::of(known.as_deref()), rolled).await
     }
 
-    /// Replaces what was read of a file; false if a person saved it meanwhile.
+    /// Replaces a file in the version that was read; false if it was saved meanwhile.
     async fn swap_view(
         &self,
         place: &DocPath,
@@ -154,10 +151,10 @@ impl Memory {
         Ok(found.into_iter().find(|summary| summary.period == period))
     }
 
-    /// Finishes what a run that died left undone, and takes over what people changed.
+    /// Finishes what a crashed run left, and adopts the user's changes.
     pub(crate) async fn finish_views(&self, rolled: &mut Rolled) -> Result<()> {
-        // Each file is written right after its summary, so only the newest summaries can lack
-        // theirs.
+        // Each file is written right after its summary, so only the newest summaries can lack their
+        // file.
         let (tail, _) = self.store.tail(&path(layout::SUMMARIES)?, TAIL_BYTES).await?;
         let tail: BTreeMap<Period, Summary> = tail
             .split(|&byte| byte == b'\n')
@@ -167,7 +164,7 @@ impl Memory {
         let mut places: BTreeSet<DocPath> = self.fresh_files().await?.into_iter().collect();
         for summary in tail.values() {
             let place = self.place(summary.period, summary.importance);
-            // One that waits to be put away is still where it was.
+            // A file that waits for the archive is still in its old place.
             if !places.contains(&summary.period.path())
                 && self.store.document(&place).await?.is_none()
                 && self.swap_view(&place, &summary.view(), ContentVersion::ABSENT, rolled).await?
@@ -178,7 +175,7 @@ impl Memory {
         }
         let places: Vec<DocPath> = places.into_iter().collect();
         let unseen = self.store.unseen(&places).await?;
-        // As they were when they were read: what is saved since is looked at the next time.
+        // In the version that was read: a later change is found by the next run.
         let (mut seen, mut own) = (Vec::new(), Vec::new());
         for (place, stamp) in unseen {
             let known = self.store.document(&place).await?;
@@ -222,7 +219,7 @@ impl Memory {
         self.see_own(&own).await
     }
 
-    /// Takes a person's words over as the next version, and returns what the file says then; none
+    /// Adopts the user's text as the next version, and returns the new content of the file; `None`
     /// if it was saved again meanwhile.
     async fn adopt(
         &self,
@@ -255,8 +252,8 @@ impl Memory {
         Ok(is_written.then_some(view))
     }
 
-    /// Takes words that icecore did not write over as a version of their summary. Their file is not
-    /// touched. Returns the version, or nothing if the newest one says the same.
+    /// Adopts text that icecore did not write as a version of its summary, without a change to the
+    /// file. Returns the version, or `None` if the newest one has the same text.
     async fn adopt_foreign(
         &self,
         period: Period,
@@ -317,8 +314,8 @@ impl Memory {
         Ok(Some(version))
     }
 
-    /// Puts away what is old, writes again what is gone, and brings the cascade files and the
-    /// package up to date.
+    /// Archives old files, restores missing ones, and updates the cascade files and the upload
+    /// package.
     pub(crate) async fn tend_views(&self, known: &Known, rolled: &mut Rolled) -> Result<()> {
         let today = known.now.day();
         let flagged = self.flagged().await?;
@@ -339,7 +336,7 @@ impl Memory {
             };
             there.insert(period);
             let place = retain::place(period, importance(period), today, retention);
-            // What a refused draft was to be made of stays where it is.
+            // The sources of a refused draft stay where they are.
             let above = match period.tier() {
                 Tier::Session | Tier::Day => Period::covering(Tier::Week, period.days().first),
                 Tier::Week => Period::covering(Tier::Month, period.days().first),
@@ -350,7 +347,7 @@ impl Memory {
             }
             let Some(bytes) = self.store.document(&file).await? else { continue };
             match summary::read_file(&String::from_utf8_lossy(&bytes)) {
-                // What a person wrote there is taken over first.
+                // Adopt the user's text first.
                 ReadView::Edited { .. } => {
                     rolled.files.left.push(file.to_string());
                     continue;
@@ -398,7 +395,7 @@ impl Memory {
         self.tend_upload(rolled).await
     }
 
-    /// Writes a view if it says something new.
+    /// Writes a view if its text is new.
     async fn refresh(&self, place: &DocPath, text: &str, rolled: &mut Rolled) -> Result<()> {
         let so_far = self.store.document(place).await?;
         if so_far.as_deref() != Some(text.as_bytes()) && !(so_far.is_none() && text.is_empty()) {
@@ -409,7 +406,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The cascade files (K3).
+    /// Updates the cascade files (K3).
     async fn tend_states(&self, known: &Known, rolled: &mut Rolled) -> Result<()> {
         let today = known.now.day();
         let span = self.policy.retention.states();
@@ -422,7 +419,7 @@ impl Memory {
                 |head| if let Period::Month(month) = head.period { Some(month) } else { None },
             )
             .collect();
-        // Days that no month in the file of its year tells of.
+        // Days that no month in the file of its year covers.
         let told = |day: Date| {
             let month = Week::of(day).month();
             day < today.checked_sub(i32::from(span.days).days()).unwrap_or(day)
@@ -459,7 +456,7 @@ impl Memory {
         for year in months.iter().map(|month| month.first().year()) {
             years.insert(year, path(&format!("memory/summaries/{year:04}.md"))?);
         }
-        // Those that other programs wrote.
+        // Entries of other programs.
         let files = self.store.documents("memory/summaries").await?;
         let foreign = files
             .into_iter()
@@ -486,8 +483,8 @@ impl Memory {
         Ok(self.store.see(&unseen).await?)
     }
 
-    /// Writes a cascade file, rendered from these summaries. Entries that icecore did not write
-    /// stay word for word, and each is a version of the summary of its day or month.
+    /// Writes a cascade file rendered from these summaries. Entries that icecore did not write stay
+    /// unchanged, and each is a version of the summary of its day or month.
     async fn refresh_cascade(
         &self,
         place: &DocPath,
@@ -510,7 +507,7 @@ impl Memory {
                 .into_iter()
                 .map(|(period, _)| period),
         );
-        // A summary that another file brought has no entry here yet.
+        // A summary adopted from another file has no entry here yet.
         foreign.retain(|period| {
             states::blocks(&existing).1.iter().any(|block| block.period == *period)
         });
@@ -523,8 +520,8 @@ impl Memory {
         Ok(())
     }
 
-    /// The entries of a cascade file that icecore did not write: their periods and what they say.
-    /// Those that are new become versions.
+    /// The entries of a cascade file that icecore did not write: period and text. New ones become
+    /// versions.
     async fn foreign_entries(
         &self,
         existing: &str,
@@ -557,11 +554,11 @@ impl Memory {
             }
             let of_period =
                 || versions.iter().flatten().filter(|version| version.period == block.period);
-            // What an older version said is ours too.
+            // Text of an older version is icecore's own too.
             if of_period().any(|version| version.maker != Maker::File && says(version, block)) {
                 continue;
             }
-            // So may be what a version said that is being forgotten.
+            // So is text of a version that is being forgotten.
             let is_erased = of_period()
                 .any(|version| version.maker != Maker::File && version.headline == FORGOTTEN);
             if is_erased
@@ -571,8 +568,8 @@ impl Memory {
                 continue;
             }
             foreign.insert((block.period, block.said()));
-            // With several entries for one period, each is a version once, and the newest version
-            // is one of them.
+            // With several entries for one period, each becomes a version once, and the newest
+            // version is one of them.
             let is_newest_here = |newest: &Summary| {
                 newest.maker != Maker::File || blocks.iter().any(|other| says(newest, other))
             };
@@ -623,8 +620,8 @@ impl Memory {
             .collect())
     }
 
-    /// Takes the states of days that have been pressed out of `24hr.md`. What somebody else wrote
-    /// there is kept as a snapshot first.
+    /// Removes the states of summarized days from `24hr.md`. Text that icecore did not write is
+    /// saved as a snapshot first.
     async fn clear_states(
         &self,
         known: &Known,
@@ -637,7 +634,7 @@ impl Memory {
         let Some(bytes) = self.store.document(&place).await? else { return Ok(()) };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (before, entries) = states::entries(&text);
-        // Each names the memories that came of it.
+        // Each names the memories that were derived from it.
         let named: Vec<states::Entry> =
             entries.iter().cloned().map(|entry| entry.with_memories(memories)).collect();
         let renamed = named != entries;
@@ -680,7 +677,7 @@ impl Memory {
                 withdrawn: false,
             });
         }
-        // Their days are pressed again with them before they leave.
+        // Their days are summarized again, with them, before they are removed.
         let late: BTreeSet<Date> = foreign.keys().copied().collect();
         for records in foreign.into_values() {
             self.store.add_records(records).await?;
@@ -697,7 +694,7 @@ impl Memory {
             return Ok(());
         }
         match self.store.swap(&place, left.as_bytes(), ContentVersion::of(Some(&bytes))).await {
-            // Somebody saved a state meanwhile; the next run clears.
+            // A state was saved meanwhile; the next run removes the old ones.
             Err(StoreError::Moved { .. }) => {}
             other => {
                 other?;
@@ -707,7 +704,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Puts the upload package where people and programs find it, unless it is of the past.
+    /// Writes the upload package to its file, unless it is of the past.
     pub async fn write_upload(&self, pack: &icecore_domain::packs::Pack) -> Result<()> {
         if self.looks_back().await? {
             return Ok(());
@@ -715,7 +712,7 @@ impl Memory {
         self.refresh(&path(layout::UPLOAD)?, &pack.text, &mut Rolled::default()).await
     }
 
-    /// The upload package, as of now.
+    /// Updates the upload package.
     async fn tend_upload(&self, rolled: &mut Rolled) -> Result<()> {
         if self.looks_back().await? {
             return Ok(());

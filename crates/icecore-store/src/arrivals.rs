@@ -1,5 +1,5 @@
-//! Records that arrive at a home: which are new, which say otherwise what is known, and what their
-//! lines are. Every home goes by it, so that each writes the same bytes.
+//! Deduplication of records: decides which records of a write are new, which revise a stored one,
+//! and how their lines look. Both backends use it, so both write the same bytes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,19 +9,19 @@ use memchr::memmem;
 
 use crate::Added;
 
-/// What is to be written of records that were handed in.
+/// The records of one write that must be stored.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals<'a> {
-    /// Those that are new, for each file, in their order.
+    /// New records by file, in their order.
     pub fresh: BTreeMap<DocPath, Vec<&'a Record>>,
-    /// Other words for what is known, for the file that has the first ones. They follow what is new
-    /// there.
+    /// New text for known records, by the file that holds the first version. Written after the new
+    /// records.
     pub revisions: BTreeMap<DocPath, Vec<&'a Record>>,
 }
 
 impl<'a> Arrivals<'a> {
-    /// Sorts records, each with its key and, if it is known, with its file and the hash of its
-    /// words.
+    /// Sorts records into new ones, revisions and duplicates. `known` holds the file and the text
+    /// hash of each record that is stored already.
     pub fn sort(
         records: &'a [Record],
         keys: &[Key],
@@ -29,8 +29,8 @@ impl<'a> Arrivals<'a> {
         added: &mut Added,
     ) -> Self {
         let mut arrivals = Self::default();
-        // What came a moment ago counts before what was there: it is what the next one differs
-        // from.
+        // Compare with earlier records of the same batch first: the next revision differs from
+        // them.
         let mut lately: HashMap<Key, (DocPath, Key)> = HashMap::new();
         for ((record, key), known) in records.iter().zip(keys).zip(known) {
             let wording = record.wording();
@@ -52,14 +52,15 @@ impl<'a> Arrivals<'a> {
     }
 }
 
-/// Their lines.
+/// The lines of records.
 pub(crate) fn lines<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
     records.into_iter().map(Record::line).collect()
 }
 
-/// Other words for records of a file, at the time of the first ones: the file decides which day it
-/// is. Those that the file has already are left out and counted as such: the hash of a record that
-/// was kept long ago may count marks of hidden secrets that count no more.
+/// Revisions for the records of a file. They get the time of the first version, because the file
+/// decides the day. Records with text that the file already has are dropped and counted as
+/// duplicates: the hash of an old record may include markers of hidden secrets that no longer
+/// count.
 pub(crate) fn revised(first: &[Record], records: &[&Record], added: &mut Added) -> Vec<Record> {
     let mut known: HashMap<Key, Record> =
         first.iter().map(|record| (record.key(), record.clone())).collect();
@@ -87,12 +88,12 @@ pub(crate) fn revised(first: &[Record], records: &[&Record], added: &mut Added) 
     others
 }
 
-/// What a file has of one conversation; of the others' lines none is read that need not be.
+/// The records of one conversation in a file. Parses only lines that may belong to it.
 pub(crate) fn said_in(text: &[u8], conversation: &str) -> Vec<Record> {
     let (name, escapes) =
         (memmem::Finder::new(conversation), ["\\u", "\\/"].map(memmem::Finder::new));
     let is_plain = !conversation.contains(['"', '\\']) && !conversation.contains(char::is_control);
-    // A name that stands there otherwise has escapes in it.
+    // A name that is written differently contains escapes.
     let may_be = |line: &&[u8]| {
         !is_plain
             || name.find(line).is_some()
@@ -104,7 +105,7 @@ pub(crate) fn said_in(text: &[u8], conversation: &str) -> Vec<Record> {
     found
 }
 
-/// A file without one conversation: which records of it there were, and what is left.
+/// A file without one conversation: the keys of the removed records, and the remaining bytes.
 pub(crate) fn without(text: &[u8], conversation: &str) -> (HashSet<Key>, Vec<u8>) {
     let (mut gone, mut kept) = (HashSet::new(), Vec::with_capacity(text.len()));
     for line in text.split_inclusive(|&byte| byte == b'\n') {

@@ -1,5 +1,5 @@
-//! What can be said of a ledger and its archives once they are read: for a home that has no index
-//! of them, or cannot use it. Likewise, what becomes of drafts before they are in the ledger.
+//! Queries over a ledger and its archives in memory, for a store without a usable index; and the
+//! assignment of ids to drafts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,7 +20,7 @@ pub(crate) fn days_of(drafts: &[Draft]) -> Vec<Date> {
     drafts.iter().map(|draft| draft.ts.day()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The highest number that is taken of each of these days, which are in order.
+/// The highest event number in use on each of these sorted days.
 pub(crate) fn highest(days: &[Date], taken: impl Iterator<Item = EventId>) -> Vec<u32> {
     let mut highest = vec![0; days.len()];
     for id in taken {
@@ -31,8 +31,7 @@ pub(crate) fn highest(days: &[Date], taken: impl Iterator<Item = EventId>) -> Ve
     highest
 }
 
-/// Drafts with their ids: the next numbers of their days, of each of which the highest is given
-/// that is taken.
+/// Assigns ids to drafts: the numbers that follow the highest one of each day.
 pub(crate) fn numbered(
     drafts: Vec<Draft>,
     days: &[Date],
@@ -51,7 +50,7 @@ pub(crate) fn numbered(
     Ok(events)
 }
 
-/// Events as lines of a ledger. What cannot be read back is not kept.
+/// The lines of events. Fails for an event that could not be read back.
 pub(crate) fn lines(events: &[Event]) -> Result<String> {
     let mut lines = String::new();
     for event in events {
@@ -66,14 +65,14 @@ pub(crate) fn lines(events: &[Event]) -> Result<String> {
     Ok(lines)
 }
 
-/// The events of an archive. What became of them is not known there.
+/// The events of an archive. Their states are not known there.
 pub(crate) fn archive(text: &[u8]) -> impl Iterator<Item = Entry> + '_ {
     ledger::lines(text, 1).flat_map(|raw| {
         line::parse(raw.bytes).events.into_iter().map(move |event| Entry::fresh(event, raw.number))
     })
 }
 
-/// Those in archives that are asked for, each once, by id.
+/// The archived events that match a query, each once, by id.
 pub(crate) fn archived<'a>(
     archived: impl Iterator<Item = &'a Entry>,
     which: &EventQuery,
@@ -86,8 +85,7 @@ pub(crate) fn archived<'a>(
     events
 }
 
-/// Everything that hangs together with these events and with those about these things, in the order
-/// of the ledger.
+/// All events linked to these events or to events about these entities, in ledger order.
 pub(crate) fn tied<'a>(
     ledger: &'a Ledger,
     archived: impl Iterator<Item = &'a Entry>,
@@ -108,13 +106,14 @@ pub(crate) fn tied<'a>(
     in_order(here, gone)
 }
 
-/// Events of the ledger with others that have left it where they stood: acts reach only backwards.
+/// Merges archived events into those of the ledger at their old positions. Effects reach only
+/// backwards.
 pub(crate) fn in_order(here: Vec<Event>, gone: Vec<Event>) -> Vec<Event> {
     let lined = |events: Vec<Event>| events.into_iter().map(|event| (event, 0)).collect();
     ledger::woven(lined(here), lined(gone)).into_iter().map(|(event, _)| event).collect()
 }
 
-/// The things that events are about, by name.
+/// The names of all entities that events are about.
 pub(crate) fn entities<'a>(
     ledger: &'a Ledger,
     archived: impl Iterator<Item = &'a Entry>,
@@ -128,7 +127,7 @@ pub(crate) fn entities<'a>(
     named.into_iter().cloned().collect()
 }
 
-/// The local days on which events were recorded, and how many.
+/// The local days with recorded events, and the number of events of each.
 pub(crate) fn event_days<'a>(
     ledger: &'a Ledger,
     archived: impl Iterator<Item = &'a Entry>,
@@ -144,7 +143,7 @@ pub(crate) fn event_days<'a>(
     days.into_iter().collect()
 }
 
-/// How many statements there are, in order.
+/// The number of statements by type, priority and state, sorted.
 pub(crate) fn tally(ledger: &Ledger) -> Vec<Count> {
     let mut counts: Vec<Count> = Vec::new();
     for entry in ledger.entries().iter().filter(|entry| entry.event.is_statement()) {
@@ -158,17 +157,18 @@ pub(crate) fn tally(ledger: &Ledger) -> Vec<Count> {
     counts
 }
 
-/// What the first so many events of a ledger claim. Events never change, so that it only grows with
-/// the ledger.
+/// The attribute claims of the events of a ledger. Events never change, so the index only grows
+/// with the ledger.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claims {
     events: usize,
     attributes: HashMap<String, Attribute>,
-    /// Those that have several values.
+    /// Attributes with several values.
     contested: Vec<String>,
 }
 
-/// The values of an attribute: which event claims it, as its how manieth claim, and the value.
+/// The values of an attribute: the position of the event, the number of the claim in it, and the
+/// value.
 #[derive(Debug, Clone, Default)]
 struct Attribute {
     values: Vec<(usize, usize, String)>,
@@ -192,8 +192,8 @@ impl Claims {
         self.events = entries.len();
     }
 
-    /// Claims of active events whose attribute some other event gives another value. The ledger is
-    /// the one that was asked about before, or has grown since.
+    /// Claims of active events for whose attribute another event has a different value. `ledger`
+    /// must be the ledger of the last call or a longer one.
     pub fn contested(&mut self, ledger: &Ledger) -> Vec<(EventId, Claim)> {
         let entries = ledger.entries();
         self.take(entries);
@@ -212,8 +212,8 @@ impl Claims {
     }
 }
 
-/// Which of the first so many events of a ledger say the same, but for case, blanks and closing
-/// marks; likewise.
+/// Finds events with the same text, apart from case, blanks and closing punctuation. The index only
+/// grows with the ledger.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sayings {
     events: usize,
@@ -229,7 +229,7 @@ impl Sayings {
             .fold(0, |key, byte| (key << 8) | u64::from(*byte))
     }
 
-    /// Those of the events that may say the same as that text, in the order of the ledger.
+    /// The events that may have the same text, in ledger order. Hashes may collide.
     pub fn like<'a>(&mut self, ledger: &'a Ledger, text: &str) -> Vec<&'a Entry> {
         let entries = ledger.entries();
         for (at, entry) in entries.iter().enumerate().skip(self.events) {

@@ -1,8 +1,9 @@
-//! Where memory *rests*: the [`Store`] every home implements, and the homes.
+//! The storage layer: the [`Store`] traits and their two backends, the vault (files) and
+//! PostgreSQL.
 //!
-//! A store keeps nouns and gives them back; it holds no policy. What an event is worth, what
-//! contradicts what and which lines are sound is decided by `icecore-domain`, and a home at most
-//! remembers the answer. What "all of it" means for a home is written down as an exam in `testing`.
+//! A store saves and returns data. It holds no policy: `icecore-domain` decides the state of an
+//! event, what conflicts and which lines are valid, and a backend at most caches the answer. The
+//! conformance suite in `testing` defines what every backend must do.
 
 mod arrivals;
 mod folded;
@@ -36,202 +37,160 @@ use icecore_domain::secrets::MarkerKey;
 use icecore_domain::summary::{Head, Summary, SummaryQuery};
 use jiff::civil::Date;
 
-/// What a store can fail with. Each says what, where and what now.
+/// What a store can fail with. Each message says what happened, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The ledger or a document is not what the caller read any more. Read again and decide again.
+    /// The ledger or a document changed since the caller read it. Read again and decide again.
     #[error("{what} changed in the meantime; try again")]
-    Moved {
-        /// What changed.
-        what: String,
-    },
-    /// Somebody else is writing and does not finish.
-    #[error("another process holds the lock of {vault}; try again when it is done")]
-    Busy {
-        /// The vault.
-        vault: PathBuf,
-    },
-    /// The folder is not a vault.
+    Moved { what: String },
+    /// Another process holds the write lock.
+    #[error("another process holds the lock of {vault}; try again when it has finished")]
+    Busy { vault: PathBuf },
     #[error(
-        "{0} is not a vault: it has no icecore.toml. Run `icecore init` there, or name another with --vault"
+        "{0} is not a vault: it has no icecore.toml. Run `icecore init` there, or choose another vault with --vault"
     )]
     NotAVault(PathBuf),
-    /// There is something where the vault is to be made.
+    /// The folder to initialize already holds a vault.
     #[error("{0} is a vault already; `icecore status` shows it")]
     AlreadyAVault(PathBuf),
     /// The path would lead out of the vault.
     #[error(transparent)]
     Path(#[from] NotAPath),
-    /// A link stands where a file or folder of the vault should be.
+    /// A symbolic link stands where a file or folder of the vault should be.
     #[error(
-        "{0} is a link; icecore does not follow links inside a vault. Put the file itself there"
+        "{0} is a link; icecore does not follow links inside a vault. Replace the link by the file itself"
     )]
     Link(PathBuf),
-    /// No room left for the write. Nothing of it was kept.
+    /// The disk is full. Nothing of the write remains.
     #[error("{path}: the disk is full; nothing was written. Make room and try again")]
-    Full {
-        /// What was to be written.
-        path: PathBuf,
-    },
-    /// The file of the key for the marks of hidden secrets holds something else.
-    #[error("{0} is not a key of 64 hex digits; delete it, and the next command makes a new one")]
+    Full { path: PathBuf },
+    /// The marker key file has other content.
+    #[error("{0} is not a key of 64 hex digits; delete it, the next command creates a new one")]
     NotAKey(PathBuf),
-    /// Something else than a file stands where a file should be.
-    #[error("{0} is not a file; put it out of the way")]
+    #[error("{0} is not a regular file; move it away")]
     NotAFile(PathBuf),
-    /// The user may not do that here.
+    /// The operating system denied permission.
     #[error(
         "{what} {path} is not permitted; check who owns the vault and whether its disk is writable"
     )]
     Denied {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
         path: PathBuf,
     },
-    /// Something the operating system refused.
+    /// Another error of the operating system.
     #[error("{what} {path} failed: {reason}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
         path: PathBuf,
-        /// The system's reason.
         reason: io::Error,
     },
-    /// The SQLite library is one with a known defect.
+    /// The linked SQLite version has a known defect.
     #[error(
         "this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed"
     )]
     OldSqlite(String),
-    /// The index cannot be used at all.
-    #[error("the index of the vault cannot be used: {0}. `icecore reindex` makes it anew")]
+    #[error("the index of the vault cannot be used: {0}. Rebuild it with `icecore vault reindex`")]
     Index(String),
-    /// Every number of a day is taken.
+    /// Every event number of a day is used.
     #[error(
-        "there is no id left for {0}: a line of that day has the highest number there is. `icecore events --all` shows it"
+        "no event id is left for {0}: a line of that day already has the highest number. `icecore events --all` shows it"
     )]
     NoIdLeft(Date),
-    /// An event that could not be read back.
+    /// The event would not survive a write and a read.
     #[error(
-        "{0} would be unreadable in the ledger; it was not written. Please report what you typed"
+        "{0} could not be read back from the ledger, so it was not written. Please report the text you entered"
     )]
     Unreadable(EventId),
-    /// The safety net is not there.
+    /// Snapshots are not available.
     #[error("{0}")]
     NoHistory(String),
-    /// The repository is somebody else's.
+    /// The git repository does not belong to icecore.
     #[error("{0}")]
     NotOurs(String),
-    /// The repository could run somebody else's program.
+    /// The git configuration could run a foreign program.
     #[error(
         "the git configuration of this vault sets `{key}`, which icecore does not trust. Remove it with `git config --local --unset-all {key}`"
     )]
-    HostileGit {
-        /// The setting.
-        key: String,
-    },
-    /// git failed.
+    HostileGit { key: String },
     #[error("git {what} failed: {why}")]
     Git {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What git said.
+        /// The output of git.
         why: String,
     },
-    /// A git that icecore did not start has its lock.
+    /// A git process that icecore did not start holds its lock.
     #[error(
-        "another git is at work in this vault ({lock} is there); try again when it has ended. `icecore doctor --fix` removes what one that died has left"
+        "another git is at work in this vault ({lock} exists); try again when it has ended. `icecore doctor --fix` removes the lock of a git that died"
     )]
-    GitAtWork {
-        /// Its lock.
-        lock: PathBuf,
-    },
-    /// A merge waits for a person.
+    GitAtWork { lock: PathBuf },
+    /// A merge has conflicts that a person must resolve.
     #[error("{0}")]
     Unsettled(String),
-    /// The database cannot be reached, or the connection broke off.
+    /// The database cannot be reached, or the connection broke.
     #[error(
-        "{place} cannot be reached: {why}. Check that it runs and that its address is right; what was not acknowledged may or may not be kept"
+        "{place} cannot be reached: {why}. Check that it runs and that its address is right; an unacknowledged write may or may not have been stored"
     )]
-    Unreachable {
-        /// Which.
-        place: String,
-        /// Why not.
-        why: String,
-    },
-    /// What was given as the address of a database is none.
+    Unreachable { place: String, why: String },
+    /// The database address has an invalid form.
     #[error(
         "the address of the database cannot be read: {0}. Write it like postgres://user@host:5432/name"
     )]
     Address(String),
-    /// There is a server, and no such database on it.
-    #[error("{place} is not there: {why}. Make it with `createdb`, or name another in the address")]
+    /// The server has no such database.
+    #[error(
+        "{place} is not there: {why}. Create it with `createdb`, or name another database in the address"
+    )]
     NoDatabase {
-        /// Which.
         place: String,
-        /// What the server says.
+        /// The server's message.
         why: String,
     },
-    /// Whoever the address names may not come in, or may not do that.
+    /// Authentication failed, or the role lacks a privilege.
     #[error("{place} does not permit that: {why}")]
     Unwelcome {
-        /// Which.
         place: String,
-        /// What the server says.
+        /// The server's message.
         why: String,
     },
-    /// What was said on the way could be read by others, or the server be another.
+    /// The connection would not be encrypted or the server not be authenticated.
     #[error("{place} cannot be reached safely: {why}")]
-    Insecure {
-        /// Which.
-        place: String,
-        /// Why not.
-        why: String,
-    },
-    /// It answers, and keeps nothing.
+    Insecure { place: String, why: String },
+    /// The server is a standby or read-only.
     #[error(
         "{place} takes no writes: {why}. With `target_session_attrs=read-write` an address of several hosts finds the one that does"
     )]
-    ReadOnly {
-        /// Which.
-        place: String,
-        /// Whether that is because it follows another.
-        is_standby: bool,
-        /// Why not.
-        why: String,
-    },
-    /// The database has too much to do.
+    ReadOnly { place: String, is_standby: bool, why: String },
+    /// The database is overloaded.
     #[error("{0}; try again in a moment")]
     Overrun(String),
-    /// The tables are not those that this program works with.
+    /// The tables do not fit this program.
     #[error("the database cannot be used: {0}")]
     Schema(String),
-    /// They are those of a later version.
+    /// The tables are those of a later version.
     #[error("the database cannot be used: {0}")]
     Newer(String),
-    /// Something the database refused.
+    /// The database rejected a statement.
     #[error("the database refused: {0}")]
     Database(String),
-    /// There is no such space.
     #[error(
-        "there is no space `{0}`; `icecore init --store … --space {0}` makes it, --space or ICECORE_SPACE names another"
+        "there is no space `{0}`; `icecore init --store … --space {0}` creates it; --space or ICECORE_SPACE selects another"
     )]
     NotASpace(String),
-    /// It was taken away while somebody was writing.
-    #[error("the space was taken away meanwhile, so nothing was kept in it")]
+    /// The space was erased during the write.
+    #[error("the space was erased in the meantime, so nothing was stored")]
     Gone,
-    /// It is not whole yet.
+    /// A restore into the space has not finished.
     #[error(
-        "a memory is being brought in here and is not whole yet; try again in a minute. If that was cut short, bring it in again, or take away what there is of it with `icecore space erase`"
+        "a restore into this space is not complete; try again in a minute. If it was interrupted, run it again, or remove what it left with `icecore db space erase`"
     )]
     Filling,
-    /// There is one already.
     #[error("there is a space `{0}` already; `icecore status` shows it")]
     AlreadyASpace(String),
-    /// Nothing can be called that.
     #[error(
-        "`{0}` cannot be the name of a space: 1 to 600 bytes of plain text, without blanks around it"
+        "`{0}` cannot be the name of a space: use 1 to 600 bytes of plain text without surrounding blanks"
     )]
     NotAName(String),
     /// A test stopped the store here.
@@ -239,24 +198,23 @@ pub enum Error {
     Stopped(usize),
 }
 
-/// What is found where a whole memory is to go.
+/// What the target of a restore already holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
-    /// Nothing but what a home has from the start.
+    /// Only the files that every store has from the start.
     New,
-    /// What an earlier attempt left in the middle.
+    /// The remains of an interrupted restore.
     Unfinished,
     /// A memory.
     Occupied {
-        /// So many documents.
         documents: usize,
-        /// One of them.
+        /// One of the documents.
         such_as: DocPath,
     },
 }
 
 impl Ground {
-    /// What these documents come to, if nobody was in the middle of bringing something in.
+    /// Classifies a target by its documents, unless a restore was interrupted there.
     fn of(looks: &[Looked]) -> Self {
         let mut others = looks.iter().filter(|look| !look.is_from_the_start());
         match others.next() {
@@ -268,54 +226,48 @@ impl Ground {
     }
 }
 
-/// What the key for the marks of hidden secrets is called in a home: a file of a vault's private
-/// folder, a note of a space.
+/// The name of the marker key: a file in the vault's private folder, a note in a PostgreSQL space.
 pub(crate) const MARKER_KEY: &str = "secret.key";
 
-/// What went right or wrong.
+/// The result of a store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where the ledger stood when it was read. Only the home that gave it knows what it means.
+/// The position of the ledger at a read. Its value has a meaning only for the store that returned
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position(pub u64);
 
-/// The ledger, byte for byte, and where it stood.
+/// The bytes of the ledger and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerText {
-    /// Its lines as they are, foreign ones included.
+    /// All lines, foreign ones included.
     pub bytes: Vec<u8>,
-    /// Where it stood.
     pub position: Position,
 }
 
-/// Events that were asked for, and where the ledger stood.
+/// The events that match a query, and the position of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The events, in the order of the ledger.
+    /// In ledger order.
     pub entries: Vec<Entry>,
-    /// Where the ledger stood.
     pub position: Position,
 }
 
-/// How many statements there are of one kind, priority and standing.
+/// The number of statements with one type, priority and state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Count {
-    /// Their type.
     pub kind: Kind,
-    /// Their priority.
     pub priority: Priority,
-    /// The word for their standing.
     pub standing: &'static str,
-    /// How many.
     pub events: usize,
 }
 
-/// What a document said when it was read: the hash of its bytes, or that there was no document.
+/// The version of a document at a read: the hash of its bytes, or absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentVersion(Option<Hash>);
 
 impl ContentVersion {
-    /// There was no document.
+    /// The document did not exist.
     pub const ABSENT: Self = Self(None);
 
     /// The version of a document that was read.
@@ -324,36 +276,30 @@ impl ContentVersion {
     }
 }
 
-/// A document that is to say something else, if it still says what was read.
+/// New content for a document, valid only if the document is still at version `from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// Its path.
     pub path: DocPath,
-    /// What it is to say.
     pub bytes: Vec<u8>,
-    /// What it said when it was read.
     pub from: ContentVersion,
 }
 
-/// What a document looked like when somebody last looked: changes whenever the document does.
+/// An opaque value that changes whenever the document changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp(pub String);
 
-/// What a home says of a document without reading it.
+/// What a store knows about a document without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
-    /// Which.
     pub path: DocPath,
-    /// How many bytes it has.
     pub bytes: u64,
-    /// When it was last written.
+    /// The time of the last write.
     pub changed: jiff::Timestamp,
-    /// Changes whenever it does.
     pub stamp: Stamp,
 }
 
 impl Looked {
-    /// Whether every home has it, also one in which nothing was ever kept.
+    /// Whether every store has this document from its creation.
     pub fn is_from_the_start(&self) -> bool {
         let path = self.path.as_str();
         [layout::CONFIG, ".gitignore", ".gitattributes"].contains(&path)
@@ -361,104 +307,98 @@ impl Looked {
     }
 }
 
-/// How much room a part of a home takes.
+/// The disk usage of one part of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weight {
-    /// The part: a folder of the top level, something in `memory`, the logs in it, or the settings.
+    /// A top-level folder, an item in `memory`, the logs in it, or the settings.
     pub part: String,
-    /// How many files.
     pub files: u64,
-    /// How many bytes in them.
     pub bytes: u64,
 }
 
-/// What became of records that were handed in.
+/// What happened to the records of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Added {
-    /// Kept for the first time.
+    /// Records stored for the first time.
     pub new: usize,
-    /// Known already, word for word.
+    /// Duplicates with equal text.
     pub same: usize,
-    /// Known with other words; the ids.
+    /// Ids of records whose text differs from the stored one.
     pub revised: Vec<String>,
 }
 
-/// What forgetting did to a file, or would do.
+/// What forgetting changed in a file, or would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// The file, as seen from the home.
+    /// Relative to the root of the store.
     pub path: String,
-    /// What became of it.
     pub what: Became,
-    /// What it said before, and what it says since.
+    /// The versions before and after.
     pub versions: (ContentVersion, ContentVersion),
 }
 
-/// What became of a file in which something was to be forgotten.
+/// What forgetting did with one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Became {
-    /// So many of its lines say nothing any more.
+    /// This many lines were redacted.
     Changed(usize),
-    /// It is gone.
+    /// The file was removed.
     Gone,
-    /// It is not the home's to change, and still says it.
+    /// The file does not belong to the store and still has the text.
     Left,
 }
 
-/// What became of the snapshots.
+/// The result of rewriting the snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rewritten {
-    /// How many snapshots there are.
     pub snapshots: usize,
-    /// How many files of them were changed.
+    /// The number of files that changed in them.
     pub files: usize,
 }
 
-/// The right to be the only one at some work, while it is held.
+/// An exclusive lease on a job. Dropping it releases the job.
 pub struct Claimed(pub Box<dyn Hold>);
 
-/// What a home holds a claim by. When it is dropped, the claim is given back.
+/// The backend's side of a lease. Dropping it releases the lease.
 #[async_trait]
 pub trait Hold: Send + Sync {
-    /// Whether nobody else can have it. A home that counts on hearing of its holders gives it to
-    /// others if it did not for too long.
+    /// Whether the lease is still exclusive. A backend that expects heartbeats gives the lease to
+    /// another process when they stop for too long.
     async fn is_held(&self) -> Result<bool>;
 }
 
 impl Claimed {
-    /// Whether nobody else can have it: to be asked before something is written that was long in
-    /// the making.
+    /// Whether the lease is still exclusive. Ask before writing the result of a long job.
     pub async fn is_held(&self) -> Result<bool> {
         self.0.is_held().await
     }
 }
 
-/// How far a long work is: done and all of it.
+/// Receives the progress of a long operation: units done and units in total.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
 
-/// A home of memory.
+/// A store of memory.
 ///
-/// Every write is durable when its call returns, and either happened whole or not at all.
+/// Every write is durable when its call returns, and it is atomic.
 #[async_trait]
 pub trait Store: passages::Passages {
-    /// Appends events and gives them their ids: the next numbers of their local days. With `after`,
-    /// only if the ledger still stands there.
+    /// Appends events and assigns their ids: the next numbers of their local days. With `after`,
+    /// fails with [`Error::Conflict`] unless the ledger is still at that position.
     async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>>;
 
-    /// Appends whole lines verbatim, foreign ones included: how a ledger moves from one home to
-    /// another.
+    /// Appends complete lines verbatim, foreign ones included. Copies a ledger between stores.
     async fn append_lines(&self, lines: &[u8]) -> Result<()>;
 
-    /// The ledger, byte for byte.
+    /// Reads the whole ledger.
     async fn ledger(&self) -> Result<LedgerText>;
 
-    /// Puts another text in place of the ledger, if it still stands at `at`. The one exception to
-    /// append-only, for repairs and compaction.
+    /// Replaces the ledger if it is still at `at`. The one exception to append-only, for repair and
+    /// compaction.
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()>;
 
-    /// Moves lines out of the ledger: each archive grows by its bytes, and the ledger becomes
-    /// `ledger`, if it still stands at `at`. If that is cut short, lines stand in both and count as
-    /// in the ledger; none is ever in neither.
+    /// Moves lines from the ledger into archives: appends to each archive, then replaces the ledger
+    /// by `ledger` if it is still at `at`. After an interruption some lines are in both and count
+    /// as lines of the ledger; no line is lost.
     async fn archive(
         &self,
         archives: &[(DocPath, Vec<u8>)],
@@ -466,171 +406,164 @@ pub trait Store: passages::Passages {
         at: Position,
     ) -> Result<()>;
 
-    /// Events that left the ledger, by id. What became of them is not known here; of the query all
-    /// but that counts.
+    /// Archived events by id. Archives do not know states, so the query's state filter is ignored.
     async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>>;
 
-    /// Everything that hangs together with these events, and with those about these things, by what
-    /// one does to another, wherever it stands, in the order of the ledger.
+    /// All events linked to these events, or to events about these entities, by any chain of
+    /// effects, archives included, in ledger order.
     async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>>;
 
-    /// The things that events are about, those in archives included, by name.
+    /// Names of all entities that events are about, archives included.
     async fn entities(&self) -> Result<Vec<String>>;
 
-    /// The events asked for, each with its standing.
+    /// The events that match a query, each with its state.
     async fn events(&self, which: &EventQuery) -> Result<Found>;
 
-    /// Where the ledger stands, without reading any of it.
+    /// The position of the ledger, without reading it.
     async fn position(&self) -> Result<Position>;
 
-    /// How many statements there are, by type, priority and standing.
+    /// Counts the statements by type, priority and state.
     async fn tally(&self) -> Result<Vec<Count>>;
 
-    /// Claims of active events whose attribute some other event gives another value.
+    /// Claims of active events for whose attribute another event has a different value.
     async fn contested(&self) -> Result<Vec<(EventId, Claim)>>;
 
-    /// Lines of the ledger that are not, or not wholly, events.
+    /// Lines of the ledger that are not, or not completely, valid events.
     async fn faults(&self) -> Result<Vec<LineFault>>;
 
-    /// Events that were in the ledger when it was last read and are not any more, as far as the
-    /// home remembers: somebody else's hand lost their lines. Replacing the ledger settles it.
+    /// Events that were in the ledger at the last read and are missing now: another program removed
+    /// their lines. [`Store::replace_ledger`] clears the list.
     async fn lost(&self) -> Result<Vec<EventId>>;
 
-    /// Keeps bytes that were found broken in `from` at byte `at`, apart from everything else, and
-    /// says where.
+    /// Moves damaged bytes, found in `from` at offset `at`, to quarantine and returns their new
+    /// location.
     async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String>;
 
-    /// A document, byte for byte.
+    /// Reads a document.
     async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>>;
 
-    /// How many bytes a document has; 0 if there is none.
+    /// The length of a document in bytes; 0 if it does not exist.
     async fn length(&self, path: &DocPath) -> Result<u64>;
 
-    /// Puts a document in place, whole, whatever stands there: only for documents that no person
-    /// edits.
+    /// Writes a document atomically, whatever it held before. Only for documents that people do not
+    /// edit.
     async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Puts many documents in place, each whole; cheaper than one by one.
+    /// Writes many documents, each atomically. Cheaper than single calls.
     async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()>;
 
-    /// Replaces a document that still says what was read (`from`); otherwise it stays as it is and
-    /// the call fails with [`Error::Moved`].
+    /// Replaces a document that is still at version `from`; otherwise leaves it and fails with
+    /// [`Error::Conflict`].
     async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
 
-    /// Replaces each of these documents that still says what was read, and returns the paths of the
-    /// others, which stay as they are. Cheaper than one by one.
+    /// Replaces every document that is still at its expected version and returns the paths of the
+    /// others, which stay unchanged. Cheaper than single calls.
     async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>>;
 
-    /// Appends to a document that still says what was read (`from`); otherwise fails with
-    /// [`Error::Moved`]. If its last line has no end, it gets one first.
+    /// Appends to a document that is still at version `from`; otherwise fails with
+    /// [`Error::Conflict`]. Ends an incomplete last line first.
     async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
 
-    /// Appends to a document, whatever it says. If its last line has no end, it gets one first.
+    /// Appends to a document unconditionally. Ends an incomplete last line first.
     async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Removes a document that still says what was read (`from`); otherwise it stays and the call
-    /// fails with [`Error::Moved`].
+    /// Removes a document that is still at version `from`; otherwise leaves it and fails with
+    /// [`Error::Conflict`].
     async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()>;
 
-    /// Takes a document away. One that is not there is no error.
+    /// Removes a document. A missing one is not an error.
     async fn remove(&self, path: &DocPath) -> Result<()>;
 
-    /// Takes a folder away that has nothing in it; one that has something in it, or is not there,
-    /// stays as it is.
+    /// Removes an empty folder. Leaves a folder that is missing or not empty.
     async fn remove_folder(&self, path: &DocPath) -> Result<()>;
 
-    /// Every document below a folder (`""` for all), sorted by path. The ledger is not among them,
-    /// nor is anything derived and private.
+    /// Paths of all documents below a folder (`""` for all), sorted. Excludes the ledger and
+    /// derived or private files.
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;
 
-    /// Likewise, with the length of each in bytes.
+    /// Like [`Store::documents`], with the length of each in bytes.
     async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
 
-    /// Likewise, with everything that can be said of a document without reading it; the ledger is
-    /// among them.
+    /// Like [`Store::documents`], with metadata; includes the ledger.
     async fn looks(&self, under: &str) -> Result<Vec<Looked>>;
 
-    /// What these documents look like now; `None` for one that is not there. Cheap.
+    /// The current stamp of each document; `None` for a missing one. Cheap.
     async fn stamps(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>>;
 
-    /// How much room each part takes, what is derived and private included, by name.
+    /// Disk usage by part, derived and private files included.
     async fn weights(&self) -> Result<Vec<Weight>>;
 
-    /// The last whole lines of a document, about so many bytes of them, and whether they are all of
-    /// it.
+    /// The last complete lines of a document, about `bytes` of them, and whether they are the whole
+    /// document.
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
 
-    /// Keeps records. One whose key is known and whose words are the same is kept already; one with
-    /// other words is kept as a revision of the first, at the time of the first.
+    /// Stores records. A record with a known key and equal text is a duplicate; one with other text
+    /// is stored as a revision, at the time of the first.
     async fn add_records(&self, records: Vec<Record>) -> Result<Added>;
 
-    /// Which records of these keys are kept, as far as the home knows without reading everything.
+    /// Which of these keys are stored, as far as the store knows without reading all files.
     async fn known(&self, keys: &[Key]) -> Result<Vec<bool>>;
 
-    /// The records of these local days, each key once in its last wording, in the order they were
-    /// said.
+    /// The records of these local days, each key once in its latest revision, in the order they
+    /// were spoken.
     async fn records(&self, days: Days) -> Result<Vec<Record>>;
 
-    /// The last records of a conversation, at most so many, each key once in its last wording, in
-    /// the order they were said.
+    /// The last records of a conversation, at most `most`, each key once in its latest revision, in
+    /// the order they were spoken.
     async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
 
-    /// What the records of a conversation on these local days come to, as far as those who added
-    /// them have told. Cheap: whoever has read them asks it to know whether somebody else has added
-    /// to them since.
+    /// A digest of the records of a conversation on these local days. Cheap. A caller that has read
+    /// the records compares digests to learn whether other processes added to them since.
     async fn said_in(&self, conversation: &str, days: Days) -> Result<Digest>;
 
-    /// Takes the records of a conversation away, all wordings of them, from these local days: the
-    /// one exception to keeping everything, for somebody who asks to be forgotten. Returns how many
-    /// there were.
+    /// Removes all revisions of a conversation's records on these local days and returns their
+    /// number. The one exception to keeping every record, for requests to forget.
     async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize>;
 
-    /// Takes out of every file what is to be forgotten, and takes away whatever was derived from it
-    /// and can be made anew; with `dry`, only says what that would change. Where it was cut short,
-    /// the same call finishes it.
+    /// Removes the text to be forgotten from every file and deletes derived data that can be
+    /// rebuilt. With `dry`, only reports. Calling it again completes an interrupted run.
     async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>>;
 
-    /// Every session that has records, or those of these days, by day, conversation and name.
+    /// All sessions with records, or those of `days`, by day, conversation and name.
     async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>>;
 
-    /// Local days that have records.
+    /// The local days that have records.
     async fn record_days(&self) -> Result<Vec<Date>>;
 
-    /// Lines of the record files that are none.
+    /// Invalid lines of the record files.
     async fn bad_records(&self) -> Result<Vec<(DocPath, BadLine)>>;
 
-    /// Appends versions of summaries, if the summaries still stand at `after`.
+    /// Appends summary versions, if the summaries are still at position `after`.
     async fn add_summaries(
         &self,
         summaries: &[Summary],
         after: Option<Position>,
     ) -> Result<Position>;
 
-    /// The newest version of each summary asked for, without its text, by first day and period.
+    /// The newest version of each matching summary without its text, by first day and period.
     async fn heads(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)>;
 
-    /// Likewise, with the text.
+    /// Like [`Store::summary_heads`], with the text.
     async fn summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>>;
 
-    /// Local days on which events were recorded, and how many.
+    /// The local days with recorded events, and the number of events of each.
     async fn event_days(&self) -> Result<Vec<(Date, usize)>>;
 
-    /// A model's answer to that question, if it was kept.
+    /// A cached model answer to this prompt.
     async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>>;
 
-    /// Keeps a model's answer, so that the question need not be paid for again. Only the newest are
-    /// kept.
+    /// Caches a model answer, so that the prompt is not paid for twice. Keeps only the newest.
     async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()>;
 
-    /// A note: something small that is private to this home and can be done without, such as what a
-    /// session was given already.
+    /// Reads a note: a small, dispensable, private file of this store, such as the list of what a
+    /// session already received.
     async fn note(&self, name: &DocPath) -> Result<Option<Vec<u8>>>;
 
-    /// Puts a note in place, whole. It waits for nobody.
+    /// Writes a note atomically, without waiting for a lock.
     async fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Appends a line to a note, durably if that is wanted. It waits for nobody. Past `most_bytes`
-    /// the older half goes.
+    /// Appends a line to a note without waiting for a lock; durably if `flush`. Beyond `most_bytes`
+    /// the older half is dropped.
     async fn add_note(
         &self,
         name: &DocPath,
@@ -639,84 +572,79 @@ pub trait Store: passages::Passages {
         flush: bool,
     ) -> Result<()>;
 
-    /// The notes in a folder, with when each was last written, in seconds since 1970.
+    /// The notes of a folder with the time of the last write of each, in seconds since 1970.
     async fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>>;
 
-    /// Takes a note away. One that is not there is no error.
+    /// Removes a note. A missing one is not an error.
     async fn remove_note(&self, name: &DocPath) -> Result<()>;
 
-    /// The key for the marks of hidden secrets; `None` if this home has none yet.
+    /// The key for the markers of hidden secrets; `None` if the store has none yet.
     async fn marker_key(&self) -> Result<Option<MarkerKey>>;
 
-    /// Sets the key for the marks of hidden secrets, durably and without a trace in any snapshot;
-    /// without `replace` only if there is none. Returns the key that holds now: processes that set
-    /// one at the same time all get the same.
+    /// Sets the marker key durably and outside of all snapshots; without `replace` only if there is
+    /// none. Returns the key in force: processes that set one concurrently all get the same.
     async fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey>;
 
-    /// Takes this home to bring a whole memory in, and says what is there. Where something is
-    /// there, nothing is changed; else nobody uses it until it is whole, where a home can keep
-    /// others out.
+    /// Prepares the store as the target of a restore and reports what it holds. An occupied store
+    /// stays unchanged. Otherwise other processes are kept out until the restore ends, where the
+    /// backend can do that.
     async fn begin_filling(&self) -> Result<Ground>;
 
-    /// The memory that was brought in is whole.
+    /// Ends a restore: the memory is complete.
     async fn end_filling(&self) -> Result<()>;
 
-    /// It is not, and nobody is at it any more: whoever begins anew need not wait.
+    /// Ends a failed restore, so that the next attempt need not wait.
     async fn stop_filling(&self) -> Result<()>;
 
-    /// The right to be the only one at some long work, until it is dropped or the process dies;
-    /// `None` if somebody has it.
+    /// Acquires the exclusive lease on a job until it is dropped or the process dies; `None` if
+    /// another process holds it.
     async fn claim(&self, work: &str) -> Result<Option<Claimed>>;
 
-    /// Those of `paths` that exist and are not as they were when last seen, with what they look
-    /// like now.
+    /// Those of `paths` that exist and changed since [`Store::mark_seen`], with their stamps.
     async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;
 
-    /// Documents below a folder that were looked at and are not there any more, as far as the home
-    /// remembers; told once.
+    /// Documents below a folder that were seen and no longer exist, as far as the store remembers.
+    /// Reports each once.
     async fn gone(&self, under: &str) -> Result<Vec<DocPath>>;
 
-    /// Notes that these documents were looked at. Forgetting it costs only another look.
+    /// Records that these documents were processed. Losing this costs only another pass.
     async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()>;
 
-    /// Looks for what only the home can see: whether what it derived still agrees with what it
-    /// keeps.
+    /// Checks whether the derived data agrees with the stored data.
     async fn inspect(&self) -> Result<Vec<Finding>>;
 
-    /// Makes everything derived anew and says how many events it covers.
+    /// Rebuilds all derived data and returns the number of events it covers.
     async fn rebuild(&self, progress: Progress<'_>) -> Result<usize>;
 
-    /// What the home had to mend when it was opened, for a person, oldest first.
+    /// The repairs made when the store was opened, as sentences, oldest first.
     async fn mended(&self) -> Vec<String>;
 
-    /// Who keeps the turns of conversations in order between processes; `None` where only locks of
-    /// one process do, as in a vault.
+    /// The leases that order the turns of a conversation between processes; `None` where locks
+    /// within one process suffice, as in a vault.
     fn order(&self) -> Option<&dyn Order> {
         None
     }
 }
 
-/// The order of a conversation's turns between processes that share a home: whether a turn that was
-/// kept is being remembered, and by whom. Whoever dies is waited for no longer than their lease.
+/// Leases that order the turns of a conversation between processes that share a store: whether
+/// stored exchanges still wait to be remembered, and which process works on them. A dead process is
+/// waited for no longer than its lease.
 #[async_trait]
 pub trait Order: Send + Sync {
-    /// Keeps records, as [`Store::add_records`] does, of exchanges that are about to be remembered:
-    /// whoever can see them sees also that their conversations are awaited. Had it been said
-    /// before, somebody who remembers meanwhile could take it for done; said after, nobody would
-    /// know of it if we died in between.
+    /// Stores records like [`Store::add_records`] and sets the pending flag of their conversations
+    /// in the same transaction. Setting the flag earlier lets another process clear it; setting it
+    /// later loses it on a crash.
     async fn add_awaited(&self, records: Vec<Record>, lease: Duration) -> Result<Added>;
 
-    /// Whether an exchange that was kept is about to be remembered.
+    /// Whether a stored exchange waits to be remembered.
     async fn is_awaited(&self, conversation: &str) -> Result<bool>;
 
-    /// Takes the conversation, to be the only one who remembers it until the lease ends; `None` if
-    /// somebody else has it. Whoever has it takes it again to keep it. The answer is how often
-    /// something was kept in it so far.
+    /// Acquires or renews the exclusive lease on a conversation; `None` if another process holds
+    /// it. Returns the number of writes to the conversation so far.
     async fn take(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
 
-    /// Gives the conversation back. With `again`, something in it is to be looked at again then;
-    /// else, if nothing was kept in it but what was `known` when it was taken, nothing waits in it
-    /// any more.
+    /// Releases the conversation. With `again`, it becomes pending again after that time. Otherwise
+    /// it is no longer pending, unless records were written after the `known` count.
     async fn release(
         &self,
         conversation: &str,
@@ -726,61 +654,59 @@ pub trait Order: Send + Sync {
     ) -> Result<()>;
 }
 
-/// A state of the documents that can be gone back to.
+/// A saved state of the documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
     pub id: String,
-    /// When it was made.
     pub at: jiff::Timestamp,
-    /// Why it was made.
+    /// The reason it was made.
     pub note: String,
 }
 
-/// A home's safety net: snapshots of its documents and its ledger.
+/// Snapshots of the documents and the ledger.
 #[async_trait]
 pub trait History: Send + Sync {
-    /// Whether there is a safety net at all, and if not, why not. Cheap; a snapshot looks closer.
+    /// Whether snapshots are possible, and if not, why. Cheap; [`SnapshotStore::create_snapshot`]
+    /// checks more.
     async fn available(&self) -> Result<()>;
 
-    /// Keeps the state as it is. `None` if nothing changed since the last snapshot.
+    /// Saves the current state. `None` if nothing changed since the last snapshot.
     async fn snapshot(&self, note: &str, at: jiff::Timestamp) -> Result<Option<Snapshot>>;
 
     /// The snapshots, newest first.
     async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>>;
 
-    /// The files of a snapshot that differ from the files now, with what they were then. `None` as
-    /// bytes: the file was not there.
+    /// The files that differ between a snapshot and now, with their content in the snapshot. `None`
+    /// as content: the file did not exist.
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
 
     /// The snapshots that changed a document, newest first.
     async fn versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
         let _ = (path, most);
-        Err(Error::NoHistory("this home keeps no snapshots".into()))
+        Err(Error::NoHistory("this store keeps no snapshots".into()))
     }
 
-    /// A document as it was in a snapshot; `None` if it was not there.
+    /// A document as of a snapshot; `None` if it did not exist.
     async fn version(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
         let _ = (id, path);
-        Err(Error::NoHistory("this home keeps no snapshots".into()))
+        Err(Error::NoHistory("this store keeps no snapshots".into()))
     }
 
-    /// In how many snapshots what is to be forgotten stands, and how many there are.
+    /// The number of snapshots that contain the text to be forgotten, and the number of all.
     async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)>;
 
-    /// Makes every snapshot anew without what is to be forgotten. Their ids change.
+    /// Rewrites every snapshot without the text to be forgotten. The ids change.
     async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten>;
 
-    /// Puts what the snapshots hold together, so that the past takes little room. Not at once with
-    /// [`History::rewrite`].
+    /// Compacts the snapshots. Must not run together with [`SnapshotStore::rewrite_snapshots`].
     async fn pack(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Mends the safety net itself, as far as that is safe, and says what it did.
+    /// Repairs the snapshot store as far as that is safe, and returns what it did.
     async fn repair(&self) -> Result<Vec<String>>;
 
-    /// What a person has to do so that several machines can use this memory. Cheap.
+    /// Steps a person must take before several machines can use this memory. Cheap.
     async fn wants(&self) -> Vec<String> {
         Vec::new()
     }
@@ -790,85 +716,86 @@ pub trait History: Send + Sync {
         false
     }
 
-    /// Where another machine's state parted from ours; without a name, the one that ours follows.
+    /// Where another machine's state diverged from ours; without a name, that of the upstream
+    /// branch.
     async fn fork(&self, other: Option<&str>) -> Result<Fork> {
         let _ = other;
-        Err(Error::NoHistory("this home has no other machines".into()))
+        Err(Error::NoHistory("this store cannot merge with other machines".into()))
     }
 
-    /// Brings the other side in. The next snapshot ends it.
+    /// Merges the other side. The next snapshot completes the merge.
     async fn join(&self, fork: &Fork) -> Result<Joined> {
         let _ = fork;
-        Err(Error::NoHistory("this home has no other machines".into()))
+        Err(Error::NoHistory("this store cannot merge with other machines".into()))
     }
 
-    /// Finishes putting a merge in place that was cut short while its files were written; whether
-    /// there was one.
+    /// Completes a merge that was interrupted while its files were written; `None` if there was
+    /// none.
     async fn resume_join(&self) -> Result<Option<Joined>> {
         Ok(None)
     }
 
-    /// The other machine's key for the marks of hidden secrets, if its vault is a folder of the
-    /// same person on this machine. No snapshot carries it.
+    /// The other machine's marker key, if its vault is a folder of the same user on this machine.
+    /// No snapshot carries the key.
     async fn other_marker_key(&self, fork: &Fork) -> Option<MarkerKey> {
         let _ = fork;
         None
     }
 
-    /// A merge that was begun and not ended.
+    /// A merge that was started and not completed.
     async fn unfinished(&self) -> Result<Option<Unfinished>> {
         Ok(None)
     }
 
-    /// The last merge, if somebody else than icecore has made it.
+    /// The last merge, if another program made it.
     async fn foreign_merge(&self) -> Result<Option<String>> {
         Ok(None)
     }
 }
 
-/// How the note of a snapshot begins that ends a merge.
+/// The prefix of the note of a snapshot that completes a merge.
 pub const MERGED: &str = "merged ";
-/// How the note of one begins that settles a merge of somebody else's.
+/// The note of a snapshot that completes a merge made by another program.
 pub const SETTLED: &str = "settled a merge";
 
-/// Where two machines parted, and what decides which ids theirs has taken.
+/// The common base of two machines' states, and the lines that decide which ids the other side
+/// used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fork {
-    /// What the other side is called.
+    /// The name of the other side.
     pub name: String,
-    /// Its state.
+    /// The commit of the other side.
     pub commit: String,
-    /// It has nothing that we have not.
+    /// The other side has nothing new.
     pub nothing: bool,
-    /// We have nothing that it has not.
+    /// We have nothing new, so their state can replace ours.
     pub forward: bool,
-    /// Its `icecore.toml`.
+    /// Their `icecore.toml`.
     pub settings: Option<Vec<u8>>,
-    /// The ledger and its archives as both began with them.
+    /// The ledger and its archives at the common base.
     pub base: Vec<(DocPath, Vec<u8>)>,
-    /// The same as they are there.
+    /// The ledger and its archives on the other side.
     pub theirs: Vec<(DocPath, Vec<u8>)>,
 }
 
-/// What became of a merge.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joined {
-    /// Both are in.
     Whole,
-    /// Files are for a person to settle.
+    /// Files have conflicts that a person must resolve.
     Open {
-        /// Which, and why.
+        /// The path and the reason.
         files: Vec<(String, Option<String>)>,
-        /// Whether the merge waits for that; else nothing was changed.
+        /// Whether the merge waits for the resolution; otherwise nothing changed.
         left: bool,
     },
 }
 
-/// A merge that was begun and not ended.
+/// A merge that was started and not completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
-    /// What is being merged: its name, or its commit.
+    /// The name of the other side, or its commit.
     pub name: String,
-    /// Files that nobody has settled.
+    /// Files with unresolved conflicts.
     pub open: Vec<String>,
 }

@@ -1,10 +1,10 @@
-//! Files of other programs: read, and put in place whole.
+//! Reads and atomically replaces files of other programs.
 //!
-//! A file is written beside its place, flushed and renamed, so that its owner sees what was there
-//! or what is there now. Its mode and owner stay. A link is followed to the file it stands for, as
-//! with settings that people keep elsewhere; that file changes, not the link. What changed since it
-//! was read is not written over.
-#![expect(clippy::disallowed_methods, reason = "this is the door to other programs' files")]
+//! A file is written beside its target, flushed and renamed, so that its owner sees the old or the
+//! new content. Mode and owner stay. A symbolic link is followed, because people keep settings
+//! elsewhere; the target changes, not the link. A file that changed since it was read is not
+//! overwritten.
+#![expect(clippy::disallowed_methods, reason = "this module writes other programs' files")]
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use crate::vault::door::fault;
 use crate::{Error, Result};
 
-/// So many links are followed; more lead in a circle.
+/// Limit of links to follow; more are a loop.
 const MOST_LINKS: usize = 40;
 
-/// The file that a path stands for, links followed. It need not be there.
+/// The file that a path stands for after all links are followed. It need not exist.
 pub fn target(path: &Path) -> Result<PathBuf> {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -32,8 +32,8 @@ pub fn target(path: &Path) -> Result<PathBuf> {
                     ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory
                 ) =>
             {
-                // Folders on the way may be links too, or not be there yet; one file is to have one
-                // name all the time.
+                // Folders on the way may be links or missing. Canonicalize what exists, so that one
+                // file always has one name.
                 let known = place
                     .ancestors()
                     .skip(1)
@@ -42,13 +42,13 @@ pub fn target(path: &Path) -> Result<PathBuf> {
                     .and_then(|(above, found)| Some(found.join(place.strip_prefix(above).ok()?)));
                 return Ok(settled.unwrap_or(place));
             }
-            Err(error) => return Err(fault("looking at", &place, error)),
+            Err(error) => return Err(fault("reading the link", &place, error)),
         }
     }
     Err(fault("following the links of", path, ErrorKind::TimedOut.into()))
 }
 
-/// What is in a file; `None` if there is none.
+/// The bytes of a file; `None` if there is none.
 pub fn read(place: &Path) -> Result<Option<Vec<u8>>> {
     match fs::metadata(place) {
         Ok(found) if !found.is_file() => return Err(Error::NotAFile(place.to_owned())),
@@ -61,8 +61,8 @@ pub fn read(place: &Path) -> Result<Option<Vec<u8>>> {
     fs::read(place).map(Some).map_err(|error| fault("reading", place, error))
 }
 
-/// Puts a file in place, if what is there is still what was `read`. A new one gets `mode`. Returns
-/// the folders that had to be made for it, outermost first.
+/// Replaces a file, if its content is still `read`. A new file gets `mode`. Returns the folders it
+/// created, outermost first.
 pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result<Vec<PathBuf>> {
     let Some(name) = place.file_name() else {
         return Err(fault("writing", place, ErrorKind::InvalidInput.into()));
@@ -77,7 +77,7 @@ pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result
     let written = (|| {
         let mut file =
             match OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary) {
-                // One that was left by somebody of the same number who died.
+                // Left by a process with the same pid that died.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     fs::remove_file(&temporary)?;
                     OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)
@@ -87,7 +87,7 @@ pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result
         if let Ok(found) = fs::metadata(place) {
             let own = file.metadata()?;
             if (own.uid(), own.gid()) != (found.uid(), found.gid()) {
-                // Only root can; for everybody else it is their own file anyway.
+                // Only root can do this. For other users the file is their own anyway.
                 let _ = fchown(&file, Some(found.uid()), Some(found.gid()));
             }
             file.set_permissions(fs::Permissions::from_mode(found.mode() & 0o7777))?;
@@ -110,13 +110,12 @@ pub fn put(place: &Path, bytes: &[u8], mode: u32, read: Option<&[u8]>) -> Result
     Ok(made)
 }
 
-/// Writes over a file that is another program's for the moment, and that it puts into its place
-/// itself.
+/// Overwrites a temporary file that another program will itself move into place.
 pub fn fill(place: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(place, bytes).map_err(|error| fault("writing", place, error))
 }
 
-/// Takes a file away, if what is there is still what was `read`.
+/// Removes a file, if its content is still `read`.
 pub fn remove(place: &Path, read: &[u8]) -> Result<()> {
     match self::read(place)? {
         None => return Ok(()),
@@ -127,8 +126,7 @@ pub fn remove(place: &Path, read: &[u8]) -> Result<()> {
     flushed(place.parent().unwrap_or(Path::new(".")))
 }
 
-/// Takes folders away that have nothing in them, innermost first; one that has something in it
-/// stays, and those above it.
+/// Removes empty folders, innermost first, and stops at the first that is not empty.
 pub fn remove_empty(folders: &[PathBuf]) {
     for folder in folders.iter().rev() {
         if fs::remove_dir(folder).is_err() {
@@ -147,7 +145,7 @@ fn make_folders(folder: &Path, mode: u32) -> Result<Vec<PathBuf>> {
         match DirBuilder::new().mode(mode).create(above) {
             Ok(()) => made.push(above.to_owned()),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(fault("making the folder", above, error)),
+            Err(error) => return Err(fault("creating the folder", above, error)),
         }
         flushed(above.parent().unwrap_or(Path::new(".")))?;
     }

@@ -1,5 +1,4 @@
-//! What a home must be able to do for search: hand out passages, postings and vectors. Which
-//! passage stands first is the domain's to say.
+//! What search requires of a store: passages, postings and vectors. The domain ranks them.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use icecore_domain::rank::vector::{Packed, Signs};
 
 use crate::{Progress, Result};
 
-/// Where files with passages are, and whether also below.
+/// Folders with searchable files, and whether their subfolders count too.
 pub(crate) const FOLDERS: [(&str, bool); 8] = [
     ("memory", false),
     (layout::MESSAGES, false),
@@ -23,11 +22,10 @@ pub(crate) const FOLDERS: [(&str, bool); 8] = [
     ("conversations", true),
     (layout::TOOL, true),
 ];
-/// Everything is made anew when there are more gone passages than this, and more of them than
-/// others.
+/// The index is rebuilt when it has more dead passages than this and more dead than live ones.
 pub(crate) const MANY_GONE: u32 = 1_000;
 
-/// Whether passages are cut from a document of that name.
+/// Whether the document of that name has passages.
 pub(crate) fn is_searched(path: &DocPath) -> bool {
     let is_in = |(folder, deep): &(&str, bool)| {
         let name = path
@@ -39,76 +37,72 @@ pub(crate) fn is_searched(path: &DocPath) -> bool {
     FOLDERS.iter().any(is_in) && passage::is_source(path)
 }
 
-/// What taking in came to.
+/// The result of an index update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TakenIn {
-    /// Passages that are new or were changed.
+    /// New or changed passages.
     pub new: u64,
-    /// Files that were looked into.
+    /// Files that were read.
     pub files: u64,
 }
 
-/// A passage and where it stands.
+/// A passage and its document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// The passage.
     pub passage: Passage,
-    /// The document it was cut from.
     pub source: DocPath,
 }
 
 /// How many passages have a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Embedded {
-    /// So many have one.
     pub have: u64,
-    /// Of so many.
     pub of: u64,
 }
 
-/// The searchable side of a home.
+/// The search index of a store.
 #[async_trait]
 pub trait Passages: Send + Sync {
-    /// Takes in what is new since the last time. With `anew`, everything again; vectors of words
-    /// that are still there stay.
+    /// Indexes what is new since the last call. With `anew`, rebuilds the index; vectors of
+    /// unchanged text stay.
     async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn>;
 
-    /// Every passage's few numbers, as of the last taking in.
+    /// The metadata of every passage, as of the last update.
     async fn corpus(&self) -> Result<Arc<Corpus>>;
 
-    /// Where each of these terms stands; passages that are gone may be among them.
+    /// The postings of each of these terms. They may include removed passages.
     async fn postings(&self, terms: &[String]) -> Result<Vec<Vec<Posting>>>;
 
-    /// Terms that have this in them, at most so many, the shortest first.
+    /// Terms that contain this text, at most `most`, the shortest first.
     async fn terms_with(&self, part: &str, most: usize) -> Result<Vec<String>>;
 
-    /// These passages; `None` for one that is gone.
+    /// These passages; `None` for a removed one.
     async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>>;
 
-    /// The number of a passage by its key.
+    /// The number of the passage with this key.
     async fn passage(&self, key: u64) -> Result<Option<u32>>;
 
-    /// The groups of a conversation.
+    /// The passage groups of a conversation.
     async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>>;
 
-    /// The names under which people speak, with the numbers that passages refer to.
+    /// The names of speakers, with the numbers that passages refer to.
     async fn voices(&self) -> Result<Vec<(u16, String)>>;
 
-    /// The vectors of these passages, where there are any.
+    /// The vectors of these passages, where they exist.
     async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>>;
 
-    /// The signs of every passage's vector, by number; all zero where there is none.
+    /// The sign bits of every passage's vector, by number; all zero without a vector. A vector
+    /// reduced to one sign bit per dimension is enough to preselect by Hamming distance.
     async fn signs(&self) -> Result<Arc<Vec<Signs>>>;
 
-    /// Whether this home is better asked for the nearest of so many passages than for the signs of
-    /// all of them.
+    /// Whether this store answers [`SearchIndex::nearest_by_signs`] for this many passages faster
+    /// than it returns all signs.
     fn finds_nearest(&self, _passages: u32) -> bool {
         false
     }
 
-    /// The passages whose signs differ least from these, with in how many places: at most so many,
-    /// the nearest first, and of equally near ones the lowest number. Those without a vector are
-    /// not among them.
+    /// The passages with the smallest Hamming distance to these signs, and the distance: at most
+    /// `most`, nearest first, then by number. Skips passages without a vector.
     async fn nearest(&self, to: &Signs, most: usize) -> Result<Vec<(u32, u32)>> {
         let all = self.signs().await?;
         let mut found: Vec<(u32, u32)> = (0..)
@@ -121,7 +115,7 @@ pub trait Passages: Send + Sync {
         Ok(found.into_iter().map(|(distance, number)| (number, distance)).collect())
     }
 
-    /// The signs of these passages' vectors; all zero where there is none.
+    /// The signs of these passages' vectors; all zero without a vector.
     async fn signs_of(&self, numbers: &[u32]) -> Result<Vec<Signs>> {
         let all = self.signs().await?;
         Ok(numbers
@@ -130,10 +124,10 @@ pub trait Passages: Send + Sync {
             .collect())
     }
 
-    /// Keeps vectors of passages, for as long as their words stay the same.
+    /// Stores vectors of passages. They are valid as long as the text stays the same.
     async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()>;
 
-    /// Passages that have no vector yet, at most so many, the newest first.
+    /// Passages without a vector, at most `most`, the newest first.
     async fn without_vector(&self, most: usize) -> Result<Vec<u32>> {
         let (corpus, signs) = (self.corpus().await?, self.signs().await?);
         let lacks = |number: u32| signs.get(number as usize).is_none_or(Signs::is_none);

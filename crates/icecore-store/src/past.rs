@@ -1,25 +1,24 @@
-//! What the past says once something is forgotten: contents and notes of snapshots, as they are
-//! from then on.
+//! Redacts snapshots after a request to forget: their file contents and their notes.
 
 use std::collections::BTreeSet;
 
 use icecore_domain::forget::{FORGOTTEN, Fate, Scrub};
 
-/// A content, wherever it stood; `None` if it stays as it is.
+/// A file content under all its paths, redacted; `None` if it stays unchanged.
 pub(crate) fn content(bytes: &[u8], paths: &BTreeSet<String>, scrub: &Scrub) -> Option<Vec<u8>> {
     let mut new: Option<Vec<u8>> = None;
     for path in paths {
         match scrub.fate(path, new.as_deref().unwrap_or(bytes)) {
             Fate::Same => {}
             Fate::Changed { bytes, .. } => new = Some(bytes),
-            // It did stand there; that it said nothing is what is left to tell.
+            // The file existed; only that fact remains.
             Fate::Gone => return Some(format!("{FORGOTTEN}\n").into_bytes()),
         }
     }
     new
 }
 
-/// Why a snapshot was made; `None` if it stays as it is.
+/// The note of a snapshot, redacted; `None` if it stays unchanged.
 pub(crate) fn note(text: &str, scrub: &Scrub) -> Option<String> {
     scrub.needles.redact(text).map(|redacted| redacted.text)
 }

@@ -1,9 +1,8 @@
-//! The shelf: folders of files that came from elsewhere and can be got again, such as a model's.
+//! Staged directories: folders of files that can be downloaded again, such as a model.
 //!
-//! A folder is filled beside its place and put there at the end. Whoever looks sees what was there
-//! before or all of the new files; a process that dies on the way leaves at most a hidden folder,
-//! which the next one takes away.
-#![expect(clippy::disallowed_methods, reason = "this is the door for what is not the vault's")]
+//! A folder is filled beside its target and moved there at the end. Readers see the old state or
+//! all new files. A process that dies leaves at most a hidden folder, which the next one removes.
+#![expect(clippy::disallowed_methods, reason = "this module writes files outside of the vault")]
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -14,18 +13,18 @@ use std::path::{Path, PathBuf};
 use crate::vault::door::fault;
 use crate::{Error, Result};
 
-/// A folder that is being filled. Dropped before it is put in its place, it is gone.
+/// A folder that is being filled. Dropping it before [`StagedDir::commit`] removes it.
 #[derive(Debug)]
 pub struct Stage {
     target: PathBuf,
     above: PathBuf,
     folder: PathBuf,
-    /// Held on the folder above, by whoever fills something there.
+    /// The lock on the parent folder. One process stages there at a time.
     _lock: File,
 }
 
-/// Takes a folder away with everything in it: first out of sight in one step, so that nobody finds
-/// half of it. False if it was not there.
+/// Removes a folder with its content. Renames it first, so that no reader finds half of it. False
+/// if it did not exist.
 pub fn discard(folder: &Path) -> Result<bool> {
     let Some(name) = folder.file_name() else {
         return Err(fault("removing", folder, ErrorKind::InvalidInput.into()));
@@ -34,7 +33,7 @@ pub fn discard(folder: &Path) -> Result<bool> {
     hidden.push(name);
     hidden.push(".gone");
     let gone = folder.with_file_name(hidden);
-    // One that was left by somebody who died on the way.
+    // Left by a process that died.
     match fs::remove_dir_all(&gone) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(fault("removing", &gone, error));
@@ -51,10 +50,10 @@ pub fn discard(folder: &Path) -> Result<bool> {
 }
 
 impl Stage {
-    /// Begins to fill the folder `target`; there is one who does so at a time.
+    /// Starts to fill the folder `target`. Fails if another process does so.
     pub fn beside(target: &Path) -> Result<Self> {
         let Some(name) = target.file_name() else {
-            return Err(fault("filling", target, ErrorKind::InvalidInput.into()));
+            return Err(fault("writing", target, ErrorKind::InvalidInput.into()));
         };
         let above = match target.parent() {
             Some(above) if !above.as_os_str().is_empty() => above.to_owned(),
@@ -64,7 +63,7 @@ impl Stage {
             .recursive(true)
             .mode(0o700)
             .create(&above)
-            .map_err(|error| fault("making the folder", &above, error))?;
+            .map_err(|error| fault("creating the folder", &above, error))?;
         let lock = File::open(&above).map_err(|error| fault("opening", &above, error))?;
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { vault: above }),
@@ -77,7 +76,7 @@ impl Stage {
         hidden.push(name);
         hidden.push(".part");
         let folder = above.join(hidden);
-        // What is there was left by somebody who died: nobody else holds the lock.
+        // Left by a process that died: we hold the lock.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(fault("removing", &folder, error));
@@ -87,11 +86,11 @@ impl Stage {
         DirBuilder::new()
             .mode(0o700)
             .create(&folder)
-            .map_err(|error| fault("making the folder", &folder, error))?;
+            .map_err(|error| fault("creating the folder", &folder, error))?;
         Ok(Self { target: target.to_owned(), above, folder, _lock: lock })
     }
 
-    /// Begins a file of that name, which must not be there yet.
+    /// Creates a file, which must not exist yet.
     pub fn file(&self, name: &str) -> Result<File> {
         let place = self.folder.join(name);
         if Path::new(name).file_name().is_none_or(|last| last != name) {
@@ -105,25 +104,25 @@ impl Stage {
             .map_err(|error| fault("writing", &place, error))
     }
 
-    /// Where a file of that name is for now.
+    /// The temporary path of a file.
     pub fn place(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Gives a file another name.
+    /// Renames a file.
     pub fn rename(&self, name: &str, other: &str) -> Result<()> {
         fs::rename(self.place(name), self.place(other))
             .map_err(|error| fault("renaming", &self.place(name), error))
     }
 
-    /// Takes a file away again.
+    /// Removes a file.
     pub fn remove(&self, name: &str) -> Result<()> {
         fs::remove_file(self.place(name))
             .map_err(|error| fault("removing", &self.place(name), error))
     }
 
-    /// Puts the files in their place: `last` after all others, so that where it is, they are. Files
-    /// of other names that are there already stay.
+    /// Moves the files to the target, `last` after all others, so that its presence proves theirs.
+    /// Other files in the target stay.
     pub fn settle(self, last: &str) -> Result<()> {
         let failed = |error| fault("flushing", &self.folder, error);
         let mut names = Vec::new();
@@ -133,7 +132,7 @@ impl Stage {
             names.push(entry.file_name());
         }
         File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        let put = |error| fault("filling", &self.target, error);
+        let put = |error| fault("writing", &self.target, error);
         if fs::symlink_metadata(&self.target)
             .is_err_and(|error| error.kind() == ErrorKind::NotFound)
         {
@@ -155,8 +154,8 @@ impl Drop for Stage {
     }
 }
 
-/// Some file systems have no locks, or none for folders; there two can get in each other's way, and
-/// one of them then fails.
+/// Some file systems have no locks, or none for folders. Two processes can then interfere, and one
+/// of them fails.
 fn unlockable(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported)
         || error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error())

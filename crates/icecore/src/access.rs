@@ -1,9 +1,8 @@
-//! Who is let in where memory is in a database: tokens that are looked up, how much each space may
-//! do, and the log of who did what.
+//! Access to memory in a database: issued tokens, quotas of each space and the audit log.
 //!
-//! What is known is known for a few seconds: so long a token that was revoked may still be good,
-//! and so late a process hears that a limit has changed. Requests in a minute are counted by each
-//! process for itself, everything else by the database.
+//! Lookups are cached for a few seconds: for that long a revoked token may still work and a process
+//! may use an old quota. Each process counts requests per minute for itself; the database counts
+//! everything else.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,79 +23,76 @@ use crate::http::Log;
 use crate::place::Place;
 use crate::rights::{Grant, Right, Rights};
 
-/// How long what was looked up is believed.
+/// How long a lookup is cached.
 const BELIEVED_MS: u64 = 5_000;
-/// So many tokens and spaces are known at once.
+/// The most tokens, and the most spaces, in a cache.
 const KNOWN: usize = 10_000;
-/// So many tokens that nobody has shown here before are looked up at once, so that whoever invents
-/// them leaves the database to the others.
+/// The most lookups of unknown tokens at once, so that made-up tokens leave database connections to
+/// other callers.
 const LOOKED_UP: usize = 2;
-/// So many of them wait to be; more are told to come again.
+/// The most lookups of unknown tokens that wait; further ones are rejected with "try again".
 const LINED_UP: usize = 64;
 /// How long they wait.
 const IN_LINE: Duration = Duration::from_secs(5);
-/// That the database does not say who somebody is stands in the log so often at most.
+/// The shortest time between two log lines about failed lookups.
 const TOLD_MS: u64 = 5_000;
-/// What every token begins with, so that it is found where it should not be.
+/// The first characters of every token, so that secret scanners find it.
 pub const PREFIX: &str = "icecore_";
 /// The random part of a token, in bytes.
 const SECRET_BYTES: usize = 32;
-/// So many deeds wait to be noted; more are lost, and that is told.
+/// The length of the audit queue. When it is full, events are lost, which is logged.
 const WAITING: usize = 20_000;
-/// So many are noted at once.
+/// The most audit events in one write.
 const AT_ONCE: usize = 1_000;
-/// How long is waited for more of them.
+/// How long the writer waits for more events.
 const LINGER: Duration = Duration::from_millis(200);
-/// How long it is tried to note what could not be noted, before the next ones.
+/// The pause between two attempts to write the same batch.
 const AGAIN: Duration = Duration::from_secs(1);
-/// So many times.
 const TRIES: usize = 30;
-/// The longest label.
 const MOST_LABEL_BYTES: usize = 200;
 
-/// What a request takes.
+/// What a request consumes, and so which quotas apply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing but the time of the server.
+    /// Only server time.
     Time,
-    /// Room: something may be kept.
+    /// Storage: something may be stored.
     Room,
-    /// Room, and the time of a model.
+    /// Storage and model tokens.
     Model,
 }
 
-/// That a space has done as much as it may.
+/// A space has used up a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {
-    /// The limit, as it is set.
+    /// The name of the limit.
     pub limit: &'static str,
-    /// How much it is.
+    /// Its value.
     pub most: u64,
-    /// When it is free again, in seconds; nothing, if waiting does not help.
+    /// Seconds until it is reset; `None` if waiting does not help.
     pub seconds: Option<u64>,
 }
 
 impl Over {
-    /// What is said about it.
+    /// The message for the caller.
     pub fn said(&self) -> String {
         let Self { limit, most, seconds } = self;
         match seconds {
-            Some(seconds) => format!(
-                "{limit} is {most} for this space, and that is used up; it is free again in {seconds} s"
-            ),
+            Some(seconds) => {
+                format!("quota exceeded: {limit} is {most} for this space; retry in {seconds} s")
+            }
             None => format!(
-                "{limit} is {most} for this space, and that is used up; forget something, or have the limit raised"
+                "quota exceeded: {limit} is {most} for this space; forget something or ask an admin to raise the limit"
             ),
         }
     }
 }
 
-/// Why a space may not make a request now.
+/// Why a request of a space is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotAdmitted {
-    /// It has done as much as it may.
     Over(Over),
-    /// How much it may do was never looked up here, and cannot be now.
+    /// The quota was never looked up here, and cannot be now.
     UnknownQuota,
 }
 
@@ -104,7 +100,9 @@ impl fmt::Display for NotAdmitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Over(over) => f.write_str(&over.said()),
-            Self::UnknownQuota => f.write_str("the quota of this space cannot be read from the database now; try again in a moment"),
+            Self::UnknownQuota => f.write_str(
+                "the quota of this space cannot be read from the database now; retry in a moment",
+            ),
         }
     }
 }
@@ -115,14 +113,14 @@ impl From<Over> for NotAdmitted {
     }
 }
 
-/// Requests in a minute: a bucket that fills by itself.
+/// Requests per minute, as a bucket that refills over time.
 struct Bucket {
     filled: f64,
     at: u64,
 }
 
 impl Bucket {
-    /// Takes one; how many seconds until there is one, if there is none.
+    /// Takes one request; if there is none, the seconds until there is one.
     fn take(&mut self, now: u64, most: u64) -> Option<u64> {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let (full, passed) = (most as f64, now.saturating_sub(self.at) as f64);
@@ -145,17 +143,17 @@ impl Bucket {
     }
 }
 
-/// What is known of a space.
+/// The cached state of a space.
 struct Known {
-    /// None if it was never looked up.
+    /// `None` if it was never looked up.
     standing: Option<Standing>,
     at: u64,
     asking: bool,
     bucket: Bucket,
 }
 
-/// Whoever asks how a space stands. A client may hang up meanwhile, and with it whoever asks is
-/// gone: then the next one has to ask.
+/// Marks that a lookup of a space is running. If the client disconnects, dropping the guard lets
+/// the next request look it up.
 struct Asking<'a> {
     spaces: &'a Mutex<HashMap<String, Known>>,
     name: &'a str,
@@ -171,17 +169,16 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// What is known of tokens.
+/// Cached token lookups.
 #[derive(Default)]
 struct Tokens {
-    /// Those that were good, and when they were looked up.
+    /// Valid tokens, and when they were looked up.
     good: HashMap<[u8; 32], (Arc<Grant>, u64)>,
-    /// Those that were not. Apart, so that whoever invents tokens makes nobody forgotten who has a
-    /// good one.
+    /// Invalid tokens. A separate map, so that made-up tokens do not evict valid ones.
     bad: HashMap<[u8; 32], u64>,
 }
 
-/// Makes room for one more: what is believed no longer goes, and if that is nothing, all of it.
+/// Makes room for one more entry: drops expired entries and, if there are none, all of them.
 fn make_room<T>(known: &mut HashMap<[u8; 32], T>, is_believed: impl Fn(&T) -> bool) {
     if known.len() >= KNOWN {
         known.retain(|_, looked| is_believed(looked));
@@ -192,7 +189,7 @@ fn make_room<T>(known: &mut HashMap<[u8; 32], T>, is_believed: impl Fn(&T) -> bo
 }
 
 impl Tokens {
-    /// What was found out about a token, if that is still believed.
+    /// The cached result for a token, if it is not too old.
     fn believed(&self, hash: &[u8; 32], now: u64) -> Option<Option<Arc<Grant>>> {
         let good = self
             .good
@@ -217,7 +214,7 @@ impl Tokens {
     }
 }
 
-/// Whether something may be a token that is looked up, by its form.
+/// Whether a string has the format of an issued token.
 pub fn is_token(shown: &[u8]) -> bool {
     let digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     shown
@@ -231,17 +228,16 @@ enum Told {
     All(oneshot::Sender<()>),
 }
 
-/// A home in a database: a space, and one for each of its end users.
+/// A store in a database: the main space, and one space for each end user.
 #[derive(Debug, Clone)]
 pub struct Home {
-    /// The database.
     pub database: Arc<Postgres>,
-    /// What its own space is called.
+    /// The name of the main space.
     pub name: String,
 }
 
 impl Home {
-    /// The home at that place; an error if it is in a folder.
+    /// The database store at a location; an error if the location is a folder.
     pub fn at(place: &Place) -> Result<Self> {
         match place {
             Place::Folder(_) => Err(needs_a_store()),
@@ -251,15 +247,15 @@ impl Home {
         }
     }
 
-    /// What the space of an end user is called, or its own.
+    /// The name of an end user's space, or of the main space.
     pub fn space(&self, user: Option<&str>) -> String {
         let place = Place::Space { database: self.database.clone(), name: self.name.clone() };
         let of_user = user.and_then(|user| place.of_user(user).space().map(str::to_owned));
         of_user.unwrap_or_else(|| self.name.clone())
     }
 
-    /// The end user whose space is called that, none if it is its own; an error if it is not of
-    /// this home.
+    /// The end user of a space, `None` for the main space; an error if the space belongs to another
+    /// store.
     pub fn user_of<'a>(&self, space: &'a str) -> Result<Option<&'a str>, ()> {
         match space.strip_prefix(&self.name).ok_or(())? {
             "" => Ok(None),
@@ -267,7 +263,7 @@ impl Home {
         }
     }
 
-    /// Every end user who has a space, in order, those after one.
+    /// Lists end users that have a space, in order, after a given name.
     pub async fn users(&self, after: &str, most: usize) -> Result<Vec<String>> {
         let (first, many) = (self.space(Some(after)), i64::try_from(most).unwrap_or(i64::MAX));
         let found = self.database.spaces(&first, many).await?;
@@ -279,13 +275,13 @@ impl Home {
     }
 }
 
-/// That there are no tokens here.
+/// The error where there is no database, so no tokens.
 pub fn needs_a_store() -> anyhow::Error {
-    let said = "tokens, quotas and the audit log are kept in a database, and this memory is in a folder; name one with --store postgres://…";
+    let said = "tokens, quotas and the audit log need a database, and this memory is in a folder; name a database with --store postgres://…";
     Stop::new(Exit::NotFound, said).into()
 }
 
-/// The doorkeeper of a home in a database.
+/// Checks tokens and quotas of a store in a database and writes its audit log.
 pub struct Access {
     home: Home,
     requests_per_minute: u64,
@@ -300,7 +296,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Of this home; a space of which nothing else is said may be asked so many times a minute.
+    /// For a store; `requests_per_minute` applies to spaces that have no limit of their own.
     pub fn new(home: Home, requests_per_minute: u64, clock: Arc<dyn Clock>, log: Log) -> Arc<Self> {
         let (told, heard) = mpsc::channel(WAITING);
         tokio::spawn(note(home.database.clone(), heard, log.clone()));
@@ -318,13 +314,13 @@ impl Access {
         })
     }
 
-    /// Where it is kept.
+    /// The store it guards.
     pub fn home(&self) -> &Home {
         &self.home
     }
 
-    /// What whoever shows the token with this hash is allowed, if it is good. An error: that cannot
-    /// be found out now. Why is told to the log alone: whoever asks is not known yet.
+    /// Looks up what the token with this hash allows, if it is valid. An error means that the
+    /// lookup failed; only the log says why, because the caller is not authenticated yet.
     pub async fn grant(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
         let now = self.clock.millis();
         let was_good = {
@@ -334,14 +330,14 @@ impl Access {
             }
             tokens.good.contains_key(&hash)
         };
-        // Whose token was good a while ago does not wait behind those who invent them.
+        // A token that was valid a while ago does not queue behind made-up ones.
         let found = if was_good { self.looked_up(hash).await } else { self.in_line(hash).await };
         let grant = found.map_err(|error| {
             if now >= self.told_at.load(Ordering::Relaxed).saturating_add(TOLD_MS) {
                 self.told_at.store(now, Ordering::Relaxed);
-                (self.log)(&format!("who somebody is could not be looked up: {error}"));
+                (self.log)(&format!("a token could not be looked up: {error}"));
             }
-            Stop::new(Exit::TryLater, "who you are cannot be looked up now; try again in a moment")
+            Stop::new(Exit::TryLater, "your token cannot be checked now; retry in a moment")
         })?;
         self.tokens().found(hash, grant.clone(), now);
         Ok(grant)
@@ -351,15 +347,15 @@ impl Access {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks a token up that nobody has shown here before, when it is its turn.
+    /// Looks up a token that was never seen here before, when its turn comes.
     async fn in_line(&self, hash: [u8; 32]) -> Result<Option<Arc<Grant>>> {
         let Ok(_place) = self.lined_up.try_acquire() else {
-            bail!("more than {LINED_UP} tokens that were never shown here wait to be")
+            bail!("more than {LINED_UP} lookups of unknown tokens are waiting")
         };
         let Ok(turn) = tokio::time::timeout(IN_LINE, self.looking.acquire()).await else {
-            bail!("the tokens before it took longer than {IN_LINE:?}")
+            bail!("earlier lookups of unknown tokens took longer than {IN_LINE:?}")
         };
-        // It is never closed. Somebody may have looked it up meanwhile.
+        // The semaphore is never closed. Another task may have looked the token up meanwhile.
         let _turn = turn?;
         if let Some(believed) = self.tokens().believed(&hash, self.clock.millis()) {
             return Ok(believed);
@@ -371,15 +367,15 @@ impl Access {
         let Some(key) = Hash::from_bytes(&hash) else { return Ok(None) };
         let shown = self.home.database.token_shown(key).await?;
         Ok(shown.and_then(|shown| {
-            // A scope that this program does not know allows nothing; a token of another home is
-            // none here.
+            // A scope that this version does not know allows nothing. A token of another store is
+            // not valid here.
             let rights = Rights::of(shown.scopes.iter().filter_map(|word| word.parse().ok()));
             let space = self.home.user_of(&shown.space).ok()?.map(str::to_owned);
             Some(Arc::new(Grant { id: shown.id, rights, space, expires: shown.expires }))
         }))
     }
 
-    /// Believes nothing any more that was looked up: something was changed here.
+    /// Empties the cache after a change.
     pub fn look_again(&self) {
         *self.tokens() = Tokens::default();
         for known in self.spaces.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
@@ -388,7 +384,7 @@ impl Access {
         }
     }
 
-    /// Whether a space may do that now, besides being asked at all.
+    /// Checks the space's quotas for storage and model tokens.
     pub async fn has(&self, user: Option<&str>, takes: Takes) -> Result<(), NotAdmitted> {
         let standing = self.standing(user).await?;
         let limited = |limit: Option<Limit>| match limit {
@@ -415,7 +411,7 @@ impl Access {
         Ok(())
     }
 
-    /// Lets a request of a space in and counts it, if it is not one too many.
+    /// Counts a request of a space and checks all of its quotas.
     pub async fn admit(&self, user: Option<&str>, takes: Takes) -> Result<(), NotAdmitted> {
         let standing = self.standing(user).await?;
         let most = match standing.quota.requests_per_minute {
@@ -423,7 +419,7 @@ impl Access {
             Some(Limit::None) => None,
             None => Some(self.requests_per_minute),
         };
-        // Nought is none, wherever it is said.
+        // Zero means no limit, as in the settings.
         let most = most.filter(|most| *most > 0);
         if let Some(most) = most {
             let now = self.clock.millis();
@@ -440,15 +436,15 @@ impl Access {
         self.has(user, takes).await
     }
 
-    /// How a space stands, as of a few seconds ago. If that cannot be found out, as it stood
-    /// before; a space of which nothing was ever found out is not let in, since its limits are not
+    /// The usage and quota of a space, a few seconds old at most. If the lookup fails, returns the
+    /// last known ones; a space that was never looked up is rejected, because its limits are not
     /// known.
     async fn standing(&self, user: Option<&str>) -> Result<Standing, NotAdmitted> {
         let (name, now) = (self.home.space(user), self.clock.millis());
         {
             let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = spaces.get_mut(&name) {
-                // While one asks, the others go on with what is known.
+                // While one request looks it up, the others use the cached value.
                 if let Some(standing) = known
                     .standing
                     .filter(|_| known.asking || (known.at > 0 && now < known.at + BELIEVED_MS))
@@ -475,13 +471,13 @@ impl Access {
         match asked {
             Ok(standing) => (known.standing, known.at) = (Some(standing), now.max(1)),
             Err(error) => {
-                (self.log)(&format!("how much a space may do could not be looked up: {error}"))
+                (self.log)(&format!("the quota of a space could not be looked up: {error}"))
             }
         }
         known.standing.ok_or(NotAdmitted::UnknownQuota)
     }
 
-    /// Counts what a model has read and written for a space.
+    /// Counts model tokens used by a space.
     pub fn spent(&self, user: Option<&str>, tokens: u64) {
         let name = self.home.space(user);
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -492,20 +488,18 @@ impl Access {
         self.tell(Told::Spent(name, tokens));
     }
 
-    /// Notes what was done, soon.
+    /// Queues an event for the audit log.
     pub fn note(&self, deed: Deed) {
         self.tell(Told::Deed(deed));
     }
 
     fn tell(&self, told: Told) {
         if self.told.try_send(told).is_err() {
-            (self.log)(
-                "something that was done could not be noted in the audit log: too much waits to be",
-            );
+            (self.log)("an audit event was lost: the audit queue is full");
         }
     }
 
-    /// Waits until everything is noted, at most so long.
+    /// Waits until the queue is written, at most `most`.
     pub async fn settle(&self, most: Duration) -> bool {
         let (done, noted) = oneshot::channel();
         let settled =
@@ -514,7 +508,7 @@ impl Access {
     }
 }
 
-/// Notes what it hears until nobody speaks any more.
+/// Writes queued events in batches until the queue is closed.
 async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
     loop {
         let Some(first) = heard.recv().await else { return };
@@ -538,7 +532,7 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
             tries += 1;
             if tries >= TRIES {
                 log(&format!(
-                    "{} deeds could not be noted in the audit log and are lost: {error}",
+                    "{} audit events could not be written and are lost: {error}",
                     deeds.len()
                 ));
                 break;
@@ -551,7 +545,7 @@ async fn note(home: Arc<Postgres>, mut heard: mpsc::Receiver<Told>, log: Log) {
     }
 }
 
-/// Notes both, and forgets what is noted.
+/// Writes the events and token counts, and clears what was written.
 async fn noted(
     home: &Arc<Postgres>,
     deeds: &mut Vec<Deed>,
@@ -561,42 +555,41 @@ async fn noted(
     let tell = |unfit: usize, what: &str| {
         if unfit > 0 {
             log(&format!(
-                "{unfit} {what}, because of how they are named, and are lost: this is a bug"
+                "{unfit} {what}, because their names are not valid, and are lost; this is a bug"
             ));
         }
     };
     if !deeds.is_empty() {
-        tell(home.note_deeds(deeds).await?, "deeds could not be noted in the audit log");
+        tell(home.note_deeds(deeds).await?, "audit events could not be written");
         deeds.clear();
     }
     if !spent.is_empty() {
-        tell(home.spend(spent).await?, "counts of a model's tokens could not be kept");
+        tell(home.spend(spent).await?, "counts of model tokens could not be stored");
         spent.clear();
     }
     Ok(())
 }
 
-/// The seconds until the next day of UTC.
+/// The seconds until the next day in UTC.
 fn until_tomorrow(now: Timestamp) -> u64 {
     const DAY: i64 = 86_400;
     u64::try_from(DAY - now.as_second().rem_euclid(DAY)).unwrap_or(1)
 }
 
-/// Who does something to tokens, spaces and quotas, through which door.
+/// The caller of an administrative operation, for the audit log.
 #[derive(Debug, Clone)]
 pub struct By {
-    /// The token, by what it is called.
+    /// The id of the token.
     pub token: String,
-    /// The way in.
+    /// The interface that was used.
     pub door: &'static str,
-    /// Who it is, as far as is known.
+    /// The caller's name, as far as it is known.
     pub who: String,
-    /// When.
     pub now: Timestamp,
 }
 
 impl By {
-    /// What they have done, as it is noted.
+    /// The audit event for what the caller did.
     pub fn deed(&self, space: &str, verb: &str, what: &str) -> Deed {
         Deed {
             at: self.now,
@@ -611,11 +604,9 @@ impl By {
     }
 }
 
-/// A token that was made, and what has to be shown: told once, and kept nowhere.
+/// A new token and its secret. The secret is shown once and never stored.
 pub struct Made {
-    /// What is known of it.
     pub token: Token,
-    /// What has to be shown.
     pub secret: String,
 }
 
@@ -626,31 +617,28 @@ fn random<const MANY: usize>() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What a new token is to be.
+/// The properties of a new token.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// The end user whose space it is bound to.
     pub user: Option<String>,
-    /// What it may do.
     pub rights: Vec<Right>,
-    /// For how long it is good.
     pub lasts: Option<SignedDuration>,
-    /// What it is for.
     pub label: String,
 }
 
-/// Makes a token.
+/// Issues a token.
 pub async fn add_token(home: &Home, wanted: Wanted, by: &By) -> Result<Made> {
     let rights = Rights::of(wanted.rights);
     if rights == Rights::NONE {
         return Err(
-            Stop::new(Exit::Usage, "a token has a scope: read, write, proxy or admin").into()
+            Stop::new(Exit::Usage, "a token needs a scope: read, write, proxy or admin").into()
         );
     }
     if wanted.lasts.is_some_and(|lasts| lasts.is_zero()) {
         return Err(Stop::new(
             Exit::Usage,
-            "a token that expires at once is good for nothing; say how long, such as 90d",
+            "a token cannot expire at once; give a duration such as 90d",
         )
         .into());
     }
@@ -689,18 +677,21 @@ fn token(
     Ok(Made { token, secret: format!("{PREFIX}{}", random::<SECRET_BYTES>()?) })
 }
 
-/// The moment so long after now.
+/// The moment that lies `lasts` after now.
 fn after(now: Timestamp, lasts: Option<SignedDuration>) -> Result<Option<Timestamp>> {
     let end = lasts.map(|lasts| now.checked_add(lasts)).transpose();
-    Ok(end.map_err(|_| Stop::new(Exit::Usage, "nothing lasts that long"))?)
+    Ok(end.map_err(|_| Stop::new(Exit::Usage, "the duration is too long"))?)
 }
 
-/// The token of that id.
+/// Reads the token with this id, or fails.
 async fn known(home: &Home, id: &str) -> Result<Token> {
     let missing = || {
         Stop::new(
             Exit::NotFound,
-            format!("there is no token {}; `icecore token list` names them", call::shown(id)),
+            format!(
+                "there is no token {}; `icecore db token list` lists all tokens",
+                call::shown(id)
+            ),
         )
     };
     Ok(home.database.token(&home.name, id.trim()).await?.ok_or_else(missing)?)
@@ -710,15 +701,15 @@ fn over(id: &str) -> anyhow::Error {
     Stop::new(
         Exit::Conflict,
         format!(
-            "the token {} is good no longer; `icecore token add` makes another",
+            "the token {} has expired or was revoked; create another with `icecore db token add`",
             call::shown(id)
         ),
     )
     .into()
 }
 
-/// Puts a token in the place of another, which stays good for a while or ends at once. It lasts as
-/// long from now as the other did.
+/// Replaces a token. The old one stays valid for the grace period or ends at once; the new one has
+/// the same lifetime, counted from now.
 pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By) -> Result<Made> {
     let old = known(home, id).await?;
     let lasts = old.expires.map(|end| end.duration_since(old.made));
@@ -734,7 +725,7 @@ pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By)
         Rotated::Over => Err(over(id)),
         Rotated::Before { new } => {
             let said = format!(
-                "the token {} was rotated already; the new one is {new}, rotate that",
+                "the token {} was already rotated; rotate its successor {new} instead",
                 call::shown(id)
             );
             Err(Stop::new(Exit::Conflict, said).into())
@@ -742,7 +733,7 @@ pub async fn rotate_token(home: &Home, id: &str, grace: SignedDuration, by: &By)
     }
 }
 
-/// Lets a token be good no longer.
+/// Revokes a token.
 pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
     let token = known(home, id).await?;
     if !home
@@ -755,18 +746,18 @@ pub async fn revoke_token(home: &Home, id: &str, by: &By) -> Result<Token> {
     Ok(token)
 }
 
-/// Takes an end user's space away with everything in it; false if there is none.
+/// Deletes an end user's space with everything in it; false if there is none.
 pub async fn erase(home: &Home, user: &str, by: &By) -> Result<bool> {
     let space = home.space(Some(user));
     Ok(home.database.erase_as(&space, &by.deed(&space, "space erase", user)).await?)
 }
 
-/// Takes a home away: the spaces of all its end users, then its own, each whole, with every token
-/// and limit. Cut short, the same call goes on.
+/// Deletes a store: the spaces of all end users, then the main space, with every token and limit.
+/// If it is interrupted, calling it again continues.
 pub async fn erase_home(home: &Home, by: &By) -> Result<usize> {
     let mut erased = 0;
     loop {
-        // Tokens of users who never came have no space that would take them along.
+        // Tokens of users without a space are not deleted with a space.
         let known = home.database.tokens(&home.name, None, i64::MAX).await?;
         for token in known.iter().filter(|token| token.revoked.is_none()) {
             home.database
@@ -780,8 +771,8 @@ pub async fn erase_home(home: &Home, by: &By) -> Result<usize> {
             );
         }
         set_quota(home, None, &Quota::default(), by).await?;
-        // The last one: by it whoever was cut short is let in again. A server that runs may have
-        // made another user's meanwhile.
+        // The main space last: without it an interrupted call could not be repeated. A running
+        // server may have created another user's space meanwhile.
         home.database.erase_as(&home.name, &by.deed(&home.name, "space erase", &home.name)).await?;
         if home.database.spaces_below(&home.name).await?.is_empty() {
             return Ok(erased);
@@ -789,7 +780,7 @@ pub async fn erase_home(home: &Home, by: &By) -> Result<usize> {
     }
 }
 
-/// The limits that are set for an end user's space, or for all of which nothing else is said.
+/// The limits of an end user's space, or the defaults for all spaces.
 pub async fn quota(home: &Home, user: Option<&str>) -> Result<Quota> {
     Ok(home.database.quota(&limited(home, user)).await?)
 }
@@ -798,7 +789,7 @@ fn limited(home: &Home, user: Option<&str>) -> String {
     user.map_or_else(|| all_of(&home.name), |user| home.space(Some(user)))
 }
 
-/// Sets them.
+/// Sets the limits of an end user's space, or the defaults.
 pub async fn set_quota(home: &Home, user: Option<&str>, quota: &Quota, by: &By) -> Result<()> {
     let what = format!(
         "requests_per_minute={} messages_per_day={} bytes={} model_tokens_per_day={}",
@@ -811,7 +802,7 @@ pub async fn set_quota(home: &Home, user: Option<&str>, quota: &Quota, by: &By) 
     Ok(home.database.set_quota(&space, quota, &by.deed(&space, "quota", &what)).await?)
 }
 
-/// A limit as people write it.
+/// A limit as written on the command line.
 pub fn word(limit: Option<Limit>) -> String {
     match limit {
         None => "default".into(),
@@ -820,7 +811,7 @@ pub fn word(limit: Option<Limit>) -> String {
     }
 }
 
-/// Reads a limit: a number, `none`, or `default` for what holds for all.
+/// Parses a limit: a number, `none`, or `default` for the store's default.
 pub fn limit(text: &str) -> Result<Option<Limit>, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "default" => Ok(None),
@@ -828,22 +819,22 @@ pub fn limit(text: &str) -> Result<Option<Limit>, String> {
         number => match number.replace(['_', ','], "").parse::<u64>() {
             Ok(most) if i64::try_from(most).is_ok() => Ok(Some(Limit::Most(most))),
             _ => {
-                Err("write a number, `none` for no limit, or `default` for what holds for all"
+                Err("write a number, `none` for no limit, or `default` for the store's default"
                     .into())
             }
         },
     }
 }
 
-/// Likewise, for requests in a minute: nought is none there, as in the settings.
+/// Parses a limit of requests per minute, where zero means none, as in the settings.
 pub fn requests(text: &str) -> Result<Option<Limit>, String> {
     limit(text).map(|limit| if limit == Some(Limit::Most(0)) { Some(Limit::None) } else { limit })
 }
 
-/// Reads how long something lasts: 90d, 12h, 30m, 45s.
+/// Parses a duration: 90d, 12h, 30m, 45s.
 pub fn lasts(text: &str) -> Result<SignedDuration, String> {
     let text = text.trim();
-    let wrong = || "write how long it is good, such as 90d, 12h or 30m".to_owned();
+    let wrong = || "write a duration such as 90d, 12h or 30m".to_owned();
     let (number, unit) =
         text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let seconds: i64 = match unit {
@@ -859,7 +850,7 @@ pub fn lasts(text: &str) -> Result<SignedDuration, String> {
     many.checked_mul(seconds).map(SignedDuration::from_secs).ok_or_else(wrong)
 }
 
-/// A moment since which something is looked for: `2h` ago, or the moment itself.
+/// Parses the start of a time range: a duration such as `2h` ago, or a timestamp.
 pub fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
     if let Ok(ago) = lasts(text) {
         return Ok(now.checked_sub(ago).unwrap_or(Timestamp::MIN));
@@ -868,7 +859,7 @@ pub fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
         Ok(moment) => Ok(moment),
         Err(_) => bail!(Stop::new(
             Exit::Usage,
-            "`since` is a moment such as 2026-02-13T09:30:00Z, or how long ago: 90d, 12h, 30m"
+            "`since` must be a timestamp such as 2026-02-13T09:30:00Z or a duration such as 90d, 12h or 30m"
         )),
     }
 }
@@ -885,7 +876,7 @@ mod tests {
         assert_eq!(through, 60);
         assert_eq!(bucket.take(1_000, 60), Some(1));
         assert_eq!((bucket.take(2_000, 60), bucket.take(2_000, 60)), (None, Some(1)));
-        // However long nobody asks, it holds no more than it holds.
+        // However long no request comes, the bucket holds no more than its capacity.
         assert_eq!((0..100).filter(|_| bucket.take(9_000_000, 60).is_none()).count(), 60);
         let mut slow = Bucket { filled: f64::MAX, at: 0 };
         assert_eq!(
@@ -938,7 +929,7 @@ mod tests {
         );
     }
 
-    /// A clock that stands until somebody moves it.
+    /// A clock that is set by hand.
     #[derive(Default)]
     struct Hand(AtomicU64);
 
@@ -952,7 +943,8 @@ mod tests {
         }
     }
 
-    /// A doorkeeper whose database takes connections and says nothing, and how many it has taken.
+    /// An access control whose database accepts connections but never answers, and the number of
+    /// connections.
     async fn silent() -> (Arc<Access>, Arc<Hand>, Arc<AtomicU64>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (url, taken) = (
@@ -986,10 +978,10 @@ mod tests {
         access.spaces.lock().unwrap().insert("h/ann".into(), known);
         let patience = Duration::from_millis(200);
         for _ in 0..3 {
-            // Each of them asks, which takes longer than anybody has here.
+            // The lookup takes longer than the caller waits.
             assert!(tokio::time::timeout(patience, access.standing(Some("ann"))).await.is_err());
         }
-        // While one asks, the others go on with what is known.
+        // While one request looks it up, the others use the cached value.
         let asking = access.clone();
         let one = tokio::spawn(async move { asking.standing(Some("ann")).await });
         tokio::time::sleep(patience).await;
@@ -1002,7 +994,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_space_whose_quota_was_never_looked_up_is_not_let_in_while_it_cannot_be() {
-        // A database that is not there.
+        // A database that does not run.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("postgres://icecore@{}/icecore", listener.local_addr().unwrap());
         drop(listener);
@@ -1015,7 +1007,7 @@ mod tests {
             assert_eq!(access.admit(Some("ann"), takes).await, Err(NotAdmitted::UnknownQuota));
             assert_eq!(access.has(Some("ann"), takes).await, Err(NotAdmitted::UnknownQuota));
         }
-        // What was last known holds, however old it is.
+        // The last known values apply, however old they are.
         let standing = Standing {
             messages: 5,
             quota: Quota { messages_per_day: Some(Limit::Most(5)), ..Quota::default() },
@@ -1044,19 +1036,19 @@ mod tests {
             })
             .collect();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        // Who is one too many is told at once, and not where the database is.
+        // Rejected callers get the answer at once, and do not learn about the database.
         let told: Vec<_> = asking.into_iter().filter(|one| one.is_finished()).collect();
         assert!(told.len() >= usize::from(u8::MAX) - LINED_UP, "{}", told.len());
         for one in told {
             let said = one.await.unwrap().unwrap_err().to_string();
-            assert_eq!(said, "who you are cannot be looked up now; try again in a moment");
+            assert_eq!(said, "your token cannot be checked now; retry in a moment");
         }
         let strangers = taken.load(Ordering::Relaxed);
         assert!(
             strangers <= LOOKED_UP as u64,
             "{strangers} connections for tokens that nobody has shown before"
         );
-        // Somebody whose token was good asks beside them.
+        // A caller whose token was valid is served beside them.
         let grant = Arc::new(Grant::reader());
         access.tokens().good.insert([9; 32], (grant.clone(), clock.millis() - BELIEVED_MS));
         let known = access.clone();
@@ -1064,7 +1056,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(!known.is_finished() && taken.load(Ordering::Relaxed) > strangers);
         known.abort();
-        // What is believed is asked of nobody.
+        // Cached results need no lookup.
         access.tokens().found([9; 32], Some(grant.clone()), clock.millis());
         access.tokens().found([8; 32], None, clock.millis());
         assert_eq!(

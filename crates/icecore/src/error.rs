@@ -1,4 +1,4 @@
-//! From what went wrong to what the caller sees: one message, one exit code.
+//! Maps errors to what the caller sees: one message, one exit code, one HTTP status.
 
 use std::process::ExitCode;
 
@@ -14,21 +14,15 @@ use crate::cli::out::{Closed, Out};
 /// How the program can end. The numbers are part of its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did not work.
     Failure = 1,
-    /// It was called wrongly.
     Usage = 2,
-    /// What was named does not exist.
     NotFound = 3,
-    /// It contradicts what is there.
     Conflict = 4,
-    /// It is not allowed.
     NotAllowed = 5,
-    /// The vault is damaged.
     Damaged = 6,
-    /// Who asks over HTTP is not known; no command ends so.
+    /// The HTTP caller is not authenticated. No command ends with this code.
     NotLoggedIn = 7,
-    /// It may work later.
+    /// The same call may succeed later.
     TryLater = 75,
 }
 
@@ -47,25 +41,23 @@ impl Exit {
     }
 }
 
-/// An error of the doors themselves, with the code to end with.
+/// An error of this crate, with the exit code it leads to.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Stop {
-    /// What the caller sees.
     pub message: String,
-    /// How the program ends.
     pub exit: Exit,
-    /// Everything was said already.
+    /// The message was already printed.
     pub silent: bool,
 }
 
 impl Stop {
-    /// An error with that code.
+    /// Creates an error with an exit code.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { message: message.into(), exit, silent: false }
     }
 
-    /// The result was printed; only the code remains to be told.
+    /// Creates an error whose message was already printed.
     pub fn silent(exit: Exit) -> Self {
         Self { message: String::new(), exit, silent: true }
     }
@@ -93,7 +85,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Whether the same may work later.
+/// Whether the same call may succeed later.
 pub fn is_passing(error: &anyhow::Error) -> bool {
     exit_of(error) == Exit::TryLater
 }
@@ -139,7 +131,7 @@ fn of_store(error: &StoreError) -> Exit {
     }
 }
 
-/// What went wrong as a status of HTTP, with the word for programs and the message.
+/// Maps an error to an HTTP status, a machine-readable kind and a message.
 pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
     let stored =
         error.downcast_ref::<StoreError>().or_else(|| match error.downcast_ref::<EngineError>() {
@@ -147,7 +139,7 @@ pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
             _ => None,
         });
     let exit = match stored {
-        // That the server's own database is shut to it is not the fault of whoever asks.
+        // A misconfigured database of the server is not the caller's fault.
         Some(
             StoreError::NoDatabase { .. }
             | StoreError::Unwelcome { .. }
@@ -171,7 +163,7 @@ pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
     (status, exit.word(), told(error))
 }
 
-/// The error and its causes, each thing said once.
+/// The error and its causes as one message, without repetitions.
 fn told(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -184,12 +176,12 @@ fn told(error: &anyhow::Error) -> String {
     message
 }
 
-/// Ends the program: what was printed goes out, an error is told once, and the code says which.
+/// Flushes the output, prints the error once and returns the exit code.
 pub fn finish(outcome: anyhow::Result<()>, mut out: Out) -> ExitCode {
     let outcome = outcome.and_then(|()| out.flush());
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     if error.is::<Closed>() {
-        // The reader of our output has seen enough.
+        // The reader of our output closed the pipe.
         return ExitCode::SUCCESS;
     }
     let _ = out.flush();

@@ -1,4 +1,7 @@
-//! The doors of icecore: how memory is reached. One binary.
+//! The `icecore` binary: command line, hooks, HTTP server, MCP server and workers.
+//!
+//! This crate parses input, checks permissions and formats output. What memory does is decided in
+//! `icecore-engine`.
 
 mod access;
 mod api;
@@ -25,13 +28,13 @@ use tokio::runtime::Builder;
 use crate::cli::Cli;
 use crate::cli::out::Out;
 
-/// How long a program that ends waits until what it has let go is free for others.
+/// How long the exiting process waits until its leases are released in the database.
 const PARTING: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    // Before anything else reads the command line: a client takes exit 2, which a wrong option ends
-    // with, for an order.
+    // First of all: a client that runs a hook treats exit 2, the code of a usage error, as an
+    // instruction to block.
     if hook::is_meant(&words, cli::is_command) {
         return hook::answer(&words);
     }
@@ -51,8 +54,7 @@ fn main() -> ExitCode {
     let outcome = match runtime.enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(cli::run(&cli, &mut out));
-            // Whoever waits for the program to end does not wait for what it still made ready in
-            // the background.
+            // A caller that waits for the exit must not wait for background preparation.
             runtime.shutdown_background();
             outcome
         }

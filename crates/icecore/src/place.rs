@@ -1,7 +1,7 @@
-//! Where a memory is: a folder, or a space in a database. What is the same for both is asked here.
+//! Where a memory is stored: a vault in a folder, or a space in a PostgreSQL database.
 //!
-//! A space of an end user lies beneath its home: in a folder, or as `HOME/USER` in the database.
-//! The address of a database is never told to anybody; what is told is its host and its name.
+//! The space of an end user lies below the main space: in a subfolder `spaces/`, or as `MAIN/USER`
+//! in the database. The address of a database is a secret; messages show only its host and name.
 
 use std::fmt;
 use std::hash::{Hash as StdHash, Hasher};
@@ -19,42 +19,33 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Exit, Stop};
 use crate::spaces::MAX_USER_BYTES;
 
-/// Where the spaces of end users are, beneath a vault.
+/// The folder below a vault that holds the spaces of end users.
 const SPACES: &str = "spaces";
-/// What keeps the name of the end user a space belongs to: its folder cannot be read back.
+/// The file with the end user's name. The name of the folder is a hash and cannot be read back.
 pub const NAMED: &str = "space.json";
-/// What stands between a space and that of one of its users.
+/// Separates the name of a space from that of its end user.
 const BENEATH: char = '/';
 
-/// Where a memory is.
+/// Where a memory is stored.
 #[derive(Clone)]
 pub enum Place {
-    /// A vault.
     Folder(PathBuf),
-    /// A space in a database.
-    Space {
-        /// The database.
-        database: Arc<Postgres>,
-        /// Its name there.
-        name: String,
-    },
+    Space { database: Arc<Postgres>, name: String },
 }
 
-/// A home and its safety net.
+/// The store of a memory and its snapshots.
 pub type Home = (Arc<dyn Store>, Arc<dyn History>);
 
-/// What was seen of a memory, to know later whether it is still the same.
+/// The state of a memory, to notice later whether it was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// A vault.
     Folder,
-    /// A space in a database.
     Space(Glance),
 }
 
 impl Seen {
-    /// Whether it is the same space, whatever was changed in it: not if it was taken away and made
-    /// anew. A folder does not say.
+    /// Whether it is the same space, whatever changed in it, and not one that was erased and
+    /// created again. `None` for a folder, which does not tell.
     pub fn is_same_life(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             (Self::Space(one), Self::Space(other)) => Some(one.is_same_life(other)),
@@ -63,10 +54,9 @@ impl Seen {
     }
 }
 
-/// Whose a space is, as it is kept.
+/// The owner of a space, as stored in `space.json`.
 #[derive(Serialize, Deserialize)]
 pub struct Named {
-    /// Their name.
     pub user: String,
 }
 
@@ -130,7 +120,7 @@ impl Place {
         }
     }
 
-    /// The folder, where there is one.
+    /// The folder, if it is one.
     pub fn folder(&self) -> Option<&Path> {
         match self {
             Self::Folder(root) => Some(root),
@@ -138,7 +128,7 @@ impl Place {
         }
     }
 
-    /// The database, where there is one.
+    /// The database, if it is one.
     pub fn database(&self) -> Option<&Arc<Postgres>> {
         match self {
             Self::Folder(_) => None,
@@ -156,7 +146,7 @@ impl Place {
         }
     }
 
-    /// What was seen of it; `None` if it is not there.
+    /// Reads the state of the memory; `None` if it does not exist.
     pub async fn look(&self) -> Result<Option<Seen>> {
         match self {
             Self::Folder(root) => Ok(is_vault(root).then_some(Seen::Folder)),
@@ -164,7 +154,7 @@ impl Place {
         }
     }
 
-    /// Opens the memory there.
+    /// Opens the store.
     pub async fn open(&self) -> Result<Home> {
         match self {
             Self::Folder(root) => Ok(at_home(Arc::new(Vault::open(root)?))),
@@ -175,7 +165,7 @@ impl Place {
         }
     }
 
-    /// Likewise, for somebody who cannot wait for others.
+    /// Opens the store with a short lock timeout, for hooks.
     pub async fn open_hurried(&self) -> Result<Home> {
         match self {
             Self::Folder(root) => Ok(at_home(Arc::new(Vault::open_hurried(root)?))),
@@ -183,7 +173,7 @@ impl Place {
         }
     }
 
-    /// Makes a memory there, with that policy.
+    /// Creates the store with a policy (the text of `icecore.toml`).
     pub async fn create(&self, policy: &str) -> Result<Home> {
         match self {
             Self::Folder(root) => Ok(at_home(Arc::new(Vault::create(root, policy)?))),
@@ -194,8 +184,7 @@ impl Place {
         }
     }
 
-    /// Opens the memory there; one that is not there is made with the policy of another: what holds
-    /// for one holds for all.
+    /// Opens the store. If it does not exist, creates it with the policy of another one.
     pub async fn open_like(&self, like: &Self) -> Result<Home> {
         if self.look().await?.is_some() {
             return self.open().await;
@@ -221,7 +210,7 @@ impl Place {
             }
         };
         match self.create(&policy).await {
-            // Another request, or another process, was faster.
+            // Another request or process created it first.
             Err(error)
                 if matches!(
                     error.downcast_ref(),
@@ -234,7 +223,7 @@ impl Place {
         }
     }
 
-    /// Takes the memory there away, with everything in it; false if there is none.
+    /// Deletes the store and everything in it; false if there is none.
     pub async fn erase(&self) -> Result<bool> {
         match self {
             Self::Folder(root) => Ok(is_vault(root) && icecore_store::shelf::discard(root)?),
@@ -242,7 +231,7 @@ impl Place {
         }
     }
 
-    /// Where the space of one of its end users is, or would be.
+    /// The location of an end user's space, whether or not it exists.
     pub fn of_user(&self, user: &str) -> Self {
         match self {
             Self::Folder(root) => {
@@ -259,12 +248,12 @@ impl Place {
         }
     }
 
-    /// An error if it may not be a home of end users: what is beneath it could be another's.
+    /// Rejects a space that is itself the space of an end user: its users could be another's.
     pub fn check_home(&self) -> Result<()> {
         match self {
             Self::Space { name, .. } if name.contains(BENEATH) => {
                 let message = format!(
-                    "`{name}` has a slash in it, so it is the space of an end user and cannot have users of its own; name another with --space"
+                    "`{name}` has a slash in it, so it is the space of an end user and cannot have users of its own; name another space with --space"
                 );
                 Err(Stop::new(Exit::Usage, message).into())
             }
@@ -272,11 +261,11 @@ impl Place {
         }
     }
 
-    /// The spaces of its end users: whose each is, if that is known, and where it is.
+    /// Lists the spaces of end users, each with the user's name if it is known.
     pub async fn users(&self) -> Result<Vec<(Option<String>, Self)>> {
         match self {
             Self::Folder(root) => {
-                // What is hidden is on its way out.
+                // Hidden folders are being deleted.
                 let is_seen = |entry: &std::fs::DirEntry| {
                     !entry.file_name().to_string_lossy().starts_with('.')
                 };
@@ -309,15 +298,14 @@ impl Place {
     }
 }
 
-/// An error if a space that is to be made is called so long that one of its end users could have
-/// none.
+/// Rejects a name so long that no end user could have a space below it.
 fn check_name(name: &str) -> Result<()> {
     const MOST_HOME_BYTES: usize = MAX_NAME_BYTES - BENEATH.len_utf8() - MAX_USER_BYTES;
     let (home, user) =
         name.split_once(BENEATH).map_or((name, None), |(home, user)| (home, Some(user)));
     if home.len() > MOST_HOME_BYTES {
         let message = format!(
-            "a name of {} bytes leaves no room for those of end users beneath it; a space has at most {MOST_HOME_BYTES} bytes before the slash",
+            "the space name has {} bytes; at most {MOST_HOME_BYTES} are allowed before the slash, so that names of end users fit after it",
             home.len()
         );
         return Err(Stop::new(Exit::Usage, message).into());
@@ -334,12 +322,12 @@ fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// A home and its safety net, where one thing is both.
+/// A store that keeps its own snapshots.
 pub fn at_home<T: Store + History + 'static>(home: Arc<T>) -> Home {
     (home.clone(), home)
 }
 
-/// The answer where only a folder will do.
+/// The error of a command that works only on a vault in a folder.
 pub fn needs_folder(what: &str, instead: &str) -> anyhow::Error {
     Stop::new(
         Exit::Usage,

@@ -1,5 +1,5 @@
-//! Who may do what: one function for every door, so that a token which may only read writes through
-//! none of them, and one that is bound to a space reaches no other.
+//! Access rules: one function decides for HTTP, MCP and the dashboard. A read-only token writes
+//! through none of them, and a token bound to a space reaches no other space.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,24 +14,24 @@ use crate::dashboard;
 use crate::mcp::{self, tools};
 use crate::spaces::MAX_USER_BYTES;
 
-/// What a caller may do.
+/// A permission of a token (its scope).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
-    /// Look at memory.
+    /// Read memory.
     Read,
-    /// Change it; who may do that may look as well.
+    /// Change memory; includes `Read`.
     Write,
-    /// Speak to the model behind the server, and be remembered.
+    /// Call the upstream model through the proxy, with memory.
     Proxy,
-    /// Everything, and look after tokens, spaces and quotas.
+    /// Everything, including tokens, spaces and quotas.
     Admin,
 }
 
 impl Right {
-    /// Every right.
+    /// Every permission.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Proxy, Self::Admin];
 
-    /// Its word.
+    /// Its name in tokens and messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -51,9 +51,9 @@ impl Right {
     }
 }
 
-/// That a word is no right.
+/// A word that is not a permission.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no scope; choose read, write, proxy or admin")]
+#[error("`{0}` is not a scope; choose read, write, proxy or admin")]
 pub struct NotARight(String);
 
 impl FromStr for Right {
@@ -68,20 +68,20 @@ impl FromStr for Right {
     }
 }
 
-/// Some rights.
+/// A set of permissions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// None at all.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// These.
+    /// The set of these permissions.
     pub fn of(rights: impl IntoIterator<Item = Right>) -> Self {
         Self(rights.into_iter().fold(0, |bits, right| bits | right.bit()))
     }
 
-    /// Whether this right is among them, or comes with one that is.
+    /// Whether the set contains a permission or one that implies it.
     pub fn cover(self, right: Right) -> bool {
         let with = match right {
             Right::Read => Right::Read.bit() | Right::Write.bit() | Right::Admin.bit(),
@@ -92,7 +92,7 @@ impl Rights {
         self.0 & with != 0
     }
 
-    /// Their words, as they were given.
+    /// The names of the permissions in the set, as they were granted.
     pub fn words(self) -> Vec<&'static str> {
         Right::ALL.into_iter().filter(|right| self.0 & right.bit() != 0).map(Right::word).collect()
     }
@@ -104,59 +104,58 @@ impl fmt::Display for Rights {
     }
 }
 
-/// What whoever shows a token is allowed.
+/// What a token allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// What the token is called by.
+    /// The token's id.
     pub id: String,
-    /// What they may do.
     pub rights: Rights,
-    /// The end user whose space it is bound to; none if it is good for all of them.
+    /// The end user whose space the token is bound to; `None` if it reaches all spaces.
     pub space: Option<String>,
-    /// Until when.
     pub expires: Option<Timestamp>,
 }
 
 impl Grant {
-    /// What the server's own token allows: everything, everywhere.
+    /// The grant of the server's own token: everything, in every space.
     pub fn home() -> Self {
         Self { id: "home".into(), rights: Rights::of([Right::Admin]), space: None, expires: None }
     }
 
-    /// What the server's own token for looking allows.
+    /// The grant of the server's own read-only token.
     pub fn reader() -> Self {
         Self { id: "reader".into(), rights: Rights::of([Right::Read]), space: None, expires: None }
     }
 
-    /// What somebody is allowed who has shown nothing yet.
+    /// The grant of a caller who is not authenticated.
     pub fn nobody() -> Self {
         Self { id: String::new(), rights: Rights::NONE, space: None, expires: None }
     }
 }
 
-/// Something that a caller wants done, whichever door it comes through.
+/// An operation that a caller requests, over MCP or HTTP.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation<'a> {
-    /// A tool of the Model Context Protocol, by its name.
+    /// An MCP tool, by its name.
     Tool(&'a str),
     /// A request to a route.
     Request(&'a Method, &'a str),
 }
 
-/// What something is about.
+/// What an operation applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// The space that the request asks for.
+    /// The space named in the request.
     Asked,
-    /// The space of this end user, whom the path names.
+    /// The space of the end user named in the path.
     Named(String),
     /// The server as a whole.
     Everything,
-    /// Whoever asks, and nobody's memory.
+    /// The caller, and no memory at all.
     Caller,
 }
 
-/// What of the model's server is nobody's: it keeps nothing there that another could ask for.
+/// Whether an upstream call is stateless: the upstream stores nothing that another caller could
+/// read back.
 fn is_nobodys(method: &Method, rest: &str) -> bool {
     match rest {
         "chat/completions"
@@ -171,7 +170,7 @@ fn is_nobodys(method: &Method, rest: &str) -> bool {
     }
 }
 
-/// A part of a path as the name it stands for; as it is, if it stands for none.
+/// Decodes a path segment into a user name; unchanged if it cannot be decoded.
 fn name_in(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
@@ -188,13 +187,13 @@ fn name_in(part: &str) -> String {
     String::from_utf8(bytes).map_or_else(|_| part.to_owned(), |name| known_as(&name))
 }
 
-/// The name of an end user as their space is known by.
+/// The canonical form of a user name, by which the space is found.
 fn known_as(name: &str) -> String {
     plain::one_line(name.trim())
 }
 
-/// Likewise, of somebody whom a request names, if it names anybody. What is made visible in a name
-/// makes it longer, so its length is looked at afterwards.
+/// Checks and canonicalizes a user name from a request. Escaping invisible characters makes a name
+/// longer, so the length is checked afterwards.
 pub fn named(name: &str) -> Result<Option<String>, Denied> {
     let name = Some(known_as(name)).filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > MAX_USER_BYTES) {
@@ -204,25 +203,26 @@ pub fn named(name: &str) -> Result<Option<String>, Denied> {
     }
 }
 
-/// The routes that are not of the API's list, with what they need. `None` for a method is any.
+/// The routes outside of the API's table, with the permission they need. `None` as method means
+/// any.
 const OTHERS: &[(&str, Option<&Method>, Option<Right>, Whose)] = &[
     (V1, None, Some(Right::Proxy), Whose::Theirs),
     ("/metrics", Some(&Method::GET), READ, Whose::Everybodys),
     (live::PATH, Some(&Method::GET), READ, Whose::Theirs),
-    // There each tool has its own.
+    // Each MCP tool has its own permission.
     (mcp::PATH, None, READ, Whose::Theirs),
 ];
-/// What goes on to the model's server.
+/// Everything that is passed on to the upstream model.
 const V1: &str = "/v1/{*rest}";
 
-/// Whether anybody may look at a path: what the API and the dashboard are like is no secret, and a
-/// browser has no token to show.
+/// Whether a path needs no token. The API document and the dashboard's files are not secret, and a
+/// browser has no token to send when it loads them.
 pub fn is_open(path: &str) -> bool {
     dashboard::is_page(path) || matches!(path, "/livez" | "/readyz" | "/api" | "/api/openapi.json")
 }
 
-/// What varies in a path that a route answers, part by part: `false` is a part that is the route's
-/// own. `None` if it does not answer it.
+/// Which segments of a path are variable in a route: `false` for a literal segment. `None` if the
+/// route does not match.
 fn varying(route: &str, path: &str) -> Option<Vec<bool>> {
     if let Some(beginning) = route.strip_suffix("{*rest}") {
         return path.strip_prefix(beginning).filter(|rest| !rest.is_empty()).map(|_| vec![true]);
@@ -239,15 +239,14 @@ fn varying(route: &str, path: &str) -> Option<Vec<bool>> {
     own.iter().zip(&asked).map(part).collect()
 }
 
-/// The path of the declared route that answers a path, as the router chooses it: a part that is a
-/// route's own goes before one that varies.
+/// The declared route that answers a path, chosen as the router does: literal segments win.
 pub fn route_of(path: &str) -> Option<&'static str> {
     let declared =
         api::routes().iter().map(|route| route.path).chain(OTHERS.iter().map(|(route, ..)| *route));
     declared.filter_map(|route| Some((varying(route, path)?, route))).min().map(|(_, route)| route)
 }
 
-/// What is declared for a method of a route: the right that it needs, and whose memory it is about.
+/// The declared permission of a route's method, and whose memory it is about.
 fn declared(method: &Method, route: &str) -> Option<(Option<Right>, Whose)> {
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let listed = |one: &&Route| one.path == route && *one.method == *method;
@@ -259,18 +258,18 @@ fn declared(method: &Method, route: &str) -> Option<(Option<Right>, Whose)> {
 }
 
 impl Operation<'_> {
-    /// The right that it needs; `None` if every known caller may, or if nothing is declared for it.
+    /// The permission it needs; `None` if every authenticated caller may, or if none is declared.
     pub fn needs(self) -> Option<Right> {
         self.wants().ok().and_then(|(needs, _)| needs)
     }
 
-    /// What it is about; `None` if nothing is declared for it.
+    /// What it applies to; `None` if nothing is declared for it.
     pub fn about(self) -> Option<About> {
         self.wants().ok().map(|(_, about)| about)
     }
 
-    /// The right that it needs, none if every known caller may, and what it is about. Nothing has a
-    /// right that was not declared for it.
+    /// The required permission (`None` if every authenticated caller may) and the target. Nothing
+    /// has a permission that was not declared.
     fn wants(self) -> Result<(Option<Right>, About), Denied> {
         let (method, path) = match self {
             Self::Tool(name) => {
@@ -302,37 +301,32 @@ impl Operation<'_> {
     }
 }
 
-/// Why something is not allowed.
+/// Why an operation is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
-    /// No token was shown, or none that is good: wrong, expired, revoked.
+    /// No valid token: missing, wrong, expired or revoked.
     Unknown,
-    /// The token is good, for less than that.
-    TooLittle {
-        /// What it is good for.
-        held: Rights,
-        /// What it would have to be good for.
-        needed: Right,
-    },
-    /// The token is bound to a space, and this is about all of them.
+    /// The token lacks a permission.
+    TooLittle { held: Rights, needed: Right },
+    /// The token is bound to a space, and the operation is about all of them.
     Bound,
-    /// As far as this token goes, there is no such user: whether there is one is nobody's business.
+    /// The token does not reach this user's space. The caller does not learn whether it exists.
     NoSuchUser(String),
-    /// Nobody can be called that.
+    /// The user name is not valid.
     NoName,
-    /// No right is declared for it, so no token is enough.
+    /// No permission is declared for the operation, so no token is enough.
     Undeclared,
-    /// The path is known, and not asked with this method.
+    /// The path exists, but not with this method.
     MethodNotAllowed,
 }
 
-/// Whether somebody with these rights may have that done, in a space that is theirs.
+/// Whether these permissions allow an operation in a space the caller may reach.
 pub fn allows(held: Rights, wanted: Operation<'_>) -> bool {
     wanted.wants().is_ok_and(|(needed, _)| needed.is_none_or(|needed| held.cover(needed)))
 }
 
-/// Whether whoever holds this grant may have that done now, and whose space it is about: the only
-/// place where it is decided. `asked` is the end user whom the request names, if it names one.
+/// Decides whether a grant allows an operation now, and in whose space. Every interface decides
+/// here and nowhere else. `asked` is the end user named in the request, if any.
 pub fn authorise(
     grant: Option<&Grant>,
     now: Timestamp,
@@ -373,7 +367,7 @@ mod tests {
         }
     }
 
-    /// What comes of it, in a word: whose space it is about, or the status.
+    /// The outcome in one word: the user whose space is used, or the status.
     fn told(grant: &Grant, method: &Method, path: &str, asked: Option<&str>) -> String {
         match authorise(Some(grant), Timestamp::UNIX_EPOCH, Operation::Request(method, path), asked)
         {
@@ -389,7 +383,7 @@ mod tests {
     #[test]
     fn a_name_is_as_long_as_a_name_may_be_once_it_is_made_visible() {
         let (whole, bound) = (grant(&[Right::Admin], None), grant(&[Right::Admin], Some("ann")));
-        // Each of these is shown as eight bytes.
+        // Each of these is escaped to eight bytes.
         let hidden = |many: usize| "\u{202E}".repeat(many);
         for (name, expected) in [
             ("x".repeat(MAX_USER_BYTES), "x".repeat(MAX_USER_BYTES)),
@@ -417,8 +411,8 @@ mod tests {
     fn every_right_opens_its_own_doors_and_no_other() {
         let get = Method::GET;
         let (post, delete) = (Method::POST, Method::DELETE);
-        // In this order: read, write, proxy, admin; of a token for all spaces that names ann, and
-        // of one that is bound to ann.
+        // In the order read, write, proxy, admin: first for a token of all spaces that names ann,
+        // then for one that is bound to ann.
         for (method, path, whole, bound) in [
             (&get, "/api/events", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
             (&get, "/api/search", ["ann", "ann", "403", "ann"], ["ann", "ann", "403", "ann"]),
@@ -445,7 +439,7 @@ mod tests {
             ),
             (&post, "/v1/messages", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
             (&get, "/v1/models", ["403", "403", "ann", "ann"], ["403", "403", "ann", "ann"]),
-            // What the model's server keeps is everybody's who has its key.
+            // What the upstream stores is visible to every holder of its key.
             (&get, "/v1/files", ["403", "403", "home", "home"], ["403", "403", "403", "403"]),
             (
                 &get,
@@ -513,7 +507,7 @@ mod tests {
                 ["403", "403", "403", "home"],
                 ["403", "403", "403", "403"],
             ),
-            // Nothing is declared for these, so nothing is enough.
+            // No permission is declared for these, so none is enough.
             (&get, "/unknown", ["403"; 4], ["403"; 4]),
             (&get, "/api/unknown", ["403"; 4], ["403"; 4]),
             (&post, "/api/tokens/x/y/z", ["403"; 4], ["403"; 4]),
@@ -536,7 +530,7 @@ mod tests {
                     bound[at],
                     "{method} {path} {right:?}, bound"
                 );
-                // Nobody else's space, and whether there is one is not told.
+                // No other user's space, and no hint whether it exists.
                 let other = told(&own, method, path, Some("ben"));
                 let expected = if Operation::Request(method, path).about() == Some(About::Asked)
                     && bound[at] == "ann"
@@ -573,7 +567,7 @@ mod tests {
                 "{}",
                 route.path
             );
-            // Whoever may only look changes nothing.
+            // A read permission changes nothing.
             let changes = route.method != Method::GET && route.whose != Whose::Callers;
             assert!(
                 !changes || matches!(route.needs, Some(Right::Write | Right::Admin)),

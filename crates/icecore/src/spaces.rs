@@ -1,8 +1,8 @@
-//! Spaces: every end user's memory, opened when it is needed, as the chat server sees it.
+//! Spaces: the memories of end users, opened on demand for the servers.
 //!
-//! Who names no user speaks to the home itself; everybody else has a space of their own beneath it,
-//! so nothing that is remembered of one ever reaches another. In a database other processes change,
-//! make and take away spaces as well: what is held of one in memory is believed for a moment only.
+//! A request that names no user uses the main space. Each user has a space of their own below it,
+//! so nothing remembered of one user reaches another. In a database other processes also change,
+//! create and delete spaces, so an open space is checked before each use.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,30 +25,28 @@ use crate::http::mind::{Begun, Handle, Heard, Mind, NotReady, Ready, Reply, Unke
 use crate::place::{NAMED, Named, Place, Seen};
 use crate::wire::{self, Models};
 
-/// So many spaces stay open; what is not in use is opened again when it is needed.
+/// The most open spaces; idle ones are closed and opened again on demand.
 const OPEN_SPACES: usize = 256;
-/// So many turns are remembered at once: mostly they wait for a model.
+/// The most reflections at once; mostly they wait for a model.
 const REMEMBERING: usize = 8;
-/// So many threads begin and end turns at least, and as many for each core: some wait for the disk
-/// while others compute.
+/// The threads that begin and end turns: a minimum, and a number per core, because some wait for
+/// the disk while others compute.
 const LEAST_HANDS: usize = 4;
 const HANDS_PER_CORE: usize = 2;
-/// Likewise for remembering, and how much they stand back where there is more to do than the
-/// processor can.
+/// The threads for reflection, and their niceness: turns go first when the processor is busy.
 const REMEMBERING_HANDS: usize = 2;
 const STANDING_BACK: i32 = 5;
-/// How often it is looked for turns that could not be remembered.
+/// How often a folder is scanned for turns that are not reflected yet.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Likewise, where it costs only a look into a table.
+/// The same for a database, where it is one query.
 const AGAIN_SHARED: Duration = Duration::from_secs(10);
-/// The longest name of a user that is taken, in bytes.
+/// The longest user name, in bytes.
 pub const MAX_USER_BYTES: usize = 256;
-/// So many conversations that nobody sees to are taken up at once.
+/// The most pending conversations that one scan takes over.
 const TAKEN_UP: i64 = 64;
-/// So long a database is waited for by whoever only wants to know whether it answers.
+/// The timeout of the readiness check.
 const ANSWERING: Duration = Duration::from_secs(3);
-/// How much there is to do is looked up so often at most, and holds up whoever asks for so long at
-/// most.
+/// How often the job backlog is queried at most, and the timeout of the query.
 const LOOKED_UP: Duration = Duration::from_secs(5);
 const HELD_UP: Duration = Duration::from_secs(1);
 
@@ -56,19 +54,18 @@ const HELD_UP: Duration = Duration::from_secs(1);
 pub struct Spaces {
     home: Place,
     models: Arc<Models>,
-    /// By where they are.
+    /// By location.
     open: Mutex<HashMap<Place, Known>>,
     at_once: Arc<Semaphore>,
     remembering: watch::Sender<usize>,
-    /// Likewise.
+    /// By location; a writer deletes the space.
     gates: Mutex<HashMap<Place, Arc<RwLock<()>>>>,
     runtime: Runtime,
-    /// Those that begin and end turns.
+    /// The threads that begin and end turns.
     turning: Hands,
-    /// Those that remember them afterwards, apart: however much there is to remember, no turn waits
-    /// for it.
+    /// Separate threads for reflection, so that no turn waits for it.
     reflecting: Hands,
-    /// When it was last looked how much there is to do, and what was found.
+    /// When the job backlog was last queried; the result is in `known_backlog`.
     backlog: tokio::sync::Mutex<Option<tokio::time::Instant>>,
     known_backlog: Mutex<Vec<Backlog>>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
@@ -78,50 +75,48 @@ pub struct Spaces {
 #[derive(Clone)]
 struct Known {
     chats: Arc<Chats>,
-    /// What it looked like when it was opened.
+    /// The state of the location when the space was opened.
     seen: Seen,
 }
 
-/// A turn that memory has begun.
+/// A turn in progress.
 struct Turn {
     place: Place,
     known: Known,
     begun: converse::Begun,
 }
 
-/// A few threads for work that touches the disk.
+/// A small thread pool for work that uses the disk.
 ///
-/// Few, because every thread that ever allocates keeps a share of memory for itself. What waits
-/// without touching the disk (for the last turn to be remembered, for a conversation that somebody
-/// else is in, for the one who writes for all, for a model, for a user's gate) holds none of them,
-/// so whoever is waited for always finds one, and a single one would do. A thread is held only
-/// across calls of the store: these wait for locks of files and of the index, which are given back
-/// within the call that took them.
+/// It is small because every thread that ever allocates keeps memory of its own. Waiting without
+/// disk access (for the reflection of the last turn, for another turn of the same conversation, for
+/// the writer of the store, for a model, for the lock of a space) holds no thread, so the pool
+/// cannot deadlock: even a single thread would do. A thread is held only across calls of the store,
+/// which release their locks before they return.
 struct Hands(Option<tokio::runtime::Runtime>);
 
 impl Hands {
     fn new(many: usize, name: &str, standing_back: i32) -> Result<Self> {
         let mut threads = tokio::runtime::Builder::new_multi_thread();
         threads.worker_threads(many).thread_name(name).enable_all();
-        // Elsewhere this would be about the whole process. Who may not stand back works as before.
+        // On other systems this would change the whole process. If it fails, work goes on as
+        // before.
         if cfg!(target_os = "linux") && standing_back > 0 {
             threads.on_thread_start(move || {
                 let _ = rustix::process::nice(standing_back);
             });
         }
         let threads = threads.build();
-        Ok(Self(Some(
-            threads.with_context(|| format!("the threads for {name} cannot be started"))?,
-        )))
+        Ok(Self(Some(threads.with_context(|| format!("cannot start the threads for {name}"))?)))
     }
 
-    /// Does some work there; an error if it broke off. It is done to its end also if nobody waits
-    /// for it any more.
+    /// Runs work on the pool; an error if it fails or panics. The work is finished even if the
+    /// caller stops waiting.
     async fn take<T: Send + 'static, E: fmt::Display + Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> Result<T, String> {
-        let Some(threads) = &self.0 else { return Err("the server is stopping".into()) };
+        let Some(threads) = &self.0 else { return Err("the server is shutting down".into()) };
         match threads.spawn(work).await {
             Ok(done) => done.map_err(|error| error.to_string()),
             Err(error) => Err(broken_off(&error)),
@@ -131,7 +126,7 @@ impl Hands {
 
 impl Drop for Hands {
     fn drop(&mut self) {
-        // Whoever drops this may be somebody who must not be held up.
+        // Dropping must not block: it may happen on an async task.
         if let Some(threads) = self.0.take() {
             threads.shutdown_background();
         }
@@ -139,10 +134,10 @@ impl Drop for Hands {
 }
 
 fn broken_off(error: &tokio::task::JoinError) -> String {
-    format!("the work broke off: {error}")
+    format!("the task panicked or was cancelled: {error}")
 }
 
-/// Counts itself as long as it lives.
+/// Decrements a counter on drop.
 struct Counted(watch::Sender<usize>);
 
 impl Drop for Counted {
@@ -151,12 +146,12 @@ impl Drop for Counted {
     }
 }
 
-/// The name of a user as their space is known by, if anybody is named.
+/// The canonical name of a user, if one is named.
 fn known_as(user: Option<&str>) -> Result<Option<String>> {
     match user.map(|user| plain::one_line(user.trim())).filter(|user| !user.is_empty()) {
         Some(user) if user.len() > MAX_USER_BYTES => {
             anyhow::bail!(
-                "the name of the user has {} bytes, at most {MAX_USER_BYTES} are taken",
+                "the user name has {} bytes; at most {MAX_USER_BYTES} are allowed",
                 user.len()
             )
         }
@@ -165,7 +160,7 @@ fn known_as(user: Option<&str>) -> Result<Option<String>> {
 }
 
 impl Spaces {
-    /// The spaces of a home.
+    /// The spaces below a main space.
     pub fn new(
         home: Place,
         models: Arc<Models>,
@@ -198,17 +193,17 @@ impl Spaces {
         }))
     }
 
-    /// The models behind them.
+    /// The models of the server.
     pub fn models(&self) -> &Arc<Models> {
         &self.models
     }
 
-    /// Where a user's space is, or would be.
+    /// The location of a user's space, whether or not it exists.
     pub fn place(&self, user: Option<&str>) -> Place {
         user.map_or_else(|| self.home.clone(), |user| self.home.of_user(user))
     }
 
-    /// The conversations of a user; a space that does not exist yet is made.
+    /// Opens the conversations of a user; creates the space if it is missing.
     pub async fn of(&self, user: Option<&str>) -> Result<Arc<Chats>> {
         let user = known_as(user)?;
         Ok(self.at(&self.place(user.as_deref()), user.as_deref()).await?.chats)
@@ -222,13 +217,13 @@ impl Spaces {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place as it is open: the one way in which a space is opened. One that does not exist is
-    /// made if a user is named.
+    /// Returns an open space, opening it if needed. Every space is opened here. A missing space is
+    /// created if a user is named.
     async fn at(&self, place: &Place, user: Option<&str>) -> Result<Known> {
         if let Some(known) = self.still(place).await? {
             return Ok(known);
         }
-        // Looked at before it is opened: what changes in between is seen the next time.
+        // Read the state before opening: a change in between is noticed next time.
         let before = place.look().await?;
         let chats = Arc::new(wire::chats(place, user.is_some().then_some(&self.home)).await?);
         chats.wait_for_memory(self.models.summarizer.is_some());
@@ -243,12 +238,12 @@ impl Spaces {
         if open.len() >= OPEN_SPACES {
             open.retain(|_, known| Arc::strong_count(&known.chats) > 1);
         }
-        // Somebody may have been faster; then theirs is the one.
+        // If another task was faster, use its space.
         Ok(open.entry(place.clone()).or_insert(Known { chats, seen }).clone())
     }
 
-    /// A place as it is open, if it is and nothing has become of the space since: it was not taken
-    /// away, made anew or given other settings, by us or by another process.
+    /// Returns a space that is open and unchanged: not deleted, created again or given other
+    /// settings by this or another process.
     async fn still(&self, place: &Place) -> Result<Option<Known>> {
         let Some(known) = self.known().get(place).cloned() else { return Ok(None) };
         let is_same = place.look().await?.is_some_and(|seen| seen == known.seen);
@@ -261,10 +256,10 @@ impl Spaces {
         Ok(current.filter(|_| is_same))
     }
 
-    /// Whether this is still the space in that place: not if the user was forgotten meanwhile.
+    /// Whether the open space still exists: false if the user was forgotten meanwhile.
     async fn is_current(&self, place: &Place, known: &Known) -> Result<bool> {
         let Some(seen) = place.look().await? else { return Ok(false) };
-        // In a folder one life of a space is told from the next by who has it open.
+        // A folder does not tell a deleted and recreated space apart; the cache does.
         let is_open = || {
             self.known().get(place).is_some_and(|current| Arc::ptr_eq(&current.chats, &known.chats))
         };
@@ -277,7 +272,7 @@ impl Spaces {
         Ok(self.still(&place).await?.is_some() || place.look().await?.is_some())
     }
 
-    /// Every space there is: whose it is, if that is known, and what it is called where it lies.
+    /// Lists every space: its user, if known, and its name.
     pub async fn named(&self) -> Result<Vec<(Option<String>, String)>> {
         let mut all: Vec<_> = self
             .home
@@ -290,18 +285,18 @@ impl Spaces {
         Ok(all)
     }
 
-    /// Lets go of what is held of a space in memory; whoever comes next opens it again.
+    /// Closes a space; the next request opens it again.
     pub fn close(&self, user: Option<&str>) {
         self.known().remove(&self.place(user));
     }
 
-    /// Forgets everything of an end user: their whole space, while nobody works in it. In a
-    /// database it is noted who did that, with it.
+    /// Deletes an end user's space while no one works in it. In a database the audit log records
+    /// who did it.
     pub async fn forget(&self, user: &str, by: &By) -> Result<bool> {
         let place = self.place(Some(user));
         let gate = self.gate(&place);
         let _alone = gate.write().await;
-        // Once: whoever writes in their name afterwards begins anew, and that stays.
+        // Only once: what the user writes afterwards starts a new space, which stays.
         let gone = match Home::at(&self.home) {
             Ok(home) => access::erase(&home, user, by).await,
             Err(_) => place.erase().await,
@@ -318,13 +313,13 @@ impl Spaces {
         gates.entry(place.clone()).or_default().clone()
     }
 
-    /// Held by whoever works in a user's space, by all together; nobody holds it while the space is
-    /// taken away.
+    /// Takes the shared lock of a space. Every operation in the space holds it; deleting the space
+    /// takes it exclusively.
     pub async fn held(&self, user: Option<&str>) -> OwnedRwLockReadGuard<()> {
         self.gate(&self.place(user)).read_owned().await
     }
 
-    /// Remembers what waits in a conversation, soon and in the background.
+    /// Schedules the reflection of a conversation's pending turns in the background.
     fn remember_soon(self: &Arc<Self>, place: Place, known: Known, conversation: String) {
         let spaces = self.clone();
         spaces.remembering.send_modify(|many| *many += 1);
@@ -332,8 +327,7 @@ impl Spaces {
         self.runtime.spawn(async move {
             let _counted = counted;
             let _place = spaces.at_once.clone().acquire_owned().await;
-            // Boxed only now: thousands may wait, and a task has room for all it will ever need
-            // from the start.
+            // Boxed late: thousands of these tasks may wait, and each would reserve its full size.
             Box::pin(spaces.remember(&place, &known, &conversation)).await;
         });
     }
@@ -344,7 +338,7 @@ impl Spaces {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
-                return (self.log)(&format!("a turn could not be remembered yet: {error}"));
+                return (self.log)(&format!("a turn could not be reflected yet: {error}"));
             }
         }
         let (chats, name, models) =
@@ -358,26 +352,23 @@ impl Spaces {
                 for (turn, why) in reflected.raw.iter().filter(|_| self.models.summarizer.is_some())
                 {
                     (self.log)(&format!(
-                        "turn {turn} is kept raw for now: {}",
+                        "turn {turn} stays unsummarized for now: {}",
                         plain::one_line(why)
                     ));
                 }
             }
-            // The exchange itself is kept; the next look finds what is missing.
-            Err(error) => (self.log)(&format!("a turn could not be remembered yet: {error}")),
+            // The exchange itself is stored; the next scan finds the pending turn.
+            Err(error) => (self.log)(&format!("a turn could not be reflected yet: {error}")),
         }
     }
 
-    /// Looks again and again for turns that could not be remembered, those of an earlier run
-    /// included.
+    /// Starts the periodic scan for pending turns, including those of earlier runs.
     pub fn keep_remembering(self: &Arc<Self>) {
         let spaces = self.clone();
         self.runtime.spawn(async move {
             loop {
                 if let Err(error) = spaces.remember_all().await {
-                    (spaces.log)(&format!(
-                        "what waits to be remembered could not be looked for: {error}"
-                    ));
+                    (spaces.log)(&format!("the scan for pending turns failed: {error}"));
                 }
                 tokio::time::sleep(if spaces.home.database().is_some() {
                     AGAIN_SHARED
@@ -391,16 +382,16 @@ impl Spaces {
 
     async fn remember_all(self: &Arc<Self>) -> Result<()> {
         if let Place::Space { database, name } = &self.home {
-            // What waits is written down there, whoever announced it; each is given to one process.
+            // The database lists pending conversations of every process and leases each to one.
             for (name, conversation) in
                 database.unremembered(name, TAKEN_UP, converse::LEASE).await?
             {
                 let place = Place::Space { database: database.clone(), name };
-                // One that cannot be opened does not keep the others waiting.
+                // A space that cannot be opened does not block the others.
                 match self.at(&place, None).await {
                     Ok(known) => self.remember_soon(place, known, conversation),
                     Err(error) => {
-                        (self.log)(&format!("a turn could not be remembered yet: {error}"))
+                        (self.log)(&format!("a turn could not be reflected yet: {error}"))
                     }
                 }
             }
@@ -423,15 +414,14 @@ impl Spaces {
         Ok(())
     }
 
-    /// Waits until everything that is being remembered is done, at most so long. What is not stays
-    /// to be done.
+    /// Waits for running reflections, at most `most`. Unfinished ones stay pending.
     pub async fn settle(&self, most: Duration) -> bool {
         let mut remembering = self.remembering.subscribe();
         tokio::time::timeout(most, remembering.wait_for(|many| *many == 0)).await.is_ok()
     }
 }
 
-/// Keeps the name of the user with their space, if it is not there yet.
+/// Stores the user's name in their space, if it is not there yet.
 async fn note_name(chats: &Chats, user: &str) -> Result<()> {
     let (store, place) = (chats.memory().store(), NAMED.parse::<DocPath>()?);
     if store.document(&place).await?.is_none() {
@@ -440,8 +430,7 @@ async fn note_name(chats: &Chats, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs work that may take long where it holds nobody up, least of all turns; an error if it broke
-/// off.
+/// Runs long work on a blocking thread, away from turns; an error if it panics.
 pub async fn aside<T: Send + 'static, F: Future<Output = T>>(
     work: impl FnOnce() -> F + Send + 'static,
 ) -> Result<T, String> {
@@ -450,8 +439,7 @@ pub async fn aside<T: Send + 'static, F: Future<Output = T>>(
     done.map_err(|error| broken_off(&error))
 }
 
-/// The spaces as the chat server's memory: a type of its own, because its tasks need to hold on to
-/// the spaces.
+/// The spaces as the chat server's memory. A separate type, because its tasks hold the `Arc`.
 pub struct Chatting(pub Arc<Spaces>);
 
 #[async_trait]
@@ -506,12 +494,12 @@ impl Mind for Chatting {
     async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
         let Some(turn) = begun.handle.0.clone().and_then(|handle| handle.downcast::<Turn>().ok())
         else {
-            return Err(Unkept::for_good("this turn was not begun here"));
+            return Err(Unkept::for_good("this turn was not started by this server"));
         };
         let held = self.0.gate(&turn.place).read_owned().await;
         if !self.0.is_current(&turn.place, &turn.known).await.map_err(Unkept::for_now)? {
             return Err(Unkept::for_good(
-                "the user was forgotten while the reply came, so this exchange is not kept",
+                "the user was forgotten while the reply arrived, so this exchange is not stored",
             ));
         }
         let reply =
@@ -523,9 +511,9 @@ impl Mind for Chatting {
         });
         let cut = ended.await.map_err(Unkept::for_now)?;
         for what in cut {
-            (self.0.log)(&format!("an exchange is not kept whole: {what}"));
+            (self.0.log)(&format!("an exchange was truncated before it was stored: {what}"));
         }
-        // Of the turn only its place: there may be many that wait, and the exchange is kept.
+        // Only the turn's location: many may wait, and the exchange is stored.
         self.0.remember_soon(
             turn.place.clone(),
             turn.known.clone(),
@@ -542,22 +530,22 @@ impl Ready for Spaces {
             match tokio::time::timeout(ANSWERING, database.ready()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error @ (StoreError::Schema(_) | StoreError::Newer(_)))) => {
-                    return Err(NotReady::new("the database has other tables", error));
+                    return Err(NotReady::new("the database has another schema version", error));
                 }
                 Ok(Err(error @ StoreError::ReadOnly { is_standby: true, .. })) => {
                     return Err(NotReady::new(
-                        "the database is a standby, which takes no writes",
+                        "the database is a standby and accepts no writes",
                         error,
                     ));
                 }
                 Ok(Err(error @ StoreError::ReadOnly { .. })) => {
                     return Err(NotReady::new(
-                        "the database is set to read only, so it takes no writes",
+                        "the database is read-only and accepts no writes",
                         error,
                     ));
                 }
                 Ok(Err(error @ StoreError::Unwelcome { .. })) => {
-                    return Err(NotReady::new("the database does not let us in", error));
+                    return Err(NotReady::new("the database rejects the login", error));
                 }
                 Ok(Err(error)) => return Err(NotReady::new("the database does not answer", error)),
                 Err(_) => {
@@ -580,12 +568,12 @@ impl Ready for Spaces {
 
     async fn backlog(&self) -> Vec<Backlog> {
         let Some(database) = self.home.database() else { return Vec::new() };
-        // Whoever comes while somebody looks has what was known before.
+        // While one request queries, the others get the last result.
         let Ok(mut looked) = self.backlog.try_lock() else { return self.known_backlog() };
         if looked.is_none_or(|then| then.elapsed() >= LOOKED_UP) {
             *looked = Some(tokio::time::Instant::now());
             let found = tokio::time::timeout(HELD_UP, database.backlog()).await;
-            // What was known while the database answered is nothing to go by when it does not.
+            // Old figures would mislead while the database does not answer.
             *self.known_backlog.lock().unwrap_or_else(PoisonError::into_inner) =
                 found.ok().and_then(Result::ok).unwrap_or_default();
         }
@@ -750,7 +738,7 @@ mod tests {
     async fn work_that_panics_is_told_and_leaves_the_threads_whole() {
         let hands = Hands::new(1, "test", STANDING_BACK).unwrap();
         let broken = hands.take(async { Ok::<u32, String>("no number".parse().unwrap()) }).await;
-        assert!(broken.unwrap_err().contains("broke off"));
+        assert!(broken.unwrap_err().contains("panicked"));
         assert_eq!(hands.take(async { Ok::<_, String>(7) }).await, Ok(7));
     }
 
@@ -771,7 +759,7 @@ mod tests {
         assert!(
             !spaces.has(Some("ann")).await.unwrap() && spaces.named().await.unwrap().is_empty()
         );
-        // Whoever comes while a space is being taken away waits until it is gone, and begins anew.
+        // A request during the deletion of a space waits until it is gone, and starts a new one.
         let begun = chatting.begin(heard("ann")).await.unwrap();
         chatting.end(&begun, reply()).await.unwrap();
         assert!(spaces.settle(Duration::from_secs(10)).await);
@@ -786,7 +774,7 @@ mod tests {
         spaces.place(Some("ann")).erase().await.unwrap();
         drop(taking_away);
         assert_eq!(waiting.await.unwrap().unwrap().turn, 1);
-        // Nor does what was to be remembered bring anything back.
+        // A pending reflection does not bring anything back.
         let place = spaces.place(Some("ann"));
         let known = spaces.at(&place, Some("ann")).await.unwrap();
         spaces.forget("ann", &by()).await.unwrap();

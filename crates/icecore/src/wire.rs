@@ -1,9 +1,10 @@
-//! Where the parts are put together: which memory is meant, and with which clock it is opened.
+//! Bootstrap: finds the memory that the options and the environment select, and opens it with a
+//! clock, the user's settings and the models.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -26,11 +27,9 @@ use crate::cli::out::Out;
 use crate::error::{Exit, Stop};
 use crate::place::{Home, Place};
 
-/// A memory in use, and where it is.
+/// An open memory and its location.
 pub struct Open {
-    /// The memory.
     pub memory: Memory,
-    /// Where it is.
     pub place: Place,
     home: Home,
 }
@@ -41,13 +40,13 @@ impl Open {
         Ok(Self { memory, place, home })
     }
 
-    /// Whatever its settings are: the defaults do.
+    /// Opens it with default settings, whatever `icecore.toml` says.
     fn with_defaults(place: Place, home: Home, clock: Box<dyn Clock>) -> Result<Self> {
         let memory = Memory::open_with_defaults(home.0.clone(), home.1.clone(), clock)?;
         Ok(Self { memory, place, home })
     }
 
-    /// The conversations of this memory, or of an end user's space beneath it.
+    /// Opens the conversations of this memory, or of one of its end users.
     pub async fn chats(&self, global: &Global, user: Option<&str>) -> Result<Chats> {
         let memory = match user {
             None => self.at(global).await?.memory,
@@ -56,7 +55,7 @@ impl Open {
                 let place = self.place.of_user(user);
                 if place.look().await?.is_none() {
                     let message = format!(
-                        "there is no user `{}` here; a space is made when one first chats",
+                        "there is no user `{}` here; a space is created with a user's first chat",
                         icecore_domain::plain::one_line(user)
                     );
                     return Err(Stop::new(Exit::NotFound, message).into());
@@ -68,24 +67,22 @@ impl Open {
         Ok(Chats::open(Arc::new(memory)).await?)
     }
 
-    /// The same memory at the moment that these options name.
+    /// Opens the same memory at the moment given by `--now`.
     pub async fn at(&self, global: &Global) -> Result<Self> {
         Self::of(self.place.clone(), self.home.clone(), clock(global)?).await
     }
 }
 
-/// The person's own settings, and the models they name.
+/// The user's own settings, and the models they configure.
 pub struct Models {
-    /// The settings.
     pub settings: Settings,
-    /// Where they stand, or would.
+    /// The path of `config.toml`, whether or not it exists.
     pub place: PathBuf,
-    /// The model that makes summaries.
     pub summarizer: Option<Box<dyn Llm>>,
 }
 
 impl Models {
-    /// The summarizer and how much of it may be used.
+    /// The summarizer and its token budget.
     pub fn asking(&self) -> Option<Asking<'_>> {
         let llm = self.summarizer.as_deref()?;
         let input_tokens =
@@ -103,8 +100,8 @@ impl Models {
     }
 }
 
-/// Reads the person's settings, and where they stand or would. A vault has no say in them: it may
-/// come from a stranger.
+/// Reads the user's `config.toml` and returns its path. A vault cannot change these settings: it
+/// may come from a stranger.
 fn settings() -> Result<(Settings, PathBuf)> {
     let place = match etcetera::choose_base_strategy() {
         Ok(folders) => folders.config_dir().join("icecore").join("config.toml"),
@@ -128,7 +125,7 @@ fn settings() -> Result<(Settings, PathBuf)> {
         && std::fs::metadata(&place).is_ok_and(|found| found.permissions().mode() & 0o077 != 0)
     {
         let message = format!(
-            "{} holds a key and others can read it; `chmod 600 {}`",
+            "{} contains a key and other users can read it; run `chmod 600 {}`",
             place.display(),
             place.display()
         );
@@ -138,10 +135,16 @@ fn settings() -> Result<(Settings, PathBuf)> {
     let settings =
         Settings::read(text.as_deref(), &environment, &|path| std::fs::read_to_string(path))
             .map_err(|error| Stop::new(Exit::Usage, placed(&place, &error.to_string())))?;
+    static WARN_ONCE: Once = Once::new();
+    WARN_ONCE.call_once(|| {
+        for warning in &settings.warnings {
+            let _ = writeln!(std::io::stderr(), "warning: {}", placed(&place, warning));
+        }
+    });
     Ok((settings, place))
 }
 
-/// Reads the person's settings and opens the models they name.
+/// Reads the user's settings and opens the models they configure.
 pub fn models() -> Result<Models> {
     let (settings, place) = settings()?;
     let summarizer = llm::open(&settings.summarizer)
@@ -149,24 +152,24 @@ pub fn models() -> Result<Models> {
     Ok(Models { settings, place, summarizer })
 }
 
-/// The model that compares meanings, loaded when it is first needed and then kept.
+/// The embedding model, loaded on first use.
 pub struct Meanings {
     model: OnceLock<Option<MiniLm>>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Meanings {
-    /// Nothing is loaded yet; what is wrong with the model is told to `log`.
+    /// Loads nothing yet. Load errors are written to `log`.
     pub fn new(log: Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Self> {
         Arc::new(Self { model: OnceLock::new(), log })
     }
 
-    /// The model, if it was there when it was first needed.
+    /// The model, if it could be loaded on first use.
     pub fn model(&self) -> Option<&MiniLm> {
         let load = || match embedder() {
             Ok(model) => model,
             Err(error) => {
-                (self.log)(&format!("meanings are not compared: {error}"));
+                (self.log)(&format!("keyword search only: {error}"));
                 None
             }
         };
@@ -174,7 +177,7 @@ impl Meanings {
     }
 }
 
-/// Where the embedding model is, or would be.
+/// The folder of the embedding model, whether or not it exists.
 pub fn model_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("ICECORE_MODEL_DIR").filter(|folder| !folder.is_empty())
     {
@@ -186,7 +189,7 @@ pub fn model_folder() -> PathBuf {
     }
 }
 
-/// The embedding model, if it was fetched.
+/// Loads the embedding model, if it was fetched.
 pub fn embedder() -> Result<Option<MiniLm>> {
     let folder = model_folder();
     if !folder.join("model.safetensors").exists() {
@@ -197,26 +200,26 @@ pub fn embedder() -> Result<Option<MiniLm>> {
         .map_err(|error| Stop::new(Exit::Failure, error.to_string()).into())
 }
 
-/// A complaint about the settings, with the place of the file named once.
+/// A settings error with the path of the file, once.
 fn placed(place: &Path, said: &str) -> String {
     match said.split_once("config.toml") {
         Some((before, rest)) => format!("{before}{}{rest}", place.display()),
-        // What a variable says stands in no file.
+        // An environment variable has no path.
         None if said.starts_with("ICECORE_") => said.to_owned(),
         None => format!("{}: {said}", place.display()),
     }
 }
 
-/// Measures how long something takes.
+/// Measures elapsed time.
 pub struct Stopwatch(u64);
 
-/// Starts measuring.
+/// Starts a stopwatch.
 pub fn stopwatch() -> Stopwatch {
     Stopwatch(SystemClock.millis())
 }
 
 impl Stopwatch {
-    /// Seconds since it was started.
+    /// Seconds since the start.
     pub fn seconds(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let seconds = (SystemClock.millis() - self.0) as f64 / 1_000.0;
@@ -224,7 +227,7 @@ impl Stopwatch {
     }
 }
 
-/// Waits so long; false if the person or the system wants the program to end.
+/// Sleeps; false if a signal asks the program to end.
 pub async fn rest(seconds: u64) -> bool {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut end), Ok(mut interrupt)) =
@@ -239,38 +242,38 @@ pub async fn rest(seconds: u64) -> bool {
     }
 }
 
-/// Returns when the person or the system wants the program to end.
+/// Returns when a signal asks the program to end.
 pub async fn stopped() {
     while rest(3_600).await {}
 }
 
-/// Whether none is named and none is found; a database is not asked.
+/// Whether no vault is named and none is found. A database is not contacted.
 pub fn has_no_vault(global: &Global) -> bool {
     find(global).is_err_and(|error| {
         error.downcast_ref::<Stop>().is_some_and(|stop| stop.exit == Exit::NotFound)
     })
 }
 
-/// Where the person's own vault is, or would be.
+/// The path of the user's own vault, whether or not it exists.
 pub fn own_vault() -> Result<PathBuf> {
     home()
 }
 
-/// The same, if there is none yet.
+/// The same path, if there is no vault there.
 pub fn missing_own_vault() -> Result<Option<PathBuf>> {
     Ok(Some(home()?).filter(|home| !home.join(layout::CONFIG).is_file()))
 }
 
-/// Opens the memory that these options mean.
+/// Opens the memory that the options select.
 pub async fn open(global: &Global) -> Result<Open> {
     let place = find(global)?;
     let home = place.open().await?;
     Open::of(place, home, clock(global)?).await
 }
 
-/// Opens the memory that was named, else the person's own; never one that the folder brings along.
-/// A client starts this program in whatever folder its person works in, and a stranger's folder
-/// must not choose what its model remembers.
+/// Opens the named memory, else the user's own, never one found in the current folder. A client
+/// starts this program in whatever folder the user works in, and a stranger's folder must not
+/// choose what the model remembers.
 pub async fn open_own(global: &Global) -> Result<Open> {
     let place = match named(&global.named())? {
         Some(named) => named,
@@ -280,8 +283,8 @@ pub async fn open_own(global: &Global) -> Result<Open> {
     Open::of(place, home, clock(global)?).await
 }
 
-/// Likewise, for commands that mend: with settings that cannot be read, the defaults do, and the
-/// complaint is returned.
+/// Opens the memory for repair commands. If the settings cannot be read, uses the defaults and
+/// returns the error as a warning.
 pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     match open(global).await {
         Err(error) if error.downcast_ref::<EngineError>().is_some_and(can_be_mended) => {
@@ -293,14 +296,14 @@ pub async fn open_to_mend(global: &Global) -> Result<(Open, Option<String>)> {
     }
 }
 
-/// Whether the defaults do. A vault of a newer version is not this one's to mend: what it does not
-/// know would count as broken.
+/// Whether repair can go on with defaults. A vault of a newer version is not repaired: what this
+/// version does not know would count as damage.
 fn can_be_mended(error: &EngineError) -> bool {
     matches!(error, EngineError::Config(mistake) if !matches!(mistake, Mistake::Newer { .. }))
 }
 
-/// Opens a clone of a vault that was not set up on this machine, and sets it up; `None` if the
-/// folder is no such.
+/// Opens a clone of a vault that was not yet set up on this machine, and sets it up; `None` if the
+/// folder is not one.
 pub async fn adopt(global: &Global, folder: Option<&Path>) -> Result<Option<Open>> {
     let Place::Folder(root) = to_make(global, folder)? else { return Ok(None) };
     if !root.join(layout::CONFIG).is_file() || !root.join(".git").is_dir() {
@@ -315,12 +318,12 @@ pub async fn adopt(global: &Global, folder: Option<&Path>) -> Result<Option<Open
     }
 }
 
-/// Where a memory is to be made.
+/// The location at which to create a memory.
 fn to_make(global: &Global, folder: Option<&Path>) -> Result<Place> {
     match (folder, named(&global.named())?) {
         (Some(_), Some(Place::Space { .. })) => Err(Stop::new(
             Exit::Usage,
-            "a memory in a database has no folder; leave DIR out, and name a space with --space",
+            "a memory in a database has no folder; omit DIR and name a space with --space",
         )
         .into()),
         (Some(folder), _) => Ok(Place::Folder(folder.to_owned())),
@@ -329,17 +332,17 @@ fn to_make(global: &Global, folder: Option<&Path>) -> Result<Place> {
     }
 }
 
-/// Where these options want a memory to be made.
+/// The location at which these options create a memory.
 pub fn place_to_make(global: &Global) -> Result<Place> {
     to_make(global, None)
 }
 
-/// The zone of a memory of which no other is known.
+/// The time zone of a memory that has none.
 pub fn utc() -> Result<Zone> {
     Ok(Zone::named("UTC")?)
 }
 
-/// Makes a memory and opens it. A database that has no tables gets them first.
+/// Creates a memory and opens it. Creates the tables of an empty database first.
 pub async fn create(
     global: &Global,
     folder: Option<&Path>,
@@ -353,7 +356,7 @@ pub async fn create(
             _ => (
                 Zone::named("UTC").map_err(|error| Stop::new(Exit::Failure, error.to_string()))?,
                 Some(
-                    "the system's time zone is not known, so days are those of UTC; `--tz` or `zone` in icecore.toml sets another"
+                    "the system's time zone is not known, so days are in UTC; set another with `--tz` or `zone` in icecore.toml"
                         .to_owned(),
                 ),
             ),
@@ -366,22 +369,22 @@ pub async fn create(
     Ok((Open::of(place, home, clock(global)?).await?, guessed))
 }
 
-/// The database that these options name.
+/// The database that the options name.
 pub fn database(global: &Global) -> Result<Option<Arc<Postgres>>> {
     Ok(named(&global.named())?.and_then(|place| place.database().cloned()))
 }
 
-/// Warns an operator whose servers or workers use a login that sees every space.
+/// Warns if the database login of a server or worker can read every space.
 pub async fn warn_of_login(database: &Postgres, out: &mut Out) {
     if let Ok(Some(reason)) = database.login_privilege().await {
         out.warn(format!(
-            "the login {reason}, so a mistake could show one space to another; `icecore migrate --create-login FILE` creates one for servers"
+            "the login {reason}, so a mistake could show one space to another; `icecore db migrate --create-login FILE` creates one for servers"
         ));
     }
 }
 
-/// The conversations of the memory in a place. One that is not there is made if it is to be like
-/// another: with that one's policy.
+/// Opens the conversations at a location. With `like`, creates a missing memory with that one's
+/// policy.
 pub async fn chats(place: &Place, like: Option<&Place>) -> Result<Chats> {
     let home = match like {
         Some(like) => place.open_like(like).await?,
@@ -391,7 +394,7 @@ pub async fn chats(place: &Place, like: Option<&Place>) -> Result<Chats> {
     Ok(Chats::open(Arc::new(memory)).await?)
 }
 
-/// The memory that is meant; with `root`, the vault there, made if it is not there.
+/// The selected location; with `root`, the vault there, created if it is missing.
 pub async fn home_of(global: &Global, root: Option<&Path>) -> Result<Place> {
     let Some(root) = root else { return find(global) };
     if global.store.is_some() {
@@ -409,7 +412,7 @@ pub async fn home_of(global: &Global, root: Option<&Path>) -> Result<Place> {
     Ok(Place::Folder(root.to_owned()))
 }
 
-/// Where the server's token is, or would be.
+/// The path of the server's token, whether or not it exists.
 pub fn token_file() -> PathBuf {
     match etcetera::choose_base_strategy() {
         Ok(folders) => folders.config_dir().join("icecore").join("token"),
@@ -417,29 +420,26 @@ pub fn token_file() -> PathBuf {
     }
 }
 
-/// What was said of where memory is.
+/// Which store the command line and the environment select.
 #[derive(Debug, Clone, Default)]
 pub struct Named {
-    /// The vault.
     pub vault: Option<PathBuf>,
-    /// Whether that stood on the command line, so that the environment does not name another.
+    /// Whether the command line named the vault, so that the environment names no other.
     pub is_meant: bool,
-    /// The address of a database, from the command line.
     pub store: Option<SecretString>,
-    /// The space in it.
     pub space: Option<String>,
-    /// Whether somebody waits who will not wait long.
+    /// Whether to use short timeouts.
     pub is_hurried: bool,
 }
 
-/// The variables that name a database.
+/// The environment variable with a database address.
 pub const STORE: &str = "ICECORE_STORE";
 const STORE_FILE: &str = "ICECORE_STORE_FILE";
-/// The space of somebody who names none.
+/// The space that is used if none is named.
 pub const SPACE: &str = "default";
 
-/// The address of the database that is meant, if one is: the command line's, else the environment's
-/// or that of the file it names.
+/// The selected database address: from the command line, else from the environment or the file it
+/// names.
 pub fn address(named: &Named) -> Result<Option<SecretString>> {
     if named.store.is_some() {
         return Ok(named.store.clone());
@@ -458,18 +458,18 @@ pub fn address(named: &Named) -> Result<Option<SecretString>> {
         .map_err(|error| error.context(format!("{STORE_FILE} names {file}")))
 }
 
-/// The address of a database that stands in a file.
+/// Reads a database address from a file.
 pub fn address_in(file: &Path) -> Result<SecretString> {
     let unreadable = |why: String| Stop::new(Exit::Usage, format!("{} {why}", file.display()));
     let text = std::fs::read_to_string(file)
         .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     match text.trim() {
-        "" => Err(unreadable("is empty; put the address of the database into it".into()).into()),
+        "" => Err(unreadable("is empty; write the database address into it".into()).into()),
         address => Ok(address.into()),
     }
 }
 
-/// The memory that was named; an empty name names none in the environment.
+/// The named location. An empty name in the environment names none.
 fn named(named: &Named) -> Result<Option<Place>> {
     if let Some(address) = address(named)? {
         let name =
@@ -479,9 +479,9 @@ fn named(named: &Named) -> Result<Option<Place>> {
     Ok(named.vault.clone().filter(|named| !named.as_os_str().is_empty()).map(Place::Folder))
 }
 
-/// Databases in use, by their address: whoever opens a memory again uses the same connections.
+/// Open databases by address, so that opening a memory again reuses the connections.
 static REACHED: Mutex<Vec<(SecretString, bool, Arc<Postgres>)>> = Mutex::new(Vec::new());
-/// How long somebody who is in a hurry waits for a database, for a lock and for a statement.
+/// The timeout of a hook for the connection, for a lock and for a statement.
 const HURRY: Duration = Duration::from_secs(2);
 
 fn reach(address: &SecretString, is_hurried: bool) -> Result<Arc<Postgres>> {
@@ -513,8 +513,8 @@ fn reach(address: &SecretString, is_hurried: bool) -> Result<Arc<Postgres>> {
     Ok(database)
 }
 
-/// The last that a process does, so that what it claimed and let go is free for the one after it.
-/// It waits for each database at most so long.
+/// Releases the process's leases before exit, so that the next process can acquire them. Waits at
+/// most `most` for each database.
 pub fn part(most: Duration) {
     let reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
     for (.., database) in reached.iter() {
@@ -522,8 +522,8 @@ pub fn part(most: Duration) {
     }
 }
 
-/// The memory that a hook was installed with: the one named, else the person's own. A folder that a
-/// client happens to work in has no say: it may be a stranger's.
+/// The memory that a hook was installed with: the named one, else the user's own. The client's
+/// current folder does not count: it may be a stranger's.
 pub fn own_place(what: &Named) -> Result<Place> {
     match named(what)? {
         Some(place) => Ok(place),
@@ -531,8 +531,8 @@ pub fn own_place(what: &Named) -> Result<Place> {
     }
 }
 
-/// Opens a memory for somebody who cannot wait for others. If its settings cannot be read, what is
-/// said can still be captured: it is opened with the defaults, and the mistake is returned.
+/// Opens a memory for a hook, with short timeouts. If its settings cannot be read, opens it with
+/// defaults, so that messages are still captured, and returns the error.
 pub fn open_hurried(place: Place, now: Option<&str>) -> Result<(Open, Option<anyhow::Error>)> {
     pollster::block_on(async {
         let home = place.open_hurried().await?;
@@ -550,14 +550,14 @@ pub fn open_hurried(place: Place, now: Option<&str>) -> Result<(Open, Option<any
     })
 }
 
-/// Opens a memory only to write down what went wrong, so that its settings do not matter.
+/// Opens a memory only to log an error, so that its settings do not matter.
 pub fn open_to_note(place: Place, now: Option<&str>) -> Result<Open> {
     let home = pollster::block_on(place.open_hurried())?;
     let clock = clock_at(now).or_else(|_| clock_at(None))?;
     Open::with_defaults(place, home, clock)
 }
 
-/// Opens the memory in a place.
+/// Opens the memory at a location.
 pub fn open_at(place: Place, now: Option<&str>) -> Result<Open> {
     pollster::block_on(async {
         let home = place.open().await?;
@@ -565,7 +565,7 @@ pub fn open_at(place: Place, now: Option<&str>) -> Result<Open> {
     })
 }
 
-/// The moment that these options name, if they name one.
+/// The moment given by `--now`, if any.
 pub fn as_of(global: &Global) -> Result<Option<jiff::Timestamp>> {
     global.now.as_deref().map(|now| Ok(clock_at(Some(now))?.now())).transpose()
 }
@@ -588,8 +588,8 @@ fn clock_at(now: Option<&str>) -> Result<Box<dyn Clock>> {
     }
 }
 
-/// The memory that is meant: the one named, else the nearest vault above this folder, else the
-/// person's own.
+/// The selected memory: the named one, else the nearest vault above the current folder, else the
+/// user's own.
 fn find(global: &Global) -> Result<Place> {
     if let Some(named) = named(&global.named())? {
         return Ok(named);
@@ -597,7 +597,7 @@ fn find(global: &Global) -> Result<Place> {
     if global.space_is_meant {
         return Err(Stop::new(
             Exit::Usage,
-            "--space names a space of a database; name the database with --store or ICECORE_STORE",
+            "--space names a space in a database; name the database with --store or ICECORE_STORE",
         )
         .into());
     }
@@ -606,7 +606,7 @@ fn find(global: &Global) -> Result<Place> {
             if folder.join(layout::CONFIG).is_file() {
                 return Ok(Place::Folder(folder.to_owned()));
             }
-            // To write into another vault instead would put things where nobody looks for them.
+            // Writing into another vault instead would store things where no one looks for them.
             if folder.join(layout::LEDGER).is_file() {
                 let message = format!(
                     "{} has a ledger but no icecore.toml; `icecore init {}` makes it a vault again",
@@ -620,7 +620,7 @@ fn find(global: &Global) -> Result<Place> {
     own("none above this folder, ").map(Place::Folder)
 }
 
-/// The person's own vault, which must be there; `looked` says where else there is none.
+/// The user's own vault, which must exist; `looked` says where else none was found.
 fn own(looked: &str) -> Result<PathBuf> {
     let home = home()?;
     if home.join(layout::CONFIG).is_file() {
@@ -628,7 +628,7 @@ fn own(looked: &str) -> Result<PathBuf> {
     }
     let home = home.display();
     let message = format!(
-        "there is no vault yet: {looked}none in {home}. `icecore init` makes one; --vault or ICECORE_VAULT names another"
+        "there is no vault yet: {looked}none in {home}. `icecore init` creates one; --vault or ICECORE_VAULT names another"
     );
     Err(Stop::new(Exit::NotFound, message).into())
 }

@@ -1,8 +1,8 @@
-//! Workers: whoever tends many spaces takes one after the other, in turn with all other workers on
-//! all machines.
+//! Workers run the nightly and reflection jobs of all spaces of a database. Workers on any number
+//! of machines share the queue; a lease gives each job to one of them.
 //!
-//! A space whose tending breaks off, also by a mistake of ours, is a failure of that space: it is
-//! told, tried again later and later, and the worker goes on with the others.
+//! A job that fails or panics counts as a failure of its space only: it is logged, retried with
+//! growing delays, and the worker goes on with other spaces.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -24,45 +24,45 @@ use crate::error::{Exit, Stop, is_passing};
 use crate::place::Place;
 use crate::wire::{self, Models};
 
-/// Work is taken for so long, and kept by saying so three times as often.
+/// The duration of a lease; it is renewed three times as often.
 const LEASE: Duration = Duration::from_secs(60);
-/// It is looked at least so often whether there is something to do, also if nobody has said so.
+/// How often the queue is polled, also without a notification.
 const LOOK: Duration = Duration::from_secs(15);
-/// A space in which nothing was said for so many days sleeps until something is: whatever its
-/// timetable asks for was done by then, and is done again when it wakes.
+/// A space without messages for this many days is skipped until the next one: all of its scheduled
+/// jobs are done by then, and run again when it becomes active.
 const AWAKE_DAYS: i64 = 40;
 
-/// What a worker has done since it was started.
+/// What a worker did since it was started.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// So often work was done.
+    /// Jobs that succeeded.
     pub done: AtomicU64,
-    /// So often it failed.
+    /// Jobs that failed.
     pub failed: AtomicU64,
-    /// So many of these may do better later, with nothing changed.
+    /// Failed jobs that may succeed later without a change.
     pub passing: AtomicU64,
-    /// So often it was taken away, because somebody else had to take over.
+    /// Jobs whose lease was lost to another worker.
     pub lost: AtomicU64,
 }
 
-/// Does some work; that it broke off is an error like any other, with what was said.
+/// Runs work and turns a panic into an error with its message.
 async fn unbroken<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work)
         .catch_unwind()
         .await
-        .unwrap_or_else(|broken| Err(anyhow!("it broke off, which is a bug: {}", words(&*broken))))
+        .unwrap_or_else(|broken| Err(anyhow!("it panicked, which is a bug: {}", words(&*broken))))
 }
 
-/// What was said when something broke off.
+/// The message of a panic.
 fn words(broken: &(dyn Any + Send)) -> &str {
     let said = broken
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| broken.downcast_ref::<String>().map(String::as_str));
-    said.unwrap_or("nothing was said")
+    said.unwrap_or("no message")
 }
 
-/// Somebody who tends the spaces of a database.
+/// A worker for the spaces of a database.
 pub struct Worker {
     home: Arc<Postgres>,
     models: Arc<Models>,
@@ -72,7 +72,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker under a name that tells the machine and the process.
+    /// Creates a worker named after its machine and process.
     pub fn new(
         home: Arc<Postgres>,
         models: Arc<Models>,
@@ -83,12 +83,12 @@ impl Worker {
         Arc::new(Self { home, models, name, tally: Arc::default(), log })
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }
 
-    /// Works at so many spaces at once until `over`; what was taken is let go.
+    /// Runs `at_once` jobs in parallel until `over` completes, then releases their leases.
     pub async fn run(
         self: &Arc<Self>,
         at_once: usize,
@@ -100,7 +100,7 @@ impl Worker {
         for _ in 0..at_once.max(1) {
             let (worker, ear, runtime, mut end) =
                 (self.clone(), ear.clone(), runtime.clone(), end.subscribe());
-            // A thread for each: what is done there computes for long stretches.
+            // One thread per job: jobs compute for long stretches.
             hands.spawn_blocking(move || {
                 runtime.block_on(async {
                     tokio::select! {
@@ -111,13 +111,13 @@ impl Worker {
             });
         }
         over.await;
-        // Whatever is broken off is free when its time is over, and nothing of it is half done.
+        // An interrupted job is free when its lease expires, and leaves nothing half done.
         let _ = end.send(true);
         while hands.join_next().await.is_some() {}
         Ok(())
     }
 
-    /// Takes work and does it, again and again.
+    /// Runs jobs in a loop.
     async fn work(&self, ear: &Ear) {
         let mut trouble = String::new();
         loop {
@@ -136,15 +136,14 @@ impl Worker {
         }
     }
 
-    /// Does everything that waits, one after the other, and says how much it was: for a timer or a
-    /// test.
+    /// Runs everything that is due, one job after the other, and returns the number of jobs.
     pub async fn run_once(self: &Arc<Self>) -> Result<u64> {
         let before = self.tally.done.load(Ordering::Relaxed);
         while self.turn().await? {}
         Ok(self.tally.done.load(Ordering::Relaxed) - before)
     }
 
-    /// Takes some work and does it; false if there is none.
+    /// Runs the next job; false if none is due.
     async fn turn(&self) -> Result<bool> {
         let Some(work) = self.home.take(&[TEND], &self.name, LEASE).await? else {
             return Ok(false);
@@ -171,7 +170,7 @@ impl Worker {
             }
             None => {
                 (self.log)(&format!(
-                    "{} in {} was taken over by somebody else",
+                    "{} in {} was taken over by another worker",
                     work.kind, work.space
                 ));
                 self.tally.lost.fetch_add(1, Ordering::Relaxed);
@@ -180,18 +179,18 @@ impl Worker {
         Ok(true)
     }
 
-    /// Keeps the work for as long as it is done; returns when somebody else has it.
+    /// Renews the lease while the job runs; returns when another worker holds it.
     async fn until_lost(&self, work: &Work) {
         loop {
             tokio::time::sleep(LEASE / 3).await;
-            // While the database is away nobody else can take it either.
+            // While the database is unreachable, no other worker can take the job either.
             if let Ok(false) = self.home.keep(work, LEASE).await {
                 return;
             }
         }
     }
 
-    /// How many tokens the space's own limit leaves for today.
+    /// The model tokens that the space's quota leaves for today.
     async fn left_to_spend(&self, space: &Space) -> Result<u64> {
         let home = space.name().split('/').next().unwrap_or_default();
         let standing = self.home.standing(home, space.name()).await?;
@@ -201,7 +200,7 @@ impl Worker {
         })
     }
 
-    /// Does what is due in a space, within what it may spend, and counts what that has cost.
+    /// Runs what is due in a space within its quota, and counts the tokens used.
     async fn tended(&self, space: &Arc<Space>) -> Result<Next> {
         let chats = wire::chats(
             &Place::Space { database: self.home.clone(), name: space.name().to_owned() },
@@ -242,7 +241,7 @@ impl Worker {
             return Ok(Next::Asleep);
         }
         let next = memory.upcoming(2)?.first().map(|next| next.at.at());
-        next.map(Next::At).context("the timetable has nothing for the next days")
+        next.map(Next::At).context("the schedule has no job in the next two days")
     }
 }
 
@@ -257,7 +256,7 @@ mod tests {
     use icecore_store::testing::cluster::{Cluster, Flush};
     use std::sync::Mutex;
 
-    /// Breaks whoever asks it.
+    /// A model that panics.
     struct Poison;
 
     #[async_trait]
@@ -288,7 +287,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             home.create(name, "zone = \"UTC\"\n").await.unwrap();
         }
-        // Only this one has something to ask a model about.
+        // Only this space has something to summarize.
         let chats = wire::chats(&Place::Space { database: home.clone(), name: "a".into() }, None)
             .await
             .unwrap();

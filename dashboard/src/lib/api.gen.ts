@@ -2784,70 +2784,70 @@ export interface components {
             };
             readonly capture: {
                 readonly hide_secrets: boolean;
-                readonly throttle_minutes: number;
+                readonly min_minutes_between_state_entries: number;
             };
             readonly cascade: {
                 readonly session_idle_minutes: number;
                 readonly without_model: string;
             };
             readonly chat: {
-                readonly consolidate_turns: number;
-                readonly long_extra_turns: number;
-                readonly long_words: number;
-                readonly memory_tokens: number;
+                readonly consolidate_every_turns: number;
+                readonly extra_turns_for_long_replies: number;
+                readonly long_exchange_words: number;
+                readonly max_memory_tokens: number;
+                readonly max_wait_for_last_turn_ms: number;
                 readonly mode: string;
                 readonly placement: string;
-                readonly short_words: number;
-                readonly snapshot_turns: number;
-                readonly summarizer_secs: number;
-                readonly wait_ms: number;
+                readonly short_exchange_words: number;
+                readonly snapshot_every_turns: number;
+                readonly summarizer_timeout_secs: number;
                 readonly window_turns: number;
             };
             readonly decay: {
-                readonly dropped_days: number;
-                readonly p2_days: number;
-                readonly p3_days: number;
-                readonly stale_days: number;
+                readonly hidden_after_days: number;
+                readonly p2_expires_after_days: number;
+                readonly p3_expires_after_days: number;
+                readonly stale_after_days: number;
             };
-            readonly distil: {
-                readonly question_tokens: number;
-                readonly reach_days: number;
+            readonly extraction: {
+                readonly max_age_days: number;
+                readonly max_source_tokens: number;
             };
             readonly format: number;
             readonly ledger: {
                 readonly default_priority: string;
-                readonly most_events: number;
-                readonly spare_days: number;
+                readonly max_events: number;
+                readonly min_age_days_to_compact: number;
             };
             readonly log: {
-                readonly notice_days: number;
+                readonly scan_days: number;
             };
             readonly person: {
                 readonly names: readonly string[];
             };
             readonly pyramid: {
-                readonly days: number;
-                readonly weeks_days: number;
+                readonly daily_detail_days: number;
+                readonly weekly_detail_days: number;
             };
             readonly recall: {
                 readonly accounts_words: number;
                 readonly buffer_words: number;
                 readonly context_words: number;
-                readonly delta_chars: number;
                 readonly focus_words: number;
                 readonly mantra_words: number;
+                readonly max_chars_per_prompt: number;
+                readonly max_days_without_consolidation: number;
                 readonly open_words: number;
                 readonly p0_words: number;
                 readonly procedures_words: number;
-                readonly silent_days: number;
                 readonly waiting_words: number;
             };
             readonly retention: {
-                readonly daily_days: number;
-                readonly important_days: number;
-                readonly month_days: number;
-                readonly states_days: number;
-                readonly weekly_weeks: number;
+                readonly daily_primer_days: number;
+                readonly important_primer_days: number;
+                readonly month_file_days: number;
+                readonly states_file_days: number;
+                readonly weekly_primer_weeks: number;
             };
             readonly schedule: {
                 readonly archive: string;
@@ -2863,7 +2863,7 @@ export interface components {
             readonly status: {
                 readonly commitments_shown: number;
                 readonly due_soon_days: number;
-                readonly verify_days: number;
+                readonly max_days_without_verify: number;
             };
             readonly zone: string;
         };

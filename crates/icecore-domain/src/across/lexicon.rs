@@ -1,60 +1,57 @@
-//! Words and what they are worth: each form is read once, whatever it is met with, and known by a
-//! number from then on.
+//! The lexicon of the insights: classifies each word form once and gives each term a number.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::rank::language::Language;
 use crate::rank::terms::{Reader, Word, words};
 
-/// Words that say little of what a text is about.
+/// Words too common to be a topic.
 const COMMON: &str = include_str!("common.txt");
-/// Shorter words are no topics.
+/// The shortest word that can be a topic.
 const LEAST_CHARS: usize = 2;
-/// Longer ones are keys, hashes or dumps.
+/// Longer words are keys, hashes or dumps.
 const MOST_CHARS: usize = 32;
-/// The most characters of a run without spaces that are taken for one word.
+/// The longest run without spaces that counts as one word.
 const MOST_UNSPACED: usize = 4;
-/// What stands around code.
+/// The fence around code.
 const FENCE: &str = "```";
-/// Between two words, one of these ends what belongs together.
+/// Characters between two words that separate phrases.
 const BREAKS: &[char] = &[
     '.', '!', '?', ';', ':', ',', '\n', '(', ')', '[', ']', '{', '}', '"', '“', '”', '„', '…', '|',
     '<', '>', '。', '，', '、',
 ];
-/// Of them, these end a sentence: a capital after them says nothing.
+/// The characters that end a sentence: capitals after them are ignored.
 const ENDS: &[char] = &['.', '!', '?', ':', '\n', '"', '“', '„', '…', '(', '[', '|', '。'];
 
-/// What a word is worth.
+/// The class of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Worth {
-    /// It holds sentences together, or says nothing by itself.
+    /// A function word.
     None,
-    /// It stands in texts about anything.
+    /// A word common in texts on any topic.
     Common,
-    /// It is a number.
     Number,
-    /// It says what a text is about.
+    /// A significant word.
     Telling,
 }
 
-/// A word of a text.
+/// One word of a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token {
-    /// Its stem, by number.
+    /// The number of its stem.
     pub(super) term: u32,
-    /// The way it is written, by number.
+    /// The number of its written form.
     pub(super) form: u32,
-    /// What it is worth.
     pub(super) worth: Worth,
-    /// Its place among the words of the text.
+    /// Its index among the words of the text.
     pub(super) at: u32,
-    /// Which stretch without a break it belongs to.
+    /// The number of its phrase-separated stretch.
     pub(super) stretch: u32,
-    /// It has a capital that the beginning of a sentence does not explain.
+    /// Capitalized, but not because it starts a sentence.
     pub(super) capital: bool,
-    /// Where it stands in the text, in bytes.
+    /// The byte offset of its start.
     pub(super) from: usize,
-    /// Where it ends.
+    /// The byte offset of its end.
     pub(super) to: usize,
 }
 
@@ -67,12 +64,12 @@ struct Form {
 }
 
 struct Term {
-    /// Its form seen most often, and how often.
+    /// The most frequent written form, and how often it occurs.
     shown: Box<str>,
     seen: u32,
 }
 
-/// The words that were met with so far.
+/// All words seen so far.
 pub(super) struct Lexicon {
     reader: Reader,
     common: HashMap<Language, HashSet<String>>,
@@ -80,7 +77,7 @@ pub(super) struct Lexicon {
     /// The forms by number.
     written: Vec<Box<str>>,
     ids: HashMap<Box<str>, u32>,
-    /// The terms of words in lower case, whatever the language.
+    /// The terms of lower-case words, in any language.
     lower: HashMap<Box<str>, u32>,
     terms: Vec<Term>,
 }
@@ -117,14 +114,14 @@ fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// Whether a word is a contraction that says nothing: `he'd`, `y'all`, `shouldn't`.
+/// Whether a word is a contraction without content: `he'd`, `y'all`, `shouldn't`.
 fn is_contraction(lower: &str) -> bool {
     lower.split_once('\'').is_some_and(|(before, after)| {
         before.len() <= 2 || ["ll", "ve", "re", "d", "m", "t", "all"].contains(&after)
     })
 }
 
-/// Whether a word is the name of nothing: a hash, a key, a mask.
+/// Whether a word is a hash, a key or a mask.
 fn is_dump(lower: &str) -> bool {
     let digits = lower.bytes().filter(u8::is_ascii_digit).count();
     let letters = lower.chars().count() - digits;
@@ -137,8 +134,7 @@ fn is_dump(lower: &str) -> bool {
 }
 
 impl Lexicon {
-    /// The words of a text that count for something, in order; what stands between fences of code
-    /// is passed over.
+    /// Splits a text into tokens, in order. Fenced code is skipped.
     pub(super) fn read(
         &mut self,
         text: &str,
@@ -171,7 +167,7 @@ impl Lexicon {
         place: &mut u32,
     ) {
         let found = words(text);
-        // A few words without a language of their own are in that of their neighbours.
+        // A short text whose language is unclear takes the language of the texts around it.
         let language = Language::of(found.iter().map(|word| word.lower.as_str())).or(*usual);
         *usual = language.or(*usual);
         let language = language.unwrap_or(Language::English);
@@ -204,7 +200,7 @@ impl Lexicon {
     }
 
     fn look_up(&mut self, word: &Word<'_>, language: Language, opens: bool) -> Form {
-        // How a word is written at the beginning of a sentence says little about how it is written.
+        // Capitals at the start of a sentence say little about the spelling of a word.
         let counts = u32::from(!opens || !word.text.starts_with(char::is_uppercase));
         let forms = self.forms.entry(language).or_default();
         if let Some(form) = forms.get_mut(word.text) {
@@ -212,7 +208,7 @@ impl Lexicon {
             return *form;
         }
         let (stem, worth) = judge(&self.reader, &self.common, word, language);
-        // The same word in a text of another language is the same word.
+        // The same spelling in another language counts as the same word.
         let term = match self.lower.get(word.lower.as_str()) {
             Some(&term) => term,
             None => self.number(&stem, word.text),
@@ -237,14 +233,14 @@ impl Lexicon {
         id
     }
 
-    /// The telling terms of a name or a question, in order.
+    /// The significant terms of a name or a query, in order.
     pub(super) fn terms_of(&mut self, text: &str) -> Vec<u32> {
         let mut tokens = Vec::new();
         self.read(&text.replace('_', " "), &mut None, &mut tokens);
         tokens.iter().map(|token| token.term).collect()
     }
 
-    /// Chooses for each term the form it was seen in most often.
+    /// Chooses the most frequent written form of each term.
     pub(super) fn settle(&mut self) {
         for term in &mut self.terms {
             term.seen = 0;
@@ -254,8 +250,8 @@ impl Lexicon {
                 let Some(term) = self.terms.get_mut(form.term as usize) else { continue };
                 let better = (form.seen, std::cmp::Reverse(text.len()), std::cmp::Reverse(text));
                 if term.seen == 0 && form.seen == 0 {
-                    // Never but at the beginning of sentences: in small letters, unless a shorter
-                    // form is known.
+                    // Seen only at the start of sentences: lower case, unless a shorter form is
+                    // known.
                     if term.shown.len() >= text.len()
                         && (term.shown.len(), &*term.shown) > (text.len(), text)
                     {
@@ -274,7 +270,7 @@ impl Lexicon {
         }
     }
 
-    /// A form of a term, without the capital of a sentence's beginning.
+    /// A written form of a term, without the capital of a sentence start.
     pub(super) fn written(&self, form: u32, term: u32) -> String {
         let text = self.written.get(form as usize).map_or("", |text| &**text);
         let small = self.shown(term).starts_with(char::is_lowercase);
@@ -287,7 +283,7 @@ impl Lexicon {
         }
     }
 
-    /// How a term is written.
+    /// The display form of a term.
     pub(super) fn shown(&self, term: u32) -> &str {
         self.terms.get(term as usize).map_or("", |term| &term.shown)
     }

@@ -1,7 +1,6 @@
-//! Looking back: what was at this time a month, half a year, one year and more years ago.
+//! Lookback: what happened at this time a month, half a year, one year and more years ago.
 //!
-//! `This week last year` is the week that holds the day a year ago, as it is everywhere a time is
-//! named.
+//! `This week last year` is the week that contains the same day a year ago.
 
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -13,50 +12,46 @@ use crate::ledger::Entry;
 use crate::plain;
 use crate::summary::{Period, Summary, Tier};
 
-/// The most years that are looked back.
+/// The furthest lookback, in years.
 pub const MOST_YEARS: i16 = 30;
-/// So many lines of each kind are shown of each time.
+/// The most lines of each kind that are shown per period.
 const SHOWN: usize = 7;
-/// The tag of an event that ended something.
+/// The tag of an event that completed something.
 const MILESTONE: &str = "milestone";
 
-/// A time to look back at.
+/// A period to look back at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vista {
-    /// For a person: `a month ago today`.
+    /// The display name: `a month ago today`.
     pub name: String,
-    /// Its days.
     pub days: Days,
-    /// It is looked at only if there is nothing to be seen at the one before it.
+    /// Used only if the previous period is empty.
     pub instead: bool,
 }
 
-/// What was at a time.
+/// What is known of one lookback period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// When.
     pub vista: Vista,
-    /// What it came to: its week, else its days, else their sessions.
+    /// Its week's summary, else its days' summaries, else its sessions'.
     pub told: Vec<Told>,
-    /// Decisions and milestones of then, whatever became of them.
+    /// Decisions and milestones of the period, in any state.
     pub decided: Vec<Entry>,
-    /// Commitments of then that are still open.
+    /// Commitments of the period that are still open.
     pub open: Vec<Entry>,
-    /// How many lines were left out.
+    /// The number of omitted lines.
     pub left_out: usize,
 }
 
-/// What a period came to, in a few words.
+/// The headline of a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Which.
     pub period: Period,
-    /// What it came to.
     pub headline: String,
 }
 
-/// The times that a day looks back at, the nearest first; none lies before `begun`, when memory
-/// begins.
+/// The lookback periods of a day, the nearest first. None begins before `begun`, the first day of
+/// memory.
 pub fn vistas(day: Date, begun: Date) -> Vec<Vista> {
     let mut found = Vec::new();
     let mut add = |name: String, days: Option<Days>, instead: bool| {
@@ -80,7 +75,7 @@ pub fn vistas(day: Date, begun: Date) -> Vec<Vista> {
     found
 }
 
-/// What was at that time, of these summaries and events; `None` if nothing is known of it.
+/// Collects what these summaries and events hold about a period; `None` if nothing.
 pub fn look(vista: Vista, summaries: &[Summary], entries: &[Entry]) -> Option<Look> {
     let within = |summary: &&Summary| {
         let days = summary.period.days();
@@ -123,8 +118,7 @@ pub fn look(vista: Vista, summaries: &[Summary], entries: &[Entry]) -> Option<Lo
     if told.is_empty() && decided.is_empty() && open.is_empty() {
         return None;
     }
-    // The weightiest first, and of them the earliest; what is open is never left out by what was
-    // decided.
+    // Highest priority first, then the earliest. Decisions never displace open commitments.
     for list in [&mut decided, &mut open] {
         list.sort_by_key(|entry| (entry.event.priority, told_on(&entry.event), entry.event.id));
     }

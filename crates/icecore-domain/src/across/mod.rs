@@ -1,5 +1,5 @@
-//! Across time: what comes up again and again, what was at this time before, and what is like what
-//! (Y11).
+//! Insights across time: recurring topics, what happened at this time in earlier months and years,
+//! and similar summaries (Y11).
 
 mod lexicon;
 pub mod lookback;
@@ -11,8 +11,7 @@ use jiff::civil::Date;
 use crate::calendar::Moment;
 use crate::event::{Event, SAID};
 
-/// The local day an event tells of: when its words were said, where that is known, else when it was
-/// recorded.
+/// The local day of an event: when its words were said, if known, else when it was recorded.
 pub fn told_on(event: &Event) -> Date {
     event
         .field::<String>(SAID)

@@ -1,9 +1,7 @@
-//! Likeness of summaries: which periods were about the same things, and one text of several that
-//! were.
+//! Similarity of summaries: finds periods about the same topics, and merges their summaries.
 //!
-//! Two texts are as like as the angle between the weights of their words is small: a word weighs
-//! more the fewer summaries of the tier have it. Common words, dates and ids do not count; names
-//! and other numbers do.
+//! Similarity is the cosine of the texts' TF-IDF vectors: a word weighs more the fewer summaries of
+//! the tier contain it. Common words, dates and ids do not count; names and other numbers do.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,41 +15,40 @@ use crate::budget;
 use crate::cascade::press;
 use crate::summary::{Period, Similar, Summary};
 
-/// From this likeness on two summaries are about the same things.
+/// The similarity from which two summaries are about the same topics.
 pub const ALIKE: f32 = 0.3;
-/// A reference goes back at most so many years.
+/// The furthest reference to an earlier summary, in years.
 const REFERENCE_YEARS: i32 = 10;
-/// So many shared words are named.
+/// The most shared words that are shown.
 const NAMED: usize = 3;
-/// A word that is longer than this is not named.
+/// Longer words are not shown.
 const LONGEST_BYTES: usize = 24;
-/// Fewer shared words are chance.
+/// Fewer shared words are coincidence.
 const LEAST_SHARED: usize = 3;
-/// Lines of which so many telling words are shared say the same.
+/// The share of common significant words from which two lines are the same.
 const SAME: f64 = 0.7;
-/// A line that has so many telling words, and no other than those of a longer one, says a part of
-/// what that says,
+/// A line with at least this many significant words, all of them in a longer line, repeats that
+/// line,
 const CONTAINED: usize = 4;
-/// if that is not longer than this by as many times.
+/// if the longer line is at most this many times as long.
 const LONGER: usize = 2;
-/// Lines with fewer telling words than this say the same only if they are the same.
+/// Lines with fewer significant words are the same only if they are identical.
 const LEAST_TO_COMPARE: usize = 3;
 
-/// A summary that is like another.
+/// A summary that is similar to another.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Like {
-    /// Which.
     pub period: Period,
-    /// How like, from 0 to 1.
+    /// The similarity, from 0 to 1.
     pub likeness: f32,
-    /// The words that make them so, most telling first.
+    /// The shared words, most significant first.
     pub shared: Vec<String>,
 }
 
-/// The words of a text by number: how often each stands there, and how it is written.
+/// The terms of a text, each with its count and written form.
 type Bag = BTreeMap<u32, (u32, Box<str>)>;
 
-/// Summaries that can be compared.
+/// The term vectors of summaries, for comparison.
 #[derive(Default)]
 pub struct Shelf {
     lexicon: Lexicon,
@@ -60,18 +57,18 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// With these on it.
+    /// Indexes these summaries.
     pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Self {
         let mut shelf = Self::default();
         summaries.into_iter().for_each(|summary| shelf.put(summary));
         shelf
     }
 
-    /// Puts a summary on it, in place of what it had of the period.
+    /// Adds a summary, replacing an earlier one of the same period.
     pub fn put(&mut self, summary: &Summary) {
         let mut bag = Bag::new();
         for line in std::iter::once(summary.headline.as_str()).chain(summary.body.lines()) {
-            // Headings are alike in all of them.
+            // Headings are the same in all summaries.
             if line.starts_with('#') {
                 continue;
             }
@@ -83,7 +80,7 @@ impl Shelf {
                 let form = line.get(token.from..token.to).unwrap_or_default();
                 let (count, shown) = bag.entry(token.term).or_insert_with(|| (0, form.into()));
                 *count += 1;
-                // The first word of a sentence is written in its own way.
+                // The first word of a sentence may be capitalized only for that reason.
                 if shown.starts_with(char::is_uppercase) && form.starts_with(char::is_lowercase) {
                     *shown = form.into();
                 }
@@ -92,8 +89,8 @@ impl Shelf {
         self.bags.insert(summary.period, bag);
     }
 
-    /// Those among the others of its tier for which `among` holds that are at least so like it,
-    /// most alike first.
+    /// The summaries of the same tier that satisfy `among` and have at least this similarity, most
+    /// similar first.
     pub fn like(&self, of: Period, among: impl Fn(Period) -> bool, at_least: f32) -> Vec<Like> {
         let Some(own) = self.bags.get(&of) else { return Vec::new() };
         let others: Vec<(Period, &Bag)> = self
@@ -138,7 +135,8 @@ impl Shelf {
         found
     }
 
-    /// The earlier one that a summary refers to: the most alike, not the one right before it.
+    /// The earlier summary that this one refers to: the most similar, except the one right before
+    /// it.
     pub fn reference(&self, of: Period) -> Option<Similar> {
         let (before, earliest) = (preceding(of), earliest(of));
         let earlier = |period: Period| {
@@ -150,12 +148,12 @@ impl Shelf {
     }
 }
 
-/// References go back so far and no further, so that a long life does not make pressing slow.
+/// The first day that references may reach, which bounds the cost over long histories.
 pub fn earliest(period: Period) -> Date {
     period.days().first.checked_sub(REFERENCE_YEARS.years()).unwrap_or(Date::MIN)
 }
 
-/// The period of the same tier right before.
+/// The previous period of the same tier.
 fn preceding(period: Period) -> Option<Period> {
     match period {
         Period::Session { .. } => None,
@@ -166,7 +164,7 @@ fn preceding(period: Period) -> Option<Period> {
     }
 }
 
-/// A line without what refers to something else: ids, dates, names of memories, labels in brackets.
+/// A line without references: ids, dates, names of memories, labels in brackets.
 fn bare(line: &str) -> String {
     let mut kept = String::with_capacity(line.len());
     for word in line.split_whitespace() {
@@ -183,20 +181,20 @@ fn bare(line: &str) -> String {
     kept
 }
 
-/// Whether a word is part of a label that stands before a line, such as `[P1 decision]`.
+/// Whether a word belongs to a label before a line, such as `[P1 decision]`.
 fn is_label(word: &str) -> bool {
     let inner = word.trim_matches(['[', ']', ',', ':']);
     (word.starts_with('[') || word.ends_with(']'))
         && (inner.len() == 2 || inner.parse::<crate::event::Kind>().is_ok())
 }
 
-/// The order in which words are added up must not show.
+// Rounding hides differences that come from the order of summation.
 #[expect(clippy::cast_possible_truncation, reason = "a likeness has a few places")]
 fn rounded(likeness: f64) -> f32 {
     ((likeness.min(1.0) * 10_000.0).round() / 10_000.0) as f32
 }
 
-/// The words that tell most of what is shared, as they are written.
+/// The most significant of the shared words, as written.
 fn named(mut shared: Vec<(f64, &str)>) -> Vec<String> {
     let key = |weight: f64| rounded(weight / 100.0);
     shared.sort_by(|a, b| {
@@ -209,12 +207,12 @@ fn named(mut shared: Vec<(f64, &str)>) -> Vec<String> {
     words.take(NAMED).map(str::to_owned).collect()
 }
 
-/// A line of a merged text.
+/// One line of a merged text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MergedLine {
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// The periods that say it, in order.
+    /// The periods that contain it, in order.
     pub periods: Vec<Period>,
 }
 
@@ -225,19 +223,19 @@ impl MergedLine {
     }
 }
 
-/// What several summaries say, each thing once.
+/// Several summaries merged, each statement once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Merged {
-    /// The lines, in order of time.
+    /// The lines, in chronological order.
     pub lines: Vec<MergedLine>,
-    /// How many lines said again what another says.
+    /// The number of lines that repeated another.
     pub repeated: usize,
-    /// How many did not fit.
+    /// The number of lines that did not fit.
     pub left_out: usize,
 }
 
 impl Merged {
-    /// As text.
+    /// The merged text.
     pub fn text(&self) -> String {
         self.lines.iter().map(MergedLine::line).collect()
     }
@@ -248,11 +246,11 @@ struct Saying {
     periods: BTreeSet<Period>,
     words: HashSet<u32>,
     numbers: BTreeSet<u32>,
-    /// Its place within its summary: the most important lines stand first.
+    /// Its index within its summary: the most important lines come first.
     rank: usize,
 }
 
-/// The union of what summaries say, under so many bytes.
+/// Merges the statements of summaries into at most `bytes` bytes.
 pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
     let mut ordered: Vec<&Summary> = summaries.iter().collect();
     ordered.sort_by_key(|summary| (summary.period.days().first, summary.period));
@@ -267,7 +265,7 @@ pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
                     repeated += 1;
                     known.periods.insert(summary.period);
                     known.rank = known.rank.min(rank);
-                    // The fuller wording stands, since it has the other's words.
+                    // The longer wording is used: it contains the words of the other.
                     if one.words.len() > known.words.len() {
                         (known.text, known.words, known.numbers) =
                             (one.text, one.words, one.numbers);
@@ -277,7 +275,7 @@ pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
             }
         }
     }
-    // What was said in most periods first, then what stood first in its summary.
+    // Statements of the most periods first, then by their index within the summary.
     let mut order: Vec<usize> = (0..sayings.len()).collect();
     order.sort_by_key(|&at| (std::cmp::Reverse(sayings[at].periods.len()), sayings[at].rank, at));
     let mut room = bytes;
@@ -306,7 +304,7 @@ pub fn merge(summaries: &[Summary], bytes: usize) -> Merged {
     Merged { lines, repeated, left_out }
 }
 
-/// What a summary says: the sentences of its headline, and the lines of its body.
+/// The statements of a summary: the sentences of its headline, and the lines of its body.
 fn sayings_of(summary: &Summary) -> Vec<String> {
     let mut found = press::sentences(&summary.headline);
     for line in summary.body.lines() {
@@ -358,7 +356,7 @@ fn says_the_same(one: &Saying, other: &Saying) -> bool {
             && more.words.len() <= shared * LONGER)
 }
 
-/// Whether a line denies something: then it does not say what one that does not says.
+/// Whether a line negates something: it does not match a line without negation.
 fn denies(text: &str) -> bool {
     const DENIALS: &[&str] =
         &["not", "no", "never", "without", "cannot", "nicht", "kein", "keine", "nie", "ohne"];
@@ -383,7 +381,7 @@ mod tests {
         summary(name.parse().unwrap(), headline, body)
     }
 
-    /// A year of an office: what each month came to.
+    /// A year of an office: the summary of each month.
     fn year() -> Vec<Summary> {
         [
             (
@@ -445,13 +443,13 @@ mod tests {
             ["harbour", "permits", "office"].map(str::to_owned).to_vec(),
             "{like:?}"
         );
-        // Nothing else of the year comes even near.
+        // No other summary of the year comes close.
         for one in &year[1..9] {
             for like in shelf.like(one.period, |_| true, 0.0) {
                 assert!(like.likeness < ALIKE * 0.7, "{} {like:?}", one.period);
             }
         }
-        // Each is wholly like itself in other words for its period.
+        // Each is fully similar to itself under another period.
         let again = month("2027-01", &year[3].headline, &year[3].body);
         let all: Vec<&Summary> = year.iter().chain([&again]).collect();
         let like = Shelf::of(all).like(again.period, |_| true, ALIKE);

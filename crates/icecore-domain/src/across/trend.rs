@@ -1,9 +1,8 @@
-//! Trends: what came up again and again in a span of days, on how many occasions, and when.
+//! Trends: recurring topics in a span of days, with the number of occasions and their dates.
 //!
-//! An occasion is a session; what was learnt or logged outside of one counts for its day. Words are
-//! counted by their stems and shown as they were mostly written. Two telling words that stand close
-//! together are counted whatever their order, so that `refactored the auth` and `auth was
-//! refactored` are the same thing done twice.
+//! An occasion is a session, or a day with activity outside any session. Words are counted by stem
+//! and shown in their most frequent form. Two significant words close together are counted in
+//! either order, so `refactored the auth` and `auth was refactored` count as the same topic.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -18,62 +17,60 @@ use crate::rank::language::Language;
 use crate::record::SessionKey;
 use crate::summary::Period;
 
-/// So many words may stand between the two words of a pair.
+/// The most words between the two words of a pair.
 const BETWEEN: u32 = 3;
-/// What came up on fewer occasions has not come up again and again.
+/// The fewest occasions of a topic.
 const LEAST_OCCASIONS: usize = 3;
-/// With fewer occasions than this in all, twice is often.
+/// With fewer occasions in all, two suffice.
 const FEW_OCCASIONS: usize = 8;
-/// What comes up in a larger share of all occasions says nothing about any of them.
+/// A topic on a larger share of all occasions is too general.
 const LARGEST_SHARE: f64 = 0.4;
-/// Where there are few occasions it may be as large as this,
+/// With few occasions the share may be this large,
 const LARGEST_SHARE_OF_FEW: f64 = 0.8;
-/// but on no more occasions than so many.
+/// but on at most this many occasions.
 const MOST_OF_FEW: f64 = 32.0;
-/// A share of so few occasions says nothing.
+/// The share limit applies from this many occasions on.
 const SHARE_FROM: usize = 8;
-/// A pair belongs together if so many of the mentions of its rarer word stand in it.
+/// The smallest share of the rarer word's mentions that a pair must account for.
 const TOGETHER: f64 = 0.2;
-/// Likewise, if one of its words is a common one.
+/// The same share if one of the words is common.
 const TOGETHER_WITH_COMMON: f64 = 0.25;
-/// A pair must be so many times as frequent as chance makes it,
+/// A pair must be this many times as frequent as expected by chance,
 const MORE_THAN_CHANCE: f64 = 3.0;
-/// where so many words were said that chance can be told.
+/// if at least this many words were counted.
 const CHANCE_FROM: f64 = 5_000.0;
-/// A word of which so many occasions are those of a pair is told by the pair.
+/// A word that shares this part of its occasions with a pair is shown only within the pair.
 const SWALLOWED: f64 = 0.67;
-/// A pair of which so many occasions are those of another with one of its words is told by that.
+/// A pair that shares this part of its occasions with a stronger pair is not shown.
 const OVERLAP: f64 = 0.6;
-/// So many occasions of a topic are named.
+/// The most occasions that are named per topic.
 const NAMED: usize = 3;
-/// Beyond so many pairs, those met on one occasion only are forgotten.
+/// Beyond this many pairs, those seen on one occasion only are discarded.
 const MOST_PAIRS: usize = 1 << 20;
-/// What somebody says is telling at once; what an assistant says is, if it says it twice.
+/// The mention weight from which a word counts: one by the user, or two by an assistant.
 const ENOUGH: u32 = 2;
-/// Where so many telling words were said, one of them that was said only once was said in passing.
+/// In an occasion with this many significant words, a single mention is incidental.
 const LONG: usize = 80;
-/// There, somebody must have said a word twice, or an assistant have taken it up.
+/// There, a word must have this mention weight.
 const ENOUGH_IN_LONG: u32 = 3;
 
-/// Who says something, and so how much a mention counts.
+/// Who says something, which decides the weight of a mention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voice {
-    /// A person, a log, a saved state, something that was learnt.
+    /// A person, a log, a saved state, an event.
     Own,
-    /// An assistant.
     Assistant,
 }
 
-/// Where something came up.
+/// An occasion on which a topic was mentioned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// In a session.
     Session(SessionKey),
-    /// In something learnt that tells of this day.
+    /// An event about this day.
     Event(Date, EventId),
-    /// In a day's log.
+    /// The log of a day.
     Log(Date),
-    /// In what a period came to.
+    /// The summary of a period.
     Summary(Period),
 }
 
@@ -104,86 +101,84 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a topic is.
+/// The kind of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// A thing that events are about.
+    /// An entity of events.
     Entity,
-    /// A word that is mostly written with a capital within sentences.
+    /// A word that is mostly capitalized within sentences.
     Name,
-    /// A word.
     Word,
-    /// Two words that stand together.
+    /// A pair of words.
     Phrase,
 }
 
-/// Something that came up again and again.
+/// A recurring topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
-    /// As it was mostly written.
+    /// Its most frequent form.
     pub name: String,
-    /// What it is.
     pub shape: Shape,
-    /// On how many occasions it came up.
+    /// The number of occasions.
     pub occasions: usize,
-    /// On how many days.
+    /// The number of days.
     pub days: usize,
-    /// How often it was mentioned in all.
+    /// The number of mentions.
     pub mentions: usize,
-    /// The first day it came up in the span.
+    /// The first day in the span.
     pub first: Date,
-    /// The last.
+    /// The last day in the span.
     pub last: Date,
-    /// Occasions in each month of the span.
+    /// The number of occasions in each month of the span.
     pub months: Vec<usize>,
-    /// Some of the occasions: the first and the latest.
+    /// The first and the latest occasions.
     pub places: Vec<Place>,
 }
 
-/// What came up in a span of days.
+/// The recurring topics of a span of days.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trends {
-    /// The months that are counted.
+    /// The months of the span.
     pub months: Vec<Month>,
-    /// How many occasions there were.
+    /// The number of all occasions.
     pub occasions: usize,
-    /// The topics, most occasions first.
+    /// The topics, by number of occasions.
     pub topics: Vec<Topic>,
-    /// How many more there are.
+    /// The number of topics beyond the limit.
     pub left_out: usize,
 }
 
-/// How often something was met.
+/// The counts of a term or pair.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     occasions: u32,
     mentions: u32,
-    /// Of them in the order in which the numbers of the two terms stand, or with a capital for one
-    /// term.
+    /// For a pair, the mentions in the order of the term numbers; for a single term, the
+    /// capitalized ones.
     marked: u32,
-    /// The newest of its occasions, in the chain of all.
+    /// Its newest occasion, as an index into the list of links.
     newest: u32,
-    /// Mentions of a pair whose words stand right beside each other.
+    /// The mentions of a pair with adjacent words.
     beside: u32,
-    /// The way in which a pair is mostly written, and by how many occasions it leads.
+    /// The most frequent form of a pair, and its lead in occasions.
     written: Written,
     lead: u32,
 }
 
-/// Two words as they were written: the numbers of their terms and forms, in order.
+/// Two words as written: the numbers of their terms and forms, in order.
 type Written = [(u32, u32); 2];
 
-/// One occasion of one tally, and the one before it.
+/// One occasion of a tally, linked to the previous one.
 struct Link {
     occasion: u32,
     before: u32,
 }
 
-/// No link.
+/// The end of a list of links.
 const END: u32 = u32::MAX;
 
-/// What was met on the present occasion.
+/// The counts of the current occasion.
 #[derive(Debug, Clone, Copy, Default)]
 struct Here {
     weight: u32,
@@ -193,13 +188,13 @@ struct Here {
     written: Written,
 }
 
-/// A term or a pair of them, the lower number first.
+/// A term, or a pair of terms with the lower number first.
 type Key = (u32, u32);
 
-/// What stands in place of the second number of a single term.
+/// The second number of a single term.
 const ALONE: u32 = u32::MAX;
 
-/// Counts what comes up. Days come in order, and of each day sessions before the rest.
+/// Counts topics. Days must come in order, and within a day sessions before the rest.
 pub struct Counter {
     days: Days,
     lexicon: Lexicon,
@@ -212,14 +207,14 @@ pub struct Counter {
     links: Vec<Link>,
     common: HashSet<u32>,
     usual: Option<Language>,
-    // Kept from occasion to occasion so that nothing is allocated anew.
+    // Reused between occasions to avoid allocations.
     tokens: Vec<Token>,
     here: HashMap<Key, Here>,
 }
 
 impl Counter {
-    /// Counts within these days; `entities` are known things, and with `about` only what is said
-    /// together with these words counts.
+    /// A counter for these days. `entities` are known names; with `about`, only text near these
+    /// words counts.
     pub fn new(days: Days, entities: &[String], about: Option<&str>) -> Self {
         let mut lexicon = Lexicon::default();
         let mut known = HashSet::new();
@@ -245,19 +240,19 @@ impl Counter {
         }
     }
 
-    /// Whether the words it is to be about say anything.
+    /// Whether the words of `about` hold a significant term.
     pub fn is_about_something(&self) -> bool {
         !self.about.is_empty()
     }
 
-    /// Somebody who speaks is addressed by name again and again, and is no topic.
+    /// Excludes a speaker's name: others use it to address them.
     pub fn speaker(&mut self, name: &str) {
         let terms = self.lexicon.terms_of(name);
         self.speakers
             .extend(terms.into_iter().filter(|&term| !self.known.contains(&(term, ALONE))));
     }
 
-    /// Takes in what was said at a place.
+    /// Counts the texts of one occasion.
     pub fn take<'a>(&mut self, place: Place, said: impl IntoIterator<Item = (Voice, &'a str)>) {
         if !self.days.contains(place.day()) {
             return;
@@ -308,8 +303,8 @@ impl Counter {
                 if other.worth == Worth::Number || other.term == token.term {
                     continue;
                 }
-                // A common word is part of a phrase only right beside a telling one, or as part of
-                // a name.
+                // A common word joins a phrase only right beside a significant one, or within a
+                // name.
                 let both = token.worth == Worth::Telling && other.worth == Worth::Telling;
                 let either = token.worth == Worth::Telling || other.worth == Worth::Telling;
                 let beside = other.at - token.at == 1;
@@ -343,14 +338,13 @@ impl Counter {
             tally.mentions += here.mentions;
             tally.marked += here.marked;
             tally.beside += here.beside;
-            // What more than half of the occasions have is what is left when they outvote each
-            // other.
+            // Boyer-Moore majority vote: finds a form that more than half of the occasions have.
             match tally.lead {
                 0 => (tally.written, tally.lead) = (here.written, 1),
                 _ if tally.written == here.written => tally.lead += 1,
                 _ => tally.lead -= 1,
             }
-            // A name is never said in passing, nor is a phrase.
+            // A name or a phrase is never incidental.
             let passing = long && key.1 == ALONE && here.marked == 0 && !self.known.contains(&key);
             if here.weight < if passing { ENOUGH_IN_LONG } else { ENOUGH } {
                 continue;
@@ -368,7 +362,7 @@ impl Counter {
         }
     }
 
-    /// What came up most, at most so many topics.
+    /// The strongest topics, at most `limit`.
     pub fn trends(mut self, limit: usize) -> Trends {
         self.lexicon.settle();
         let months: Vec<Month> =
@@ -402,7 +396,7 @@ impl Counter {
         Trends { months, occasions: all, topics, left_out }
     }
 
-    /// How many occasions there were: sessions, and days that had none.
+    /// The number of occasions: sessions, and days without one.
     fn occasions(&self) -> usize {
         let mut days: BTreeMap<Date, usize> = BTreeMap::new();
         for place in &self.places {
@@ -427,7 +421,7 @@ impl Counter {
 
     fn phrases(&self, least: usize, all: usize) -> Vec<Found> {
         let said: f64 = self.terms.values().map(|tally| f64::from(tally.mentions)).sum();
-        // Each word has so many others beside it.
+        // The number of phrases that each word belongs to.
         let beside = f64::from(2 * (BETWEEN + 1));
         let fits = |(&key, tally): (&Key, &Tally)| {
             if (tally.occasions as usize) < least || too_usual(tally, all) {
@@ -453,7 +447,7 @@ impl Counter {
                         >= TOGETHER
                 }
             };
-            // `Mirabel called` is about Mirabel; in `New York` both words have a capital.
+            // `Mirabel called` is about Mirabel; in `New York` both words are capitalized.
             let named = |tally: Tally| tally.marked * 2 > tally.mentions;
             let of_a_name = match common {
                 [true, false] => named(other) && !self.is_capital(key.0, tally),
@@ -482,7 +476,7 @@ impl Counter {
                 .then_with(|| self.named(a).cmp(&self.named(b)))
                 .then(a.key.cmp(&b.key))
         });
-        // Of three words that stand together, one pair tells.
+        // Of three adjacent words, one pair is enough.
         let mut kept: Vec<Found> = Vec::new();
         let mut having: HashMap<u32, Vec<usize>> = HashMap::new();
         for one in found {
@@ -499,7 +493,7 @@ impl Counter {
         kept
     }
 
-    /// Whether a word of a pair is mostly written with a capital in it.
+    /// Whether a word of a pair is mostly capitalized in it.
     fn is_capital(&self, term: u32, pair: &Tally) -> bool {
         pair.written.iter().any(|&(of, form)| {
             of == term && self.lexicon.written(form, term).starts_with(char::is_uppercase)
@@ -569,11 +563,11 @@ impl Counter {
     }
 }
 
-/// A topic before it is told.
+/// A candidate topic.
 struct Found {
     key: Key,
     tally: Tally,
-    /// By number, in order.
+    /// The numbers of its occasions, in order.
     occasions: Vec<u32>,
 }
 
@@ -598,19 +592,19 @@ fn too_usual(tally: &Tally, all: usize) -> bool {
     all >= SHARE_FROM && f64::from(tally.occasions) > most
 }
 
-/// Which share of the fewer occasions is among the others.
+/// The share of the smaller set that is also in the other.
 fn overlap(one: &[u32], other: &[u32]) -> f64 {
     let (fewer, more) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     share(fewer.iter().filter(|occasion| more.binary_search(occasion).is_ok()).count(), fewer.len())
 }
 
-/// A line of bars, one for each count; with `plain` in ASCII.
+/// A sparkline with one bar per count; with `plain` in ASCII.
 pub fn spark(counts: &[usize], plain: bool) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
     let bars = if plain { ASCII } else { BARS };
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
-    // Nothing is the lowest bar and something never is.
+    // Zero is the lowest bar, and only zero.
     let height = |&count: &usize| (count * (bars.len() - 1)).div_ceil(most);
     counts.iter().map(|count| bars[height(count)]).collect()
 }
@@ -824,7 +818,7 @@ mod tests {
     // Y11
     #[test]
     fn what_stands_together_by_chance_is_no_phrase() {
-        // Twelve words in every order there is, over and over, and two of them always together.
+        // Twelve words in every order, over and over, and two of them always together.
         let words = [
             "amber", "birch", "copper", "drum", "ember", "fjord", "gravel", "heron", "iris",
             "jasper", "kelp", "lantern",

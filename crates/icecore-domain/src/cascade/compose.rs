@@ -1,5 +1,5 @@
-//! A summary from the sources' own sentences, for when there is no model, or none whose draft may
-//! stand.
+//! Composes a summary from the sources' own sentences, for use without a model or after its draft
+//! was refused.
 
 use super::judge::{Draft, Must};
 use super::press::{self, Room, Source};
@@ -7,26 +7,26 @@ use crate::budget::{self, LeftOut};
 use crate::plain;
 use crate::summary::{Importance, Tier};
 
-/// How long a summary may be, and about how long it should be.
+/// The size limits of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// The most bytes of headline and body together.
     pub bytes: usize,
     /// The most tokens.
     pub tokens: usize,
-    /// About so many bytes are wanted of these sources.
+    /// The target size in bytes, given the sources.
     pub wanted: usize,
 }
 
 /// The longest headline, in bytes.
 const HEADLINE_BYTES: usize = 480;
-/// The longest line of a dull day, in bytes.
+/// The longest line for a dull day, in bytes.
 const DULL_BYTES: usize = 240;
-/// The shortest text of something that must be kept, before only its id is named.
+/// The shortest text of a required item; below this only its id is named.
 const SHORTEST_BYTES: usize = 60;
 
-/// How long the summary of a tier should be: in proportion to its sources, between a few lines and
-/// what a reader of that tier has patience for.
+/// The target size of a summary: proportional to its sources, between a few lines and the limit of
+/// its tier.
 pub fn wanted(tier: Tier, importance: Importance, sources: usize, most: usize) -> usize {
     let (share, least, patience) = match tier {
         Tier::Session => (35, 300, 4_000),
@@ -44,7 +44,7 @@ pub fn wanted(tier: Tier, importance: Importance, sources: usize, most: usize) -
     wanted.min(most)
 }
 
-/// Makes a draft that fits, keeps what must be kept and says nothing that the sources do not.
+/// Composes a draft that fits, contains all required items, and adds nothing to the sources.
 pub fn compose(
     sources: &[Source<'_>],
     must: &[Must],
@@ -73,7 +73,7 @@ pub fn compose(
     let mut draft =
         Draft { headline: without_labels(&pressed.headline), body: String::new() }.tidied();
     if draft.headline.is_empty() {
-        // Nothing but what must be kept, or nothing at all.
+        // Only required items, or nothing at all.
         draft.headline = kept.first().map_or("Nothing was said.".into(), |line| {
             budget::shortened(line.trim_start_matches("- "), headline_bytes)
         });
@@ -85,8 +85,8 @@ pub fn compose(
         if text.len() <= size.bytes && budget::tokens(&text) <= size.tokens {
             break;
         }
-        // Making text plain can lengthen it, and other scripts cost more tokens; the least
-        // important line goes.
+        // Sanitizing can lengthen the text, and other scripts cost more tokens; drop the least
+        // important line.
         if told.pop().is_some() {
             gone += 1;
         } else if draft.headline.len() > 40 {
@@ -102,12 +102,12 @@ pub fn compose(
         }
     }
     if gone > 0 {
-        left_out.push(LeftOut::new(format!("{gone} sentences of the sources"), "room"));
+        left_out.push(LeftOut::new(format!("{gone} sentences of the sources"), "size limit"));
     }
     (draft, left_out)
 }
 
-/// A headline is read by itself; labels and ids belong into the body.
+/// The headline is also read on its own; labels and ids belong in the body.
 fn without_labels(headline: &str) -> String {
     let mut out = String::with_capacity(headline.len());
     let mut rest = headline;
@@ -156,7 +156,7 @@ fn body(kept: &[String], told: &[String]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Whether a line tells of something that is told anyway.
+/// Whether a line repeats a required item.
 fn says(line: &str, must: &Must) -> bool {
     let begun = line.trim_end_matches("...").trim_end();
     must.id.as_ref().is_some_and(|id| line.contains(id.as_str()))
@@ -165,7 +165,7 @@ fn says(line: &str, must: &Must) -> bool {
         || begun.ends_with(&must.text)
 }
 
-/// The lines of what must be kept: whole if there is room, else shortened, else by id.
+/// The lines of the required items: complete if they fit, else shortened, else by id.
 fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> {
     let line = |must: &Must| plain::unadorned(&must.line());
     let size = |lines: &[String]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
@@ -174,7 +174,7 @@ fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> 
     if size(&lines) <= room {
         return lines;
     }
-    // Decisions of little weight go first, and are named.
+    // Optional decisions go first, and are named.
     let light: Vec<String> = wanted
         .iter()
         .filter(|must| must.may_go)
@@ -184,7 +184,7 @@ fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> 
         wanted.retain(|must| !must.may_go);
         left_out.push(LeftOut::new(
             format!("decisions {}", budget::shortened(&light.join(", "), 2_000)),
-            "room",
+            "size limit",
         ));
         lines = wanted.iter().map(|must| line(must)).collect();
     }
@@ -200,8 +200,8 @@ fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> 
         return lines;
     }
     left_out.push(LeftOut::new(
-        format!("the words of {} events; their ids are kept", wanted.len()),
-        "room",
+        format!("the text of {} events; their ids remain", wanted.len()),
+        "size limit",
     ));
     let ids: Vec<String> = wanted
         .iter()
@@ -221,10 +221,7 @@ fn keep(must: &[Must], room: usize, left_out: &mut Vec<LeftOut>) -> Vec<String> 
     }
     if over > 0 {
         kept.push_str(&format!(" and {over} more"));
-        left_out.push(LeftOut::new(
-            format!("{over} events that should be kept"),
-            "even their ids do not fit",
-        ));
+        left_out.push(LeftOut::new(format!("{over} required events"), "even their ids do not fit"));
     }
     vec![plain::unadorned(&kept)]
 }

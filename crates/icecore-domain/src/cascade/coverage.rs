@@ -1,5 +1,4 @@
-//! The proof that nothing was lost on the way up: every record lies in exactly one node of each
-//! tier that should cover it.
+//! The coverage check: every record is in exactly one summary of each tier that should cover it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,10 +7,10 @@ use crate::ledger::integrity::{Check, Finding};
 use crate::record::SessionKey;
 use crate::summary::{Head, Period, Tier};
 
-/// What is wrong with the coverage; nothing if every record is covered as it should be by now.
+/// Checks the coverage. No findings if every record is covered as required by now.
 ///
-/// What is merely not pressed yet is odd, not wrong: the next run presses it. A node that counts
-/// other records than there are, or two nodes over the same records, are wrong.
+/// A missing summary is a warning: the next run writes it. A summary that counts other records than
+/// exist, or two summaries over the same records, are failures.
 pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
     let mut found = Vec::new();
     let fail = |what: String| Finding::failure(Check::Coverage, what);
@@ -19,7 +18,7 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
     let recorded: HashMap<&SessionKey, u64> =
         known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
     for head in heads {
-        // A session that was forgotten with all its records leaves only its number.
+        // A session whose records were all forgotten leaves only its number.
         if let Some(key) =
             head.session.as_ref().filter(|key| recorded.contains_key(key) || !head.is_forgotten())
         {
@@ -30,16 +29,17 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
         if periods.len() > 1 {
             let names: Vec<String> = periods.iter().map(ToString::to_string).collect();
             found.push(fail(format!(
-                "one session of {} is told by {}",
+                "one session of {} is covered by {}",
                 key.day,
                 names.join(" and ")
             )));
         }
         if !recorded.contains_key(key) {
-            found.push(fail(format!("{} tells of a session that has no records", periods[0])));
+            found.push(fail(format!("{} covers a session that has no records", periods[0])));
         }
     }
-    // The day decides the week, the week the month, the month the year; so counting up is enough.
+    // Each day belongs to one week, each week to one month, each month to one year, so counting
+    // per tier suffices.
     let due: BTreeMap<Period, String> = known.overdue().into_iter().collect();
     for &tier in &Tier::ALL[1..] {
         let mut counts: BTreeMap<Period, u64> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
         found.push(Finding::oddity(
             Check::Coverage,
             format!(
-                "not pressed yet: {}{more}. `icecore rollup due` presses what can be pressed",
+                "not summarized yet: {}{more}. `icecore rollup due` summarizes what is due",
                 shown.join(", ")
             ),
         ));
@@ -82,7 +82,7 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
     found
 }
 
-/// Whether the period is still going on, so that a node over it tells only of a part.
+/// Whether the period is still open, so that its summary covers only a part.
 fn is_open(known: &Known, period: Period) -> bool {
     period.days().last >= known.now.day()
 }

@@ -1,33 +1,32 @@
-//! How much a day deserves to be remembered (Y10): detected from what happened, unless somebody
-//! said so.
+//! The importance of a day (Y10): detected from its content, unless it was set explicitly.
 
 use super::press::{self, Mark};
 use crate::event::{Event, Kind, Priority};
 use crate::summary::Importance;
 
-/// What a day was like.
+/// The content of a day.
 #[derive(Debug, Clone, Copy)]
 pub struct Day<'a> {
-    /// What somebody marked it as.
+    /// The importance that was set explicitly.
     pub mark: Option<Importance>,
-    /// The statements recorded on it.
+    /// The statements recorded on the day.
     pub events: &'a [Event],
-    /// Lines that tell of it.
+    /// Lines of text about the day.
     pub lines: &'a [&'a str],
-    /// How many records it has.
+    /// The number of records.
     pub messages: u64,
-    /// How many bytes of text.
+    /// The bytes of text.
     pub bytes: u64,
 }
 
-/// From so many points on a day is important.
+/// The points from which a day is important.
 const IMPORTANT_POINTS: u64 = 6;
-/// With fewer records than this and nothing to tell, it is dull.
+/// A day with fewer records and no events is dull,
 const DULL_MESSAGES: u64 = 6;
-/// Likewise with less text.
+/// and so is one with less text.
 const DULL_BYTES: u64 = 1_200;
 
-/// What the day deserves.
+/// Detects the importance of a day.
 pub fn detect(day: Day<'_>) -> Importance {
     if let Some(mark) = day.mark {
         return mark;
@@ -51,7 +50,7 @@ pub fn detect(day: Day<'_>) -> Importance {
             Mark::Commitment | Mark::Told => {}
         }
     }
-    // Words alone can make a day important only together: a mention of a release is not a release.
+    // Words alone count only in combination: a mention of a release is not a release.
     let points =
         of_events + decisions.min(3) + happenings.min(3) + u64::from(day.messages >= 100) * 2;
     if points >= IMPORTANT_POINTS {

@@ -1,8 +1,8 @@
-//! Whether a draft may stand.
+//! Judges summary drafts.
 //!
-//! A model's text is a stranger's. It stands only if it says something, fits, is plain, keeps what
-//! must be kept and names no date, number or proper name that its sources do not have. What is
-//! wrong is said so that the next attempt, or a person, can mend it.
+//! A model's text is untrusted. It is accepted only if it is not empty, fits, is plain text, keeps
+//! the required items, and names no date, number or proper name that its sources lack. Complaints
+//! are specific, so that the next attempt or a person can correct the draft.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,17 +15,17 @@ use crate::budget;
 use crate::calendar::{Days, Week};
 use crate::plain;
 
-/// What a draft says.
+/// A drafted summary.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Draft {
-    /// A few sentences.
+    /// The period in a few sentences.
     pub headline: String,
-    /// More of it, most important lines first.
+    /// The details, most important lines first.
     pub body: String,
 }
 
 impl Draft {
-    /// Made plain and put into shape: one paragraph of headline, a body without blanks around it.
+    /// Sanitizes and normalizes the draft: a one-paragraph headline, a trimmed body.
     pub fn tidied(&self) -> Self {
         let headline = plain::unadorned(&self.headline);
         let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -38,21 +38,20 @@ impl Draft {
     }
 }
 
-/// Something that has to be in the summary.
+/// Something that the summary must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Must {
-    /// The event's id, if it is one; naming it is keeping it.
+    /// The event's id, if it is one; naming the id is enough.
     pub id: Option<String>,
-    /// What it is, such as `P1 decision`.
+    /// The label, such as `P1 decision`.
     pub label: String,
-    /// Its words.
     pub text: String,
-    /// A decision of little weight: may be left out if that is said.
+    /// A minor decision: may be omitted with a note.
     pub may_go: bool,
 }
 
 impl Must {
-    /// As a line of a summary.
+    /// The line in a summary.
     pub fn line(&self) -> String {
         let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
         match &self.id {
@@ -62,71 +61,62 @@ impl Must {
     }
 }
 
-/// What a draft is judged by.
+/// The criteria for a draft.
 #[derive(Debug, Clone)]
 pub struct Case<'a> {
-    /// The days it tells of; dates among them may be named though no source does.
+    /// The days covered; dates within them may be named without a source.
     pub days: Days,
     /// The most bytes of headline and body together.
     pub bytes: usize,
     /// The most tokens.
     pub tokens: usize,
-    /// What it must keep.
+    /// The required items.
     pub must: &'a [Must],
-    /// Everything its sources say.
+    /// The full text of the sources.
     pub sources: &'a str,
-    /// How many sources there are; counts up to it may be named.
+    /// The number of sources; counts up to it may be named.
     pub count: usize,
 }
 
-/// What is wrong with a draft.
+/// A fault of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Complaint {
-    /// There is nothing, or no headline.
+    /// It is empty, or has no headline.
     Empty,
     /// It is too long.
-    TooLong {
-        /// Its bytes.
-        bytes: usize,
-        /// Its tokens.
-        tokens: usize,
-        /// The most bytes.
-        most_bytes: usize,
-        /// The most tokens.
-        most_tokens: usize,
-    },
-    /// It is not plain.
+    TooLong { bytes: usize, tokens: usize, most_bytes: usize, most_tokens: usize },
+    /// It contains markup.
     Adorned(Vec<String>),
-    /// It does not keep these.
+    /// It lacks these required items.
     Missing(Vec<String>),
-    /// It names these, and no source does.
+    /// It names these without a source.
     Invented(Vec<String>),
-    /// It was cut off, or is no answer to what was asked.
+    /// It was truncated, or does not answer the request.
     NoAnswer(String),
 }
 
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("it says nothing"),
+            Self::Empty => f.write_str("it is empty"),
             Self::TooLong { bytes, tokens, most_bytes, most_tokens } => {
                 write!(
                     f,
                     "it has {bytes} bytes and about {tokens} tokens; at most {most_bytes} bytes and {most_tokens} tokens fit"
                 )
             }
-            Self::Adorned(what) => write!(f, "it is not plain: {}", what.join(", ")),
-            Self::Missing(what) => write!(f, "it does not keep: {}", what.join("; ")),
+            Self::Adorned(what) => write!(f, "it is not plain text: {}", what.join(", ")),
+            Self::Missing(what) => write!(f, "it lacks: {}", what.join("; ")),
             Self::Invented(what) => write!(f, "no source says: {}", what.join(", ")),
-            Self::NoAnswer(why) => write!(f, "it is no answer: {why}"),
+            Self::NoAnswer(why) => write!(f, "it is not an answer: {why}"),
         }
     }
 }
 
-/// How many missing or invented things are named; the rest are counted.
+/// The most missing or invented items that are named; the rest are counted.
 const NAMED: usize = 12;
 
-/// What is wrong with a draft that was tidied; nothing if it may stand.
+/// The faults of a normalized draft; empty if it is accepted.
 pub fn judge(case: &Case<'_>, draft: &Draft) -> Vec<Complaint> {
     let text = draft.text();
     if draft.headline.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
@@ -167,7 +157,7 @@ fn named(mut all: Vec<String>) -> Vec<String> {
     all
 }
 
-/// What of `must` the text does not keep.
+/// The required items that the text lacks.
 pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
     let lines: Vec<HashSet<String>> = text.lines().map(stems).collect();
     let kept = |must: &Must| {
@@ -185,7 +175,7 @@ pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
     must.iter().filter(|must| !must.may_go && !kept(must)).collect()
 }
 
-/// The words that carry meaning, cut to their beginnings so that `deploys` is `deploy`.
+/// The content words, cut to a prefix so that `deploys` matches `deploy`.
 fn stems(text: &str) -> HashSet<String> {
     let words: Vec<String> = text.unicode_words().map(str::to_lowercase).collect();
     let telling = |word: &str| {
@@ -204,12 +194,12 @@ fn stems(text: &str) -> HashSet<String> {
     found
 }
 
-/// Dates, numbers and proper names of the text that no source has.
+/// The dates, numbers and proper names in the text that no source has.
 fn invented(case: &Case<'_>, text: &str) -> Vec<String> {
     invented_beside(case, &Said::of(case.sources), text)
 }
 
-/// Likewise, where what the sources say was read before: many texts may be held against one source.
+/// The same with indexed sources, for judging many texts against one source.
 pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |what: &str| {
@@ -244,7 +234,7 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
             if word.begins && (!acts || COMMON_STARTERS.contains(&name)) {
                 continue;
             }
-            // Where a language writes every noun with a capital, a capital says nothing.
+            // In languages that capitalize all nouns, a capital proves nothing.
             if said.capitals_everywhere && !word.begins {
                 continue;
             }
@@ -254,7 +244,7 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
     found
 }
 
-/// What follows a person's name more often than anything else that begins a sentence.
+/// Verbs that typically follow a person's name at the start of a sentence.
 const SPEAKS: &[&str] = &[
     "said",
     "bought",
@@ -290,7 +280,7 @@ const SPEAKS: &[&str] = &[
     "asks",
     "agrees",
 ];
-/// What else may stand there.
+/// Other common words at the start of a sentence.
 const COMMON_STARTERS: &[&str] = &[
     "We",
     "They",
@@ -349,13 +339,13 @@ fn month_number(lower: &str) -> Option<i8> {
     i8::try_from(at + 1).ok()
 }
 
-/// A word and whether it begins a sentence.
+/// A word, and whether it starts a sentence.
 struct Word<'a> {
     text: &'a str,
     begins: bool,
 }
 
-/// The words of a line. Numbers keep what belongs to them: `2026-02-13`, `09:30`, `1.2.3`, `1,500`.
+/// Splits a line into words. Numbers stay whole: `2026-02-13`, `09:30`, `1.2.3`, `1,500`.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut found = Vec::new();
     let mut begins = true;
@@ -390,7 +380,7 @@ fn words(line: &str) -> Vec<Word<'_>> {
     found
 }
 
-/// What the sources say, to be looked up.
+/// An index of the words and numbers in the sources.
 pub(crate) struct Said {
     words: HashSet<String>,
     numbers: HashSet<String>,
@@ -437,7 +427,7 @@ impl Said {
 
     pub(crate) fn has_number(&self, number: &str) -> bool {
         let whole = plain_number(number);
-        // Dates and times may be taken apart; a version or an amount may not.
+        // Parts of dates and times may be named separately; parts of versions or amounts may not.
         let apart = number.contains([':', '-', '/']);
         self.numbers.contains(&whole)
             || self.words.contains(&number.to_lowercase())
@@ -449,7 +439,7 @@ impl Said {
     }
 }
 
-/// A number without separators of thousands and without leading zeros.
+/// A number without thousands separators and leading zeros.
 fn plain_number(number: &str) -> String {
     let lower = number.to_lowercase();
     let digits: String = lower.chars().filter(|c| *c != ',' && *c != '_').collect();
@@ -590,7 +580,7 @@ mod tests {
             let _ = judge(&case, &draft(&text, &text));
         }
 
-        // Whatever is taken from a source word for word is never called invented.
+        // Text copied verbatim from a source is never called invented.
         #[test]
         fn a_source_may_be_quoted(source in "[A-Za-z0-9 .,:/_#-]{2,80}") {
             let case = Case { sources: &source, bytes: 10_000, tokens: 10_000, ..case(&[]) };

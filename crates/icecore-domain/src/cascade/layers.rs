@@ -1,8 +1,7 @@
-//! The whole time of a memory as layers: every session, day, week, month and year, how much was
-//! said in it and how far it is pressed.
+//! The timeline: every session, day, week, month and year with its volume and summary state.
 //!
-//! Columns rather than rows: ten years are fifteen thousand periods, and a reader that draws them
-//! wants all of one kind at once. What is said in them is not here, only how long it is.
+//! The data is columnar: ten years are fifteen thousand periods, and a client that draws them needs
+//! one property at a time. Texts are not included, only their sizes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,111 +12,106 @@ use crate::calendar::{Days, days_between};
 use crate::record::{SessionKey, SessionStat};
 use crate::summary::{Head, Importance, Period, Tier};
 
-/// A summary that waits to be made by a model.
+/// State bit: the summary is provisional and waits for a model.
 pub const PROVISIONAL: u8 = 1;
-/// A draft of it was refused and waits for a person.
+/// State bit: a refused draft waits for review.
 pub const FLAGGED: u8 = 2;
-/// A person's editor made it.
+/// State bit: a person edited the summary.
 pub const BY_HAND: u8 = 4;
-/// What it told of was forgotten.
+/// State bit: the content was forgotten.
 pub const FORGOTTEN: u8 = 8;
 
-/// What layers are made of.
+/// The input of the timeline.
 #[derive(Debug, Clone, Copy)]
 pub struct Ground<'a> {
-    /// What was said, session by session.
+    /// The records, session by session.
     pub sessions: &'a [SessionStat],
-    /// What was pressed, the newest version of each.
+    /// The newest version of each summary.
     pub heads: &'a [Head],
-    /// How many events were recorded on each day.
+    /// The number of events recorded on each day.
     pub events: &'a [(Date, usize)],
-    /// Days that somebody marked.
+    /// Days with an explicit importance.
     pub marks: &'a BTreeMap<Date, Importance>,
-    /// Of what a draft waits for a person.
+    /// Periods with a draft that waits for review.
     pub flagged: &'a BTreeSet<Period>,
 }
 
-/// The periods of one tier, a column for each of their properties.
+/// The periods of one tier, one column per property.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Layer {
-    /// Their names; empty for a session that was not pressed yet.
+    /// The period names; empty for a session without a summary.
     pub period: Vec<String>,
-    /// Their first days, counted from the origin.
+    /// The first days, counted from the origin.
     pub first: Vec<i64>,
-    /// How many days they cover.
+    /// The numbers of days covered.
     pub days: Vec<usize>,
-    /// How many messages and states were captured in them.
+    /// The numbers of captured messages and states.
     pub messages: Vec<u64>,
-    /// Bytes of what was said.
+    /// The bytes of the records.
     pub bytes: Vec<u64>,
-    /// How far they are pressed: 0 not at all, 1 sessions, 2 days, 3 weeks, 4 months, 5 years.
+    /// The coarsest summary tier: 0 none, 1 sessions, 2 days, 3 weeks, 4 months, 5 years.
     pub pressed: Vec<u8>,
-    /// `PROVISIONAL`, `FLAGGED`, `BY_HAND` and `FORGOTTEN`, added up.
+    /// The sum of `PROVISIONAL_BIT`, `FLAGGED_BIT`, `BY_HAND_BIT` and `FORGOTTEN_BIT`.
     pub state: Vec<u8>,
     /// 0 dull, 1 ordinary, 2 important.
     pub importance: Vec<u8>,
-    /// Which version their summary is; 0 if there is none.
+    /// The version of the summary; 0 if there is none.
     pub version: Vec<u32>,
-    /// Bytes of its headline.
+    /// The bytes of the headline.
     pub headline: Vec<u64>,
-    /// Bytes of the rest of it.
+    /// The bytes of the body.
     pub body: Vec<u64>,
-    /// How many sessions were in them.
+    /// The number of sessions.
     pub sessions: Vec<u32>,
-    /// How many events were recorded in them.
+    /// The number of events recorded.
     pub events: Vec<usize>,
 }
 
-/// What sessions have besides.
+/// The additional columns of sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SessionLayer {
-    /// What every tier has.
+    /// The columns of every tier.
     #[serde(flatten)]
     pub layer: Layer,
-    /// Their conversations, as places among the names.
+    /// The conversations, as indices into the names.
     pub conversation: Vec<usize>,
-    /// What they are called within it, likewise; -1 for none.
+    /// The session names, as indices into the names; -1 for none.
     pub name: Vec<i64>,
-    /// When they began, in minutes of their day.
+    /// The start, in minutes of the day.
     pub from: Vec<u16>,
-    /// When they ended.
+    /// The end, in minutes of the day.
     pub to: Vec<u16>,
 }
 
-/// All of it.
+/// The complete timeline.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Core {
-    /// The day that others are counted from, if there is any.
+    /// The day from which days are counted, if there is any.
     pub origin: Option<String>,
-    /// The last day there is.
+    /// The last day.
     pub last: Option<String>,
     /// The names of conversations and sessions.
     pub names: Vec<String>,
-    /// The tiers that were asked for.
+    /// The requested tiers.
     pub layers: Layers,
 }
 
-/// The tiers, as far as they were asked for.
+/// The columns of each requested tier.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Layers {
-    /// Years.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub year: Option<Layer>,
-    /// Months.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub month: Option<Layer>,
-    /// Weeks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub week: Option<Layer>,
-    /// Days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub day: Option<Layer>,
-    /// Sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionLayer>,
 }
 
-/// What was said in a period.
+/// The volume of the records of a period.
 #[derive(Debug, Clone, Copy, Default)]
 struct Said {
     messages: u64,
@@ -153,7 +147,7 @@ fn weight(importance: Importance) -> u8 {
     }
 }
 
-/// The coarsest tier that covers a day with a summary.
+/// The coarsest tier whose summary covers a day.
 fn reach(pressed: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
     let covered = [Tier::Year, Tier::Month, Tier::Week, Tier::Day]
         .into_iter()
@@ -161,7 +155,7 @@ fn reach(pressed: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
     covered.map_or(u8::from(has_sessions), rank)
 }
 
-/// One period, as it is put into its layer.
+/// One period, as a row to append.
 struct Row<'a> {
     period: String,
     days: Days,
@@ -191,8 +185,7 @@ impl Layer {
     }
 }
 
-/// Takes what was said and pressed apart into layers: those of these tiers, and of them what
-/// touches these days.
+/// Builds the timeline of these tiers, restricted to the periods that touch these days.
 pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core {
     let asked = |tier: Tier| tiers.is_empty() || tiers.contains(&tier);
     let mut days: BTreeMap<Date, Said> = BTreeMap::new();
@@ -221,7 +214,7 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
         };
         return Core { layers, ..Core::default() };
     };
-    // A year begins with the Monday of its first week, before any of its days may have words.
+    // A year begins on the Monday of its first week, possibly before its first record.
     let coarse = Period::covering(Tier::Year, first).map_or(first, |year| year.days().first);
     let origin = coarse.min(first);
     let pressed: BTreeSet<Period> = ground
@@ -263,7 +256,7 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
             periods.into_iter().filter(|((_, period), _)| is_within(period.days()))
         {
             let head = heads.get(&period).copied();
-            // A draft may wait although nothing stands yet.
+            // A draft may wait before any version was accepted.
             let flagged = u8::from(ground.flagged.contains(&period)) * FLAGGED;
             let (state, importance) = (state(head) | flagged, importance(period, head));
             layer.push(
@@ -333,7 +326,7 @@ pub fn layers(ground: Ground<'_>, within: Option<Days>, tiers: &[Tier]) -> Core 
     }
 }
 
-/// Names, each once.
+/// A table of distinct names.
 #[derive(Default)]
 struct Names {
     all: Vec<String>,
@@ -401,7 +394,7 @@ mod tests {
         }
     }
 
-    // P2, P3: every day in exactly one week, month and year, and what was said in them adds up
+    // P2, P3: every day in exactly one week, month and year, and the volumes add up
     #[test]
     fn every_layer_says_as_much_as_the_days_do() {
         let sessions = [

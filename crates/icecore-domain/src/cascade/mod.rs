@@ -1,5 +1,5 @@
-//! How days become weeks, months and years: what is due, what a summary is made of without a model,
-//! what may stand, how long its file stays, and the proof that all of it is covered.
+//! The cascade of summaries from sessions to years: planning, extractive summaries, judging drafts,
+//! retention of files, and the coverage check.
 
 pub mod compose;
 pub mod coverage;

@@ -1,8 +1,8 @@
-//! What is due to be pressed, worked out from what is kept and from nothing else.
+//! Plans which summaries are due, from stored data only.
 //!
-//! A node of the cascade is due when its time has come and its sources are not those it was made
-//! from. So a run that died anywhere is finished by planning again, a late record reopens its day
-//! and everything built on it, and planning twice in a row gives nothing the second time.
+//! A summary is due when its time has come and its sources changed since it was made. Therefore
+//! planning again finishes an interrupted run, a late record reopens its day and everything built
+//! on it, and planning twice in a row finds nothing the second time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use crate::hash::Hash;
 use crate::record::{SessionKey, SessionStat};
 use crate::summary::{Head, Importance, Period, Tier};
 
-/// The newest version of every node, without texts.
+/// The newest version of every summary, without texts.
 #[derive(Debug, Clone, Default)]
 pub struct Heads {
     by_period: BTreeMap<Period, Head>,
@@ -24,17 +24,17 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Of these versions, of which a later one replaces an earlier one.
+    /// Collects these versions; a later one replaces an earlier one.
     pub fn new(heads: impl IntoIterator<Item = Head>) -> Self {
         let mut all = Self::default();
         heads.into_iter().for_each(|head| all.put(head));
         all
     }
 
-    /// Takes in a newer version.
+    /// Adds a newer version.
     pub fn put(&mut self, head: Head) {
         if let Period::Session { day, number } = head.period {
-            // A primer of another program has a number and no session.
+            // A foreign primer has a number but no session.
             if let Some(key) = &head.session {
                 self.by_session.insert(key.clone(), head.period);
             }
@@ -44,70 +44,69 @@ impl Heads {
         self.by_period.insert(head.period, head);
     }
 
-    /// The newest version of a node.
+    /// The newest version for a period.
     pub fn get(&self, period: Period) -> Option<&Head> {
         self.by_period.get(&period)
     }
 
-    /// The newest version of a session's node.
+    /// The newest version for a session.
     pub fn session(&self, key: &SessionKey) -> Option<&Head> {
         self.by_period.get(self.by_session.get(key)?)
     }
 
-    /// Every node, by tier and time.
+    /// Every summary, by tier and time.
     pub fn all(&self) -> impl Iterator<Item = &Head> {
         self.by_period.values()
     }
 
-    /// A number for one more session of that day.
+    /// The next free session number of that day.
     pub fn next_number(&self, day: Date) -> u32 {
         self.numbers.get(&day).map_or(1, |highest| highest + 1)
     }
 }
 
-/// Everything that planning looks at.
+/// The complete input of planning.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// This moment.
+    /// The current time.
     pub now: Moment,
-    /// The zone whose days are the days.
+    /// The time zone that defines days.
     pub zone: Zone,
-    /// What the records come to, session by session.
+    /// The records, session by session.
     pub sessions: Vec<SessionStat>,
-    /// What has been pressed.
+    /// The existing summaries.
     pub heads: Heads,
-    /// How many events were recorded on each day.
+    /// The number of events recorded on each day.
     pub event_days: BTreeMap<Date, usize>,
-    /// Hashes of the days' logs. Only days that were looked at; of the others the log is taken to
-    /// be what it was.
+    /// Hashes of the day logs that were read. Logs of other days count as unchanged.
     pub logs: BTreeMap<Date, Option<Hash>>,
-    /// Days that somebody marked.
+    /// Days with an explicit importance.
     pub marks: BTreeMap<Date, Importance>,
-    /// Drafts that were refused: not to be asked for again as long as the sources are the same.
+    /// Refused drafts: not requested again while their sources are the same.
     pub refused: BTreeSet<(String, String)>,
-    /// The last day on which the weekly job was to run.
+    /// The last day on which the weekly job was scheduled.
     pub week_run: Option<Date>,
-    /// The last day on which the monthly job was to run.
+    /// The last day on which the monthly job was scheduled.
     pub month_run: Option<Date>,
-    /// After so many quiet minutes a session is over.
+    /// A session is over after this many minutes without records.
     pub idle_minutes: u16,
-    /// Whether a model can be asked.
+    /// Whether a model is available.
     pub has_model: bool,
 }
 
-/// Why a node is due.
+/// Why a summary is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// There is none yet.
+    /// It does not exist yet.
     New,
-    /// Its sources are not those it was made from.
+    /// Its sources changed.
     Changed,
-    /// It was made without a model, and now there is one.
+    /// It was made without a model, and a model is available now.
     Provisional,
 }
 
 impl Why {
-    /// For a table.
+    /// The word for tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -117,62 +116,59 @@ impl Why {
     }
 }
 
-/// A node that is to be pressed.
+/// A summary to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Which.
     pub period: Period,
-    /// The session's records, for a session.
+    /// The session's records, for a session summary.
     pub session: Option<SessionKey>,
-    /// A hash of its sources.
+    /// A hash of the sources.
     pub source: Hash,
-    /// The summaries it is made from.
+    /// The summaries that are its sources.
     pub children: Vec<Period>,
     /// A hash of the day's log, for a day that has one.
     pub log: Option<Hash>,
-    /// How many records it covers.
+    /// The number of records covered.
     pub messages: u64,
-    /// How many of them are saved states.
+    /// The number of saved states among them.
     pub states: u64,
-    /// The first moment it tells of.
+    /// The first moment covered.
     pub start: Moment,
-    /// The last.
+    /// The last moment covered.
     pub end: Moment,
-    /// Why.
     pub why: Why,
-    /// The version after the newest there is.
+    /// The next version number.
     pub version: u32,
-    /// The newest version is a person's own.
+    /// Whether a person edited the newest version.
     pub by_hand: bool,
-    /// A draft from the same sources was refused; it stands without a model until somebody looks at
-    /// it.
+    /// A draft from the same sources was refused; an extractive summary is used until the draft is
+    /// reviewed.
     pub refused: bool,
 }
 
-/// A node whose time has come but whose sources are not all there.
+/// A summary whose time has come but whose sources are incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which.
     pub period: Period,
-    /// The first source that is missing.
+    /// The first missing source.
     pub for_what: String,
 }
 
-/// What is to be done at one tier.
+/// The plan for one tier.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// To be pressed, in this order.
+    /// The summaries to write, in this order.
     pub due: Vec<Due>,
-    /// To be pressed later.
+    /// The summaries that wait for sources.
     pub waiting: Vec<Waiting>,
 }
 
-/// What is to be pressed whether its time has come or not.
+/// Summaries requested before their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// Of this tier.
+    /// The tier.
     pub tier: Tier,
-    /// Only what covers this day or is this period; everything there is if not said.
+    /// Only periods that touch these days; all if absent.
     pub days: Option<Days>,
 }
 
@@ -186,9 +182,9 @@ impl Known {
         day < self.today()
     }
 
-    /// The way back through everything that is due: from the newest week to the oldest its
-    /// sessions, its days and itself; a month after the earliest of its weeks, a year after the
-    /// earliest of its months.
+    /// The backfill order of everything that is due: from the newest week to the oldest its
+    /// sessions, its days and itself; each month after its earliest week, each year after its
+    /// earliest month.
     pub fn backwards(&self) -> Vec<(Tier, Days)> {
         let mut weeks = BTreeSet::new();
         let (mut months, mut years) = (BTreeSet::new(), BTreeSet::new());
@@ -224,7 +220,7 @@ impl Known {
         way
     }
 
-    /// What is due at a tier by now; with `asked`, also what somebody wants before its time.
+    /// The plan for a tier; with `asked`, also for requested periods before their time.
     pub fn plan(&self, tier: Tier, asked: Option<Asked>) -> Plan {
         let asked = asked.filter(|asked| asked.tier == tier);
         let mut plan = match tier {
@@ -234,7 +230,7 @@ impl Known {
             Tier::Month => self.months_due(asked),
             Tier::Year => self.years_due(asked),
         };
-        // First what is missing or wrong, in the order of time; then what could be better, newest
+        // First what is missing or outdated, oldest first; then what could be improved, newest
         // first.
         plan.due.sort_by_key(|due| due.why == Why::Provisional);
         let better =
@@ -243,7 +239,7 @@ impl Known {
         plan
     }
 
-    /// A hash of the session's records, as a source.
+    /// The source hash of a session's records.
     pub fn session_source(stat: &SessionStat) -> Hash {
         Hash::of(b"session").then(stat.digest.hash().bytes())
     }
@@ -289,7 +285,7 @@ impl Known {
         plan
     }
 
-    /// The node, if it is not what it should be.
+    /// The summary, if it is missing or outdated.
     fn due(
         &self,
         period: Period,
@@ -333,7 +329,7 @@ impl Known {
         days
     }
 
-    /// The day's log: as it was looked at, else as it was when the day was pressed.
+    /// The hash of the day's log: as read, else as it was when the day was summarized.
     fn log(&self, day: Date) -> Option<Hash> {
         match self.logs.get(&day) {
             Some(&log) => log,
@@ -341,12 +337,12 @@ impl Known {
         }
     }
 
-    /// A session's node, if it was made from the records as they are.
+    /// The session's summary, if it matches the current records.
     fn current(&self, stat: &SessionStat) -> Option<&Head> {
         self.heads.session(&stat.key).filter(|head| head.source == Self::session_source(stat))
     }
 
-    /// What these summaries come to as the sources of a node over those days.
+    /// The totals of these summaries as sources of those days.
     fn shape(&self, days: Days, children: &[&Head]) -> Shape {
         let start = self.zone.moment(self.zone.start_of(days.first));
         let end = days
@@ -379,7 +375,7 @@ impl Known {
         plan
     }
 
-    /// The day's node, if it is not what it should be; the error is what it waits for.
+    /// The day's summary, if it is missing or outdated; the error names what it waits for.
     fn day_due(&self, day: Date, stats: &[&SessionStat]) -> Result<Option<Due>, String> {
         let current = |stat: &&SessionStat| self.current(stat).ok_or_else(|| told(&stat.key));
         let mut children = stats.iter().map(current).collect::<Result<Vec<&Head>, String>>()?;
@@ -404,8 +400,7 @@ impl Known {
         self.is_over(week.sunday())
     }
 
-    /// What a week is made of: its session primers, and the day itself where there is a log
-    /// besides.
+    /// The sources of a week: its session primers, and the day summaries of days with a log.
     fn week_children(
         &self,
         week: Week,
@@ -452,7 +447,7 @@ impl Known {
             .collect();
         for week in weeks {
             let days = week.days();
-            // The weekly job presses the week so far, once; what comes later is pressed when the
+            // The weekly job summarizes the week so far, once; later records are added when the
             // week is over.
             let pressed = self.heads.get(Period::Week(week)).map(|head| head.recorded.day());
             let begun = self.week_run.is_some_and(|run| {
@@ -479,7 +474,7 @@ impl Known {
         plan
     }
 
-    /// The nodes of a tier that are to be pressed before anything is built on them.
+    /// The summaries of a tier that must be written before anything that is built on them.
     fn unready(&self, tier: Tier) -> Vec<Period> {
         let plan = self.plan(tier, None);
         let due = plan.due.iter().filter(|due| due.why != Why::Provisional).map(|due| due.period);
@@ -496,8 +491,7 @@ impl Known {
         let mut plan = Plan::default();
         for (month, children) in months {
             let days = month.span_of_weeks();
-            // From the monthly job of the month that follows on, and never before its last week is
-            // over.
+            // From the monthly job of the next month on, and never before its last week is over.
             let time =
                 self.is_over(days.last) && self.month_run.is_none_or(|run| run > month.last());
             if time || self.wanted(asked, days) {
@@ -555,8 +549,8 @@ impl Known {
         }
     }
 
-    /// Everything whose time has not come, or that will be due anyway, is none of these: nodes that
-    /// should be there by now and are not, or are not what they should be.
+    /// The summaries that should exist by now but are missing or outdated. Excludes periods that
+    /// are not over and those that the next run will write anyway.
     pub fn overdue(&self) -> Vec<(Period, String)> {
         let mut found = Vec::new();
         for &tier in Tier::ALL {
@@ -593,8 +587,8 @@ fn told(key: &SessionKey) -> String {
     format!("the session {}{session} of {}", crate::plain::one_line(&key.conversation), key.day)
 }
 
-/// What these summaries say, and of how many records: a record more counts, even if it changed no
-/// word.
+/// A hash of the contents of these summaries and of their record counts: a further record counts
+/// even if it changed no text.
 fn hash_of(tier: &str, children: &[&Head]) -> Hash {
     let mut said = tier.as_bytes().to_vec();
     for head in children {
@@ -616,11 +610,11 @@ mod tests {
     use jiff::civil::date;
     use proptest::prelude::*;
 
-    /// A memory that is only planned: what was said, and the heads of what was pressed.
+    /// A simulated memory: the records, and the heads of the summaries.
     struct Story {
         known: Known,
         records: Vec<Record>,
-        /// Whether pressing the same again gives other words.
+        /// Whether summarizing the same sources again gives another text.
         same_words: bool,
     }
 
@@ -705,7 +699,7 @@ mod tests {
             });
         }
 
-        /// Presses everything that is due by then and says what it was.
+        /// Writes everything that is due by then and returns the periods.
         fn run(&mut self, local: &str) -> Vec<String> {
             self.clock(local);
             let mut pressed = Vec::new();
@@ -727,7 +721,7 @@ mod tests {
                 .collect()
         }
 
-        /// Somebody says one thing at noon of each of these days.
+        /// One message at noon of each of these days.
         fn said_daily(days: Days) -> Self {
             let mut story = Self::new();
             days.iter().for_each(|day| story.say(&format!("{day}T12:00"), "work"));
@@ -774,8 +768,8 @@ mod tests {
     // P12
     #[test]
     fn the_week_so_far_is_pressed_on_sunday_evening_and_again_only_if_something_came() {
-        // What is said after the weekly job, and what the runs of that evening and of the next
-        // nights press.
+        // Records after the weekly job, and what the runs of that evening and of the next nights
+        // write.
         type Runs<'a> = [&'a [&'a str]; 3];
         let cases: [(&[&str], Runs<'_>); 3] = [
             (&[], [&[], &[], &[]]),
@@ -839,7 +833,7 @@ mod tests {
                 pressed.iter().filter(|name| name.len() == 7).map(String::as_str).collect();
             assert_eq!(pressed, months, "{now}");
         }
-        // A week that is not pressed holds its month back, not the others.
+        // A missing week blocks only its month.
         story.run("2026-05-04T03:00");
         story.say("2026-02-11T09:00", "late");
         assert_eq!(story.waiting(Tier::Month), ["2026-02 for 2026-W07"]);
@@ -910,13 +904,13 @@ mod tests {
         story.run("2026-02-11T04:00");
         let day: Period = "2026-02-10".parse().unwrap();
         let source = story.known.heads.get(day).unwrap().source;
-        // As the engine does: the draft is refused, and the day stands without a model.
+        // As in the engine: the draft is refused, and the day has an extractive summary.
         story.known.refused.insert((day.to_string(), source.to_string()));
         let mut head = story.known.heads.get(day).unwrap().clone();
         head.provisional = true;
         story.known.heads.put(head.clone());
         assert_eq!(story.run("2026-02-12T03:00"), NOTHING);
-        // A flagged one that does not stand yet is told as such.
+        // A refused draft without an accepted version is reported as such.
         head.source = Hash::of(b"before");
         story.known.heads.put(head);
         let plan = story.known.plan(Tier::Day, None);
@@ -969,14 +963,14 @@ mod tests {
             story.run("2026-02-10T12:00"),
             ["2026-02-10_session_01", "2026-02-10_session_02"]
         );
-        // One that began earlier comes to be known later; and one grows.
+        // A session that began earlier is imported later; another one grows.
         story.say("2026-02-10T09:00", "a");
         story.say("2026-02-10T11:30", "c");
         assert_eq!(
             story.run("2026-02-11T03:00"),
             ["2026-02-10_session_03", "2026-02-10_session_02", "2026-02-10"]
         );
-        // The records of the last one are gone; its number stays taken.
+        // The records of the last session are gone; its number stays taken.
         story.records.retain(|record| record.conversation != "a");
         story.say("2026-02-10T08:00", "d");
         assert_eq!(story.run("2026-02-12T03:00")[0], "2026-02-10_session_04");
@@ -994,7 +988,7 @@ mod tests {
         story.known.logs.insert(date(2026, 2, 10), Some(Hash::of(b"log, and more")));
         assert_eq!(story.waiting(Tier::Week), ["2026-W07 for 2026-02-10"]);
         assert_eq!(story.run("2026-02-17T03:00"), ["2026-02-10", "2026-W07"]);
-        // Logs that nobody looked at again are taken to be what they were.
+        // Logs that were not read again count as unchanged.
         story.known.logs.clear();
         assert_eq!(story.run("2026-03-30T03:00"), ["2026-02"]);
     }
@@ -1026,7 +1020,7 @@ mod tests {
             runs.sort_unstable();
             let mut rest = said;
             for (at, (after, hour)) in runs.iter().enumerate() {
-                // A part of it comes to be known between two runs, in whatever order.
+                // A part is imported between two runs, in any order.
                 let later = rest.split_off(rest.len() * (at + 1) / runs.len().max(1) / 2);
                 for (after, hour, who) in std::mem::replace(&mut rest, later) {
                     story.say(&format!("{}T{hour:02}:07", day(after)), ["a", "b", "c", "d"][usize::from(who)]);

@@ -1,81 +1,81 @@
-//! Pressing without a model: a summary made of the sources' own sentences (K7).
+//! The extractive summarizer: a summary from the sources' own sentences, without a model (K7).
 //!
-//! Sentences are ranked by LexRank over TF-IDF vectors, weighed by what they carry (decisions,
-//! commitments, figures, names) and where they stand, and taken so that none says again what a
-//! taken one said. The room is never overdrawn, nothing is invented, and the same sources give the
-//! same bytes on every machine: sums run in a fixed order, ties go to what was said first, and no
-//! function is used whose last bit a platform may choose.
+//! Sentences are ranked by LexRank over TF-IDF vectors and weighted by content (decisions,
+//! commitments, figures, names) and position. Redundant sentences are skipped. The limits are never
+//! exceeded, no text is invented, and the same sources give the same bytes on every machine: sums
+//! run in a fixed order, ties go to the earlier sentence, and no floating-point function with
+//! platform-dependent rounding is used.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Something to be pressed: a message, a log line, a child summary's line group.
+/// A source text: a message, a log line, or a group of lines of a child summary.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// What was said.
+    /// The text.
     pub text: &'a str,
-    /// How much it counts; 1.0 is ordinary.
+    /// The weight; 1.0 is ordinary.
     pub weight: f32,
-    /// Who said it, if known. Only `tool` matters: its noise counts for less.
+    /// The speaker, if known. Only `tool` matters: tool output weighs less.
     pub speaker: Option<&'a str>,
 }
 
-/// How much the summary may take up.
+/// The size limits of the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Most bytes of the headline.
+    /// The most bytes of the headline.
     pub headline_bytes: usize,
-    /// Most bytes of all lines together, each counted with [`LINE_MARK_BYTES`] more.
+    /// The most bytes of all lines together, including [`LINE_MARK_BYTES`] for each.
     pub body_bytes: usize,
-    /// Most lines.
+    /// The most lines.
     pub lines: usize,
 }
 
-/// What a line costs beside its text: a list mark, a blank and a line break.
+/// The overhead of a line: a list mark, a blank and a line break.
 pub const LINE_MARK_BYTES: usize = 3;
-/// A sentence of more characters is no sentence but a dump.
+/// A longer sentence is treated as a dump.
 pub const SENTENCE_CHARS: usize = 400;
 
-/// What the sources came to.
+/// The resulting summary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressed {
-    /// The most telling sentences, in the order they were said.
+    /// The most significant sentences, in source order.
     pub headline: String,
-    /// Whole sentences of the sources, made plain; the most important first.
+    /// Whole sentences of the sources as plain text; the most important first.
     pub lines: Vec<Line>,
-    /// Distinct sentences that were considered and are not among the lines.
+    /// The number of distinct sentences that were considered and not selected.
     pub left_out: usize,
 }
 
-/// One sentence that was taken.
+/// A selected sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The sentence, without list marks or line breaks.
     pub text: String,
-    /// Which source said it first.
+    /// The index of the source in which it appears first.
     pub source: usize,
-    /// What it is, by its own words.
+    /// The kind, by its wording.
     pub kind: Mark,
 }
 
-/// What a sentence is, by its own words.
+/// The kind of a sentence, by its wording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mark {
-    /// Something was settled.
+    /// A decision.
     Decision,
-    /// Something is still to be done, promised, awaited or blocked.
+    /// Something to do, promised, awaited or blocked.
     Commitment,
-    /// Something must, or must never, be so.
+    /// A rule or prohibition.
     Constraint,
-    /// Something happened: a release, an incident, a milestone.
+    /// A release, an incident, a milestone.
     Event,
-    /// Nothing of these.
+    /// None of these.
     Told,
 }
 
-/// Presses the sources into the room.
+/// Summarizes the sources within the limits.
 pub fn press(sources: &[Source<'_>], room: Room) -> Pressed {
     let Gathered { mut said, too_long } = gather(sources);
     let considered = said.len() + too_long;
@@ -95,7 +95,7 @@ pub fn press(sources: &[Source<'_>], room: Room) -> Pressed {
     }
 }
 
-/// What a sentence is marked as by its own words; `Told` if by nothing.
+/// The kind of a sentence by its wording; `Other` if nothing matches.
 pub fn mark(sentence: &str) -> Mark {
     let bare = bare(sentence);
     let text = plain(bare.text);
@@ -104,9 +104,8 @@ pub fn mark(sentence: &str) -> Mark {
     read_mark(&text, &words, &cues(&words), bare.open)
 }
 
-/// Whether a line says of itself that it is a decision or a hard fact to be kept: `Decision:`,
-/// `Decided:`, `[decision]`, `[P0]`, `[P1]`, `[P1 decision]`, in any case, after list marks, bold
-/// or not.
+/// Whether a line is labelled as a decision or as a fact to keep: `Decision:`, `Decided:`,
+/// `[decision]`, `[P0]`, `[P1]`, `[P1 decision]`, in any case, after list marks, bold or not.
 pub fn is_marked(line: &str) -> bool {
     let text = bare(line).text.trim_start_matches(['*', '_', ' ']);
     match label(text) {
@@ -124,15 +123,15 @@ pub fn is_marked(line: &str) -> bool {
     }
 }
 
-/// The sentences of a text, made plain. List items, headings and table rows stand alone; code
-/// blocks are passed over.
+/// The sentences of a text as plain text. List items, headings and table rows stand alone; code
+/// blocks are skipped.
 pub fn sentences(text: &str) -> Vec<String> {
     units(text).kept.into_iter().map(|unit| unit.text).collect()
 }
 
 // From a text to its units.
 
-/// What a unit was in its text; it tells how well it stands alone.
+/// The form of a unit in its text, which decides how well it stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Prose,
@@ -145,18 +144,18 @@ enum Shape {
 struct Unit {
     text: String,
     shape: Shape,
-    /// It had an empty check box.
+    /// It has an unchecked check box.
     open: bool,
 }
 
 #[derive(Default)]
 struct Units {
     kept: Vec<Unit>,
-    /// Dumps that were passed over, because something else was said.
+    /// The number of skipped dumps.
     too_long: usize,
 }
 
-/// A line without the marks before its text.
+/// A line without its list and heading marks.
 struct Bare<'a> {
     text: &'a str,
     shape: Shape,
@@ -212,11 +211,10 @@ fn bare(line: &str) -> Bare<'_> {
     found
 }
 
-/// An item of so many characters stays whole even if it has several sentences: the first of them is
-/// mostly its label.
+/// An item up to this length stays whole even if it has several sentences: the first is often just
+/// a label.
 const WHOLE_ITEM_CHARS: usize = 200;
-/// A line must be so long for the next one to be its continuation: shorter ones were ended on
-/// purpose.
+/// The shortest line that the next line can continue; shorter lines were ended on purpose.
 const WRAPPED_BYTES: usize = 50;
 
 fn units(text: &str) -> Units {
@@ -251,8 +249,8 @@ fn units(text: &str) -> Units {
     let lines: Vec<&str> = text.split(['\n', '\u{2028}', '\u{2029}']).collect();
     let mut comment_ends = text.matches("-->").count();
     let (mut fenced_until, mut commented) = (0, false);
-    // From which width on a fence of backticks or of tildes is closed by nothing below: looked for
-    // once, not at every opening.
+    // The width from which no fence below closes a fence of backticks or tildes: computed once, not
+    // per opening fence.
     let mut never_closed = [usize::MAX; 2];
     for (at, &line) in lines.iter().enumerate() {
         let trimmed = line.trim();
@@ -280,7 +278,8 @@ fn units(text: &str) -> Units {
             if width < *never {
                 match lines[at + 1..].iter().position(closes) {
                     Some(length) => fenced_until = at + length + 2,
-                    // It would swallow all that was said after it, so it is no fence.
+                    // Unclosed: as a fence it would hide all text after it, so it is not treated as
+                    // one.
                     None => *never = width,
                 }
             }
@@ -312,7 +311,7 @@ fn units(text: &str) -> Units {
     }
     flush(block);
 
-    // Something is better than nothing, but only then.
+    // Dumps are used only if there is nothing else.
     if units.kept.is_empty() {
         if let Some(text) = long {
             units.too_long -= 1;
@@ -326,14 +325,14 @@ fn units(text: &str) -> Units {
     units
 }
 
-/// The sign and the width of a code fence, if the line is one.
+/// The character and width of a code fence, if the line is one.
 fn fence_edge(line: &str) -> Option<(char, usize)> {
     let sign = line.chars().next().filter(|sign| ['`', '~'].contains(sign))?;
     let width = line.bytes().take_while(|&b| char::from(b) == sign).count();
     (width >= 3 && !(sign == '`' && line[width..].contains('`'))).then_some((sign, width))
 }
 
-/// Whether a plain line only goes on with the one above, which was wrapped.
+/// Whether a plain line continues the wrapped line above.
 fn goes_on(above: &str, text: &str, shape: Shape, line: &str) -> bool {
     if !matches!(shape, Shape::Prose | Shape::Item)
         || above.ends_with(['.', '!', '?', ':', ';', '…', '。'])
@@ -359,7 +358,7 @@ fn exceeds(text: &str, chars: usize) -> bool {
     text.len() > chars && text.chars().nth(chars).is_some()
 }
 
-/// One line without bold marks, its white space collapsed.
+/// One line without emphasis marks, with white space collapsed.
 fn plain(text: &str) -> String {
     let mut flat = String::with_capacity(text.len());
     for word in
@@ -384,7 +383,7 @@ fn plain(text: &str) -> String {
     flat
 }
 
-/// Takes out the sign where it opens before a word and closes after one, so that `src/**/*.rs` and
+/// Removes the sign where it opens before a word and closes after one, so that `src/**/*.rs` and
 /// `__init__.py` stay.
 fn without_pairs(text: &str, sign: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -420,7 +419,7 @@ fn without_pairs(text: &str, sign: &str) -> String {
     out.trim().to_owned()
 }
 
-/// Splits flat text after its sentences' end marks.
+/// Splits flat text after sentence end marks.
 fn split(text: &str) -> Vec<&str> {
     let wide = |c: char| matches!(c, '。' | '！' | '？' | '｡');
     let ends = |c: char| wide(c) || matches!(c, '.' | '!' | '?' | '…' | '।' | '؟' | '۔');
@@ -450,13 +449,13 @@ fn split(text: &str) -> Vec<&str> {
     found
 }
 
-/// Whether the end mark between the two ends a sentence.
+/// Whether the mark between `before` and `after` ends a sentence.
 fn is_end(before: &str, mark: &str, after: &str) -> bool {
     let Some(next) = after.chars().next() else { return true };
     if mark.starts_with("..") || mark.starts_with('…') {
         return !next.is_lowercase();
     }
-    // `"Stop!" she said`: the end of what is quoted is not the end of the sentence.
+    // `"Stop!" she said`: the end of a quotation does not end the sentence.
     if next.is_lowercase()
         && mark.chars().next_back().is_some_and(|c| !matches!(c, '.' | '!' | '?'))
         && !mark.starts_with(['。', '！', '？'])
@@ -513,8 +512,8 @@ fn names_month(text: &str) -> bool {
         && MONTHS.iter().any(|month| word.starts_with(month))
 }
 
-/// The text cut at a word border, with `...`, so that it has at most so many bytes; nothing if not
-/// one word fits.
+/// The text cut at a word boundary to at most `bytes` bytes, with `...`; empty if not one word
+/// fits.
 fn cut(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -532,7 +531,7 @@ fn cut(text: &str, bytes: usize) -> String {
     {
         end = blank;
     }
-    // Half a mark of a secret would be neither the secret nor a mark.
+    // A truncated redaction mark would be neither a secret nor a mark.
     if let Some((secret, _)) = text.match_indices("[secret:").take_while(|(at, _)| *at < end).last()
         && text[secret..].find(']').is_none_or(|length| secret + length >= end)
     {
@@ -549,7 +548,7 @@ fn cut_chars(text: &str) -> String {
     if exceeds(text, SENTENCE_CHARS) { cut(text, bytes) } else { text.to_owned() }
 }
 
-// What a sentence's words say of it.
+// Cues in the words of a sentence.
 
 enum Label {
     Brackets,
@@ -572,7 +571,7 @@ fn is_decision_label(word: &str) -> bool {
         .contains(&word)
 }
 
-/// What a sentence says of itself in the label before it.
+/// The kind given by the label before a sentence.
 fn labelled(text: &str) -> Option<Mark> {
     let (kind, words) = label(text)?;
     let is_priority = |word: &String| word.len() == 2 && word.starts_with('p');
@@ -599,11 +598,11 @@ fn labelled(text: &str) -> Option<Mark> {
     }
 }
 
-/// What the phrases of a sentence point to.
+/// The kind that a phrase indicates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cue {
     Marks(Mark),
-    /// Said to be kind, or to lead over to something.
+    /// A courtesy or a transition.
     Filler,
 }
 
@@ -663,7 +662,7 @@ static PHRASES: LazyLock<Phrases> = LazyLock::new(|| {
     phrases
 });
 
-/// What words are, whatever stands around them; a word may be several of these.
+/// Classes of words, independent of context; a word may have several.
 mod nature {
     pub const STOP: u8 = 1;
     pub const COURTESY: u8 = 2;
@@ -675,8 +674,8 @@ mod nature {
     pub const UNSURE: u8 = 128;
 }
 
-/// Words that carry no matter, English and German. `not` and its kin are none of them: they turn a
-/// sentence round.
+/// Words without content, English and German. Negations such as `not` are excluded: they invert a
+/// sentence.
 const STOP_WORDS: &str = "a about after again all also am an and any are as at be because been before being both but by can could \
     did do does doing down during each few for from further had has have having he her here hers herself him himself his how i if \
     in into is it its itself just like me more most my myself of off on once or other our ours out over own really same she should \
@@ -687,7 +686,7 @@ const STOP_WORDS: &str = "a about after again all also am an and any are as at b
     du durch ein eine einem einen einer eines er es euch für habe haben hat hatte hier ich ihm ihn ihr ihre im ist ja jetzt kann \
     können mal man mein meine mich mir mit nach noch nun nur ob oder ohne schon sehr sein seine sich sie sind soll um und uns unser \
     unter vom von vor war waren wenn wer werden wie wieder wir wird wo zu zum zur über";
-/// Greetings, thanks and assent.
+/// Greetings, thanks and agreement.
 const COURTESIES: &str = "absolutely afternoon ah aha alright amazing anytime awesome bye certainly cheers congrats congratulations \
     cool course day dear definitely enjoy evening everyone exactly excellent fantastic fine folks friend glad good goodbye gotcha \
     great guys ha haha happy hear hello hey hi hiya hmm hope indeed k kk later lol lovely luck morgen morning nice night no nope \
@@ -695,10 +694,10 @@ const COURTESIES: &str = "absolutely afternoon ah aha alright amazing anytime aw
     welcome well wonderful worries wow yeah yep yes yo yup abend alle alles bescheid bitte ciao danke dank einen entschuldigung \
     feierabend genau gern gerne grüß grüße gut gute guten hallo jo jup klar klasse leute liebe moin nacht nein passt perfekt prima \
     schön schöne schönen schönes servus super tag toll tschüss verstanden viele vielen wochenende";
-/// What opens a courtesy or an answer.
+/// Words that start a courtesy or an answer.
 const OPENERS: &str = "hi hey hello dear thanks thank bye morning good welcome ok okay wow congrats sure yes great nice hallo moin \
     danke guten liebe servus tschüss ja klar";
-/// What somebody may undertake to do: `will send`, `need to fix`.
+/// Verbs for tasks: `will send`, `need to fix`.
 const DEEDS: &str = "add ask book bring call check clean contact deliver deploy discuss draft file finish fix follow handle \
     investigate meet merge move open order own pay phone prepare present publish push raise release renew reply report review roll \
     schedule send set share ship sign start submit talk test update upload watch write";
@@ -787,7 +786,7 @@ fn cues(words: &[Word<'_>]) -> Cues {
         {
             cues.marks.insert(Mark::Commitment);
         }
-        // `I have always loved it` binds nobody; `Never deploy on Fridays` does.
+        // `I have always loved it` is no rule; `Never deploy on Fridays` is.
         let imperative =
             at == 0 || ["must", "should", "shall", "please", "p0", "p1"].contains(&before(1));
         if imperative && ["never", "always", "nie", "immer"].contains(&word.text) {
@@ -804,7 +803,7 @@ fn read_mark(text: &str, words: &[Word<'_>], cues: &Cues, open: bool) -> Mark {
     if open {
         return Mark::Commitment;
     }
-    // A question decides and promises nothing, and neither does a maybe.
+    // A question or a maybe decides and promises nothing.
     let unsure = words.first().is_none_or(|word| word.is(nature::UNSURE));
     if unsure || is_question(text) {
         return Mark::Told;
@@ -827,7 +826,7 @@ fn lowered(text: &str) -> String {
         .collect()
 }
 
-/// Greetings, thanks and assent, with at most one name in them.
+/// Whether a text is only greetings, thanks or agreement, with at most one name.
 fn is_courtesy(text: &str, words: &[Word<'_>], filler: bool) -> bool {
     if words.is_empty() || words.len() > 10 || text.contains(|c: char| c.is_numeric()) {
         return false;
@@ -848,7 +847,7 @@ fn is_courtesy(text: &str, words: &[Word<'_>], filler: bool) -> bool {
     }
 }
 
-// From units to distinct, weighed sentences.
+// From units to distinct, weighted sentences.
 
 /// A distinct sentence of the sources.
 struct Said {
@@ -857,14 +856,13 @@ struct Said {
     kind: Mark,
     marked: bool,
     courtesy: bool,
-    /// What it carries and where it stands, as a factor.
+    /// The factor for content and position.
     boost: f64,
-    /// Its terms in their order, each with its TF-IDF weight; of length one once [`gather`] is
-    /// done.
+    /// The terms in order with their TF-IDF weights; normalized by [`collect_sentences`].
     terms: Vec<(u32, f64)>,
-    /// Those of its terms that are figures.
+    /// The terms that are figures.
     figures: Vec<u32>,
-    /// How much its terms tell, by their rarity.
+    /// The total significance of the terms, by their rarity.
     telling: f64,
     score: f64,
 }
@@ -874,7 +872,7 @@ struct Gathered {
     too_long: usize,
 }
 
-/// The binary logarithm, bent straight between the powers of two: the same bits everywhere.
+/// A piecewise linear binary logarithm: identical bits on every platform.
 fn log2(x: f64) -> f64 {
     let (mut whole, mut rest) = (0.0, x.max(1.0));
     while rest >= 2.0 {
@@ -887,7 +885,7 @@ fn log2(x: f64) -> f64 {
 #[derive(Default)]
 struct Vocabulary {
     numbers: HashMap<String, u32>,
-    /// In how many distinct sentences a term stands.
+    /// The number of distinct sentences that contain each term.
     spread: Vec<u32>,
 }
 
@@ -903,15 +901,14 @@ impl Vocabulary {
     }
 }
 
-/// Scripts that write without blanks: their terms are pairs of neighbours.
+/// Scripts without spaces: their terms are pairs of adjacent characters.
 fn is_unspaced(c: char) -> bool {
     // Thai and Lao, Burmese, Khmer, kana, Han.
     matches!(c, '\u{0E00}'..='\u{0EFF}' | '\u{1000}'..='\u{109F}' | '\u{1780}'..='\u{17FF}')
         || matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
-/// So many letters of a word are its stem: enough for `deploys`, `deployed` and `deployment` to
-/// meet.
+/// A stem is the first letters of a word: `deploys`, `deployed` and `deployment` become equal.
 const STEM_CHARS: usize = 7;
 
 fn stem(word: &str) -> &str {
@@ -963,7 +960,7 @@ fn gather(sources: &[Source<'_>]) -> Gathered {
 
             let key = if words.is_empty() { lower.clone() } else { sameness(&words) };
             if let Some(&at) = known.get(&key) {
-                // Said again: it counts where it counts most, and was said where it was said first.
+                // A repeated sentence keeps the highest weight and the first position.
                 let first: &mut Said = &mut said[at];
                 first.boost = first.boost.max(boost);
                 if marked && !first.marked {
@@ -1020,7 +1017,7 @@ fn gather(sources: &[Source<'_>]) -> Gathered {
     Gathered { said, too_long }
 }
 
-/// The same for two sentences that differ in nothing but case, blanks and punctuation.
+/// The same key for sentences that differ only in case, blanks and punctuation.
 fn sameness(words: &[Word<'_>]) -> String {
     let mut key = String::new();
     for word in words {
@@ -1030,7 +1027,7 @@ fn sameness(words: &[Word<'_>]) -> String {
     key
 }
 
-/// The terms of a sentence in the order of its words, each with whether it is a figure.
+/// The terms of a sentence in order, each with whether it is a figure.
 fn terms(words: &[Word<'_>], vocabulary: &mut Vocabulary) -> Vec<(u32, bool)> {
     let mut found = Vec::with_capacity(words.len());
     let unspaced = |at: usize| words.get(at).filter(|word| word.text.starts_with(is_unspaced));
@@ -1044,7 +1041,7 @@ fn terms(words: &[Word<'_>], vocabulary: &mut Vocabulary) -> Vec<(u32, bool)> {
         if let Some(pair) = joined(at) {
             found.push((vocabulary.number(&pair), false));
         } else if at > 0 && joined(at - 1).is_some() {
-            // It is the right half of the pair before.
+            // It is the second half of the previous pair.
         } else if !word.is(nature::STOP) {
             let stem = stem(word.text);
             found.push((vocabulary.number(stem), stem.starts_with(char::is_numeric)));
@@ -1056,7 +1053,7 @@ fn terms(words: &[Word<'_>], vocabulary: &mut Vocabulary) -> Vec<(u32, bool)> {
 fn weight_of(source: &Source<'_>) -> f64 {
     let weight =
         if source.weight.is_finite() { f64::from(source.weight).clamp(0.0, 1000.0) } else { 1.0 };
-    // What a tool prints is long and alike, and what it came to is said again by whoever called it.
+    // Tool output is long and repetitive, and the caller usually reports its result.
     if source.speaker.is_some_and(|speaker| speaker.eq_ignore_ascii_case("tool")) {
         weight * 0.25
     } else {
@@ -1064,14 +1061,14 @@ fn weight_of(source: &Source<'_>) -> f64 {
     }
 }
 
-/// What is known of a sentence before it is compared with others.
+/// The context of a sentence, before any comparison with others.
 struct Standing<'a> {
     kind: Mark,
     marked: bool,
     filler: bool,
     words: &'a [Word<'a>],
     terms: usize,
-    /// How many sentences of its source stand before it, courtesies not counted.
+    /// The number of sentences before it in its source, courtesies excluded.
     place: usize,
     /// From 0, the oldest source, to 1.
     recency: f64,
@@ -1130,14 +1127,14 @@ fn boost(unit: &Unit, standing: &Standing<'_>) -> f64 {
     if standing.filler && told {
         boost *= 0.4;
     }
-    // `[shares a photo]`, `(laughs)`: what was done while talking.
+    // `[shares a photo]`, `(laughs)`: an action, not a statement.
     if !standing.marked && is_bracketed(text) {
         boost *= 0.35;
     }
     let has = |text: &str| standing.words.iter().any(|word| word.text == text);
     let first = standing.words.first().map_or("", |word| word.text);
     let natures = standing.words.iter().fold(0, |natures, word| natures | word.natures);
-    // `This` and `it` point to a sentence that may not be taken, `yes` to a question.
+    // `This` and `it` refer to a sentence that may not be selected, `yes` to a question.
     let points_back =
         ["this", "that", "that's", "it", "it's", "these", "they", "das", "dies", "es"]
             .contains(&first);
@@ -1152,7 +1149,7 @@ fn boost(unit: &Unit, standing: &Standing<'_>) -> f64 {
     if natures & nature::UNSURE != 0 {
         boost *= 0.75;
     }
-    // What somebody says of themselves is a fact; what they say to the other is advice or praise.
+    // Statements about oneself are facts; statements to the other are advice or praise.
     if natures & nature::OF_ONESELF != 0 {
         boost *= 1.1;
     } else if natures & nature::TO_THE_OTHER != 0 && told {
@@ -1167,7 +1164,7 @@ fn is_bracketed(text: &str) -> bool {
     within('[', ']').or(within('(', ')')).is_some_and(|inner| !inner.contains(['[', '(']))
 }
 
-/// Whether a word within the sentence is written like a name.
+/// Whether a word within the sentence is capitalized like a name.
 fn names_somebody(text: &str) -> bool {
     let mut words = text.split(' ').skip(1);
     words.any(|word| {
@@ -1176,14 +1173,14 @@ fn names_somebody(text: &str) -> bool {
     })
 }
 
-// From weighed sentences to those that are taken.
+// From weighted sentences to the selected ones.
 
-/// So many sentences are compared each with each; the weaker rest of a long day is left out before.
+/// At most this many sentences are compared pairwise; the weakest of a long day are dropped first.
 const CROWD: usize = 300;
-/// Not more even if there is room for more lines.
+/// The hard limit, even if more lines would fit.
 const CROWD_AT_MOST: usize = 1000;
 
-/// Leaves the sentences that are best by themselves, in the order they were said.
+/// Keeps the sentences with the highest individual weights, in source order.
 fn narrow(said: &mut Vec<Said>, room: Room) {
     let crowd = room.lines.min(room.body_bytes / 20).clamp(CROWD, CROWD_AT_MOST);
     if said.len() <= crowd {
@@ -1224,7 +1221,7 @@ fn cosine(a: &Said, b: &Said) -> f64 {
     sum
 }
 
-/// How alike each is to each.
+/// The pairwise similarity of sentences.
 struct Likeness {
     rows: Vec<f64>,
     width: usize,
@@ -1248,15 +1245,15 @@ impl Likeness {
     }
 }
 
-/// Two sentences less alike than this are no neighbours.
+/// The lowest similarity that forms an edge.
 const NEIGHBOURS: f64 = 0.1;
 const DAMPING: f64 = 0.85;
 const ROUNDS: usize = 30;
 
-/// LexRank: how much each is borne out by those like it, 1.0 for the most central.
+/// LexRank centrality: 1.0 for the most central sentence.
 fn centrality(likeness: &Likeness) -> Vec<f64> {
     let count = likeness.width;
-    // By neighbours instead of whole rows: most pairs share nothing.
+    // Sparse adjacency lists: most pairs share nothing.
     let neighbours: Vec<Vec<(usize, f64)>> = (0..count)
         .map(|at| {
             let near: Vec<(usize, f64)> = likeness
@@ -1297,13 +1294,13 @@ fn centrality(likeness: &Likeness) -> Vec<f64> {
     rank.iter().map(|value| value / most).collect()
 }
 
-/// How much likeness to what is already taken counts against a sentence.
+/// The penalty factor for similarity to sentences already selected.
 const TIRED: f64 = 0.6;
-/// So alike, and with no figure of its own, a sentence says nothing new.
+/// The similarity from which a sentence without figures of its own is redundant.
 const REPEATS: f64 = 0.7;
-/// So alike it says nothing new whatever its figures, unless it is marked.
+/// The similarity from which a sentence is redundant despite other figures, unless it is labelled.
 const REPEATS_WITH_OTHER_FIGURES: f64 = 0.9;
-/// A sentence of so few terms is not yet told by a longer one that has them.
+/// A sentence with fewer terms is not considered contained in a longer one.
 const TOLD_WITHIN_TERMS: usize = 3;
 
 fn says_nothing_new(sentence: &Said, taken: &Said, alike: f64) -> bool {
@@ -1323,8 +1320,8 @@ fn says_nothing_new(sentence: &Said, taken: &Said, alike: f64) -> bool {
         || (alike >= REPEATS_WITH_OTHER_FIGURES && !sentence.marked)
 }
 
-/// The order in which the sentences are worth taking: marked ones first, then by score less
-/// likeness to those before. What says nothing new is not in it.
+/// The selection order: labelled sentences first, then by score less redundancy. Redundant
+/// sentences are excluded.
 fn rank(said: &mut [Said]) -> Vec<usize> {
     let likeness = Likeness::of(said);
     let central = centrality(&likeness);
@@ -1372,8 +1369,7 @@ fn take_lines(said: &[Said], order: &[usize], room: Room) -> Vec<Line> {
             left -= text.len() + LINE_MARK_BYTES;
             lines.push(Line { text: text.clone(), source: *source, kind: *kind });
         } else if *marked && lines.is_empty() {
-            // Too long for the whole body: shortened rather than passed over for others, if enough
-            // of it remains.
+            // Longer than the whole body: shortened instead of skipped, if enough of it remains.
             let text = shortened(at);
             if text.len() >= room.body_bytes / 2 && !text.is_empty() {
                 lines.push(Line { text, source: *source, kind: *kind });
@@ -1391,15 +1387,15 @@ fn take_lines(said: &[Said], order: &[usize], room: Room) -> Vec<Line> {
     lines
 }
 
-/// A headline is made of at most so many of the lines,
+/// A headline has at most this many lines,
 const HEADLINE_LINES: usize = 3;
-/// with so many sentences of each, if an item has several,
+/// with at most this many sentences of each item,
 const HEADLINE_SENTENCES_EACH: usize = 2;
-/// and so many in all.
+/// and at most this many in all.
 const HEADLINE_SENTENCES: usize = 5;
-/// A line makes the headline only among so many of the best,
+/// Only this many of the best lines are candidates,
 const HEADLINE_CANDIDATES: usize = 8;
-/// and only if its score is such a part of the best one's.
+/// and only with at least this share of the best score.
 const HEADLINE_SCORE: f64 = 0.45;
 
 fn headline(said: &[Said], order: &[usize], bytes: usize) -> String {
@@ -1809,14 +1805,14 @@ mod tests {
         assert_eq!(found.lines.len() + found.left_out, 10_001);
     }
 
-    /// What is left of a text without blanks and the marks that are taken out.
+    /// The text without blanks and removed marks.
     fn squashed(text: &str) -> String {
         text.chars()
             .filter(|c| !c.is_whitespace() && !c.is_control() && !"*_>".contains(*c))
             .collect()
     }
 
-    /// Pieces that make texts worth splitting.
+    /// Fragments that make interesting texts for splitting.
     fn texts() -> impl Strategy<Value = Vec<String>> {
         let piece = prop_oneof![
             "[ -~]{0,30}",

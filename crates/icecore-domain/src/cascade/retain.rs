@@ -1,5 +1,5 @@
-//! How long a summary's file stays where people look first, and where it goes then. Nothing is ever
-//! deleted (P6).
+//! Retention of summary files: how long they stay in the main folder before they are archived.
+//! Nothing is deleted (P6).
 
 use jiff::ToSpan;
 use jiff::civil::Date;
@@ -7,18 +7,18 @@ use jiff::civil::Date;
 use crate::layout::DocPath;
 use crate::summary::{Importance, Period, Tier};
 
-/// How long files stay.
+/// The retention times of summary files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Sessions and days stay so many days.
+    /// For sessions and days, in days.
     pub daily_days: u16,
-    /// Those of important days so many.
+    /// For sessions and days of important days, in days.
     pub important_days: u16,
-    /// Weeks stay so many weeks.
+    /// For weeks, in weeks.
     pub weekly_weeks: u16,
 }
 
-/// The first day on which the file is put away; `None` if it never is.
+/// The first day on which the file is archived; `None` if never.
 pub fn until(period: Period, importance: Importance, retention: Retention) -> Option<Date> {
     let last = period.days().last;
     let days = match (period.tier(), importance) {
@@ -30,7 +30,7 @@ pub fn until(period: Period, importance: Importance, retention: Retention) -> Op
     last.checked_add((days + 1).days()).ok()
 }
 
-/// Where the file of a summary belongs on that day.
+/// The path of a summary's file on that day.
 pub fn place(period: Period, importance: Importance, today: Date, retention: Retention) -> DocPath {
     match until(period, importance, retention) {
         Some(until) if until <= today => period.archived(),

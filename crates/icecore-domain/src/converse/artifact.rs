@@ -1,9 +1,10 @@
-//! What a user will refer back to: code blocks and drafts, recognised in an exchange, named, and
-//! kept version by version (C11).
+//! Artifacts: code blocks, drafts and documents that a user will refer back to. They are recognized
+//! in an exchange, named and stored version by version (C11).
 //!
-//! [`find`] reads an exchange, [`settle`] says which of its finds is the next version of what,
-//! [`Index`] is the list of all versions, and [`Reference`] is what somebody means by "the version
-//! from turn 3". A version's text is what stood in the block, byte for byte.
+//! [`find_artifacts`] reads an exchange, [`assign_versions`] decides which artifact each candidate
+//! is the next version of, [`ArtifactIndex`] lists all versions, and [`ArtifactReference`] is what
+//! a phrase such as "the version from turn 3" refers to. A version's text equals the block's
+//! content byte for byte.
 
 mod difference;
 mod fence;
@@ -33,19 +34,19 @@ use crate::words::words as written_words;
 
 use super::document;
 
-/// The most that is taken from what one speaker said in one exchange.
+/// Maximum number of candidates per speaker and exchange.
 pub const MOST_FOUND: usize = 64;
-/// How alike code must be, unnamed, to be the next version of something.
+/// Minimum similarity of unnamed code to an artifact of which it is the next version.
 const CODE_LIKENESS: f32 = 0.5;
-/// How alike drafts must be.
+/// The same minimum for drafts.
 const DRAFT_LIKENESS: f32 = 0.5;
-/// How alike what has no marks of a draft must be to a known one.
+/// The same minimum for text without the marks of a draft.
 const TEXT_LIKENESS: f32 = 0.6;
-/// For how many turns "make it shorter" still means the last draft.
+/// Number of turns for which "make it shorter" still refers to the last draft.
 const TURNS_IN_MIND: u64 = 3;
 
 written_words! {
-    /// What an artifact is.
+    /// The kind of an artifact.
     Kind: "a kind of artifact" {
         /// A block of code.
         Code = "code",
@@ -57,70 +58,65 @@ written_words! {
 }
 
 impl Kind {
-    /// Whether it is made of sentences.
+    /// Whether it consists of sentences.
     pub fn is_prose(self) -> bool {
         self != Self::Code
     }
 }
 
 written_words! {
-    /// How much of an artifact a find is.
+    /// How much of an artifact a candidate contains.
     Extent: "an extent" {
-        /// All of it.
         Whole = "whole",
-        /// It says itself that it leaves lines out: `# ... rest unchanged`.
+        /// It says that lines are omitted: `# ... rest unchanged`.
         Part = "part",
         /// The reply ended within it.
         Cut = "cut",
-        /// A text without the marks of a draft; it counts only if it is a known one that came back.
+        /// A text without the marks of a draft. It counts only if it matches a known artifact.
         Perhaps = "perhaps",
     }
 }
 
-/// Something that an exchange holds and that may be referred to.
+/// An artifact found in an exchange, not yet matched to an existing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What it is called, or could be.
+    /// Its name, or a suggestion for it.
     pub name: Option<String>,
-    /// Whether somebody gave it that name, by a title or a file; else the name was taken from what
-    /// it defines or says.
+    /// Whether a title or file name gave it that name; otherwise the name comes from its content.
     pub named: bool,
-    /// What it is.
     pub kind: Kind,
-    /// The language, by our name for it.
+    /// The canonical language name.
     pub language: Option<String>,
-    /// What stood there, byte for byte; of a block that is indented with its fence, without that
-    /// indentation.
+    /// The content, byte for byte. If a block is indented with its fence, that indentation is
+    /// removed.
     pub text: String,
-    /// Who wrote it.
     pub by: Role,
-    /// How much of it this is.
     pub extent: Extent,
-    /// What it defines first.
+    /// The first thing it defines.
     pub main: Option<String>,
-    /// Whether the words around it say that it takes the place of an earlier one.
+    /// Whether the surrounding text says that it replaces an earlier version.
     pub revises: bool,
 }
 
-/// What an exchange holds.
+/// The candidates of one exchange.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Finds {
-    /// What was found, the user's first, each in the order in which it stands.
+    /// The user's first, each in text order.
     pub found: Vec<Found>,
-    /// How many more blocks there are that were not looked at.
+    /// Number of further blocks that were not examined.
     pub passed_over: usize,
 }
 
-/// A version that is to be kept.
+/// A version to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewVersion {
-    /// Its line of the index.
+    /// Its entry in the index.
     pub entry: Entry,
-    /// Its text, for the file that the line names.
+    /// The content of the file that the entry names.
     pub text: String,
 }
 
-/// What the user and the assistant wrote that may be referred to later.
+/// Finds what the user and the assistant wrote that may be referred to later.
 pub fn find(user: &str, assistant: &str) -> Finds {
     let mut finds = Finds::default();
     let request = prose::Request::read(user);
@@ -176,7 +172,7 @@ fn find_in(text: &str, by: Role, request: prose::Request, finds: &mut Finds) {
     finds.found.extend(found.into_iter().take(MOST_FOUND).map(|(_, one)| one));
 }
 
-/// What a fenced block is, unless it is too little to be referred to.
+/// The candidate in a fenced block, unless the block is too small to be referred to.
 fn block_found(text: &str, block: &fence::Block<'_>, by: Role) -> Option<Found> {
     let content = block.content(text);
     let info = name::info(block.info);
@@ -212,7 +208,7 @@ fn block_found(text: &str, block: &fence::Block<'_>, by: Role) -> Option<Found> 
     let title = explicit.or_else(|| if is_prose { prose::title(&content) } else { main.clone() });
     let mut name = title.map(|title| slug(&title));
     if said == Some("diff") {
-        // A patch of a file is not that file.
+        // A patch of a file is not the file.
         name = name.map(|name| {
             if name.ends_with(".diff") || name.ends_with(".patch") {
                 name
@@ -242,11 +238,10 @@ fn block_found(text: &str, block: &fence::Block<'_>, by: Role) -> Option<Found> 
     })
 }
 
-/// Which versions an exchange adds. The same exchange settled again adds nothing.
+/// Decides which versions an exchange adds. Processing the same exchange again adds nothing.
 ///
-/// Every decision goes by what was known before this turn, and by what the turn itself has added so
-/// far; so a turn that is settled late, or for the second time after it was stopped halfway, comes
-/// to the same.
+/// Every decision depends only on what was known before this turn and on what this turn has added
+/// so far. A turn that is processed late, or again after an interruption, has the same result.
 pub fn settle(found: &[Found], known: &Index, turn: u64, ts: Moment) -> Vec<NewVersion> {
     let mut settling = Settling { known, turn, made: Vec::new() };
     let drafts = found
@@ -279,7 +274,7 @@ pub fn settle(found: &[Found], known: &Index, turn: u64, ts: Moment) -> Vec<NewV
     settling.made.into_iter().filter_map(|(version, is_new)| is_new.then_some(version)).collect()
 }
 
-/// What a find belongs to.
+/// The artifact a candidate belongs to.
 enum Name {
     Of(String),
     PartOf(String),
@@ -288,12 +283,12 @@ enum Name {
 struct Settling<'a> {
     known: &'a Index,
     turn: u64,
-    /// What this turn has added, and whether the index does not have it yet.
+    /// What this turn has added, and whether it is still missing from the index.
     made: Vec<(NewVersion, bool)>,
 }
 
 impl Settling<'_> {
-    /// The version that counts at this point of the turn.
+    /// The version that is current at this point of the turn.
     fn latest(&self, name: &str) -> Option<&Entry> {
         let made =
             self.made.iter().rev().map(|(made, _)| &made.entry).find(|entry| entry.name == name);
@@ -305,23 +300,23 @@ impl Settling<'_> {
     }
 
     fn all_latest(&self) -> impl Iterator<Item = &Entry> {
-        // Each name once: settled again, all of them are in the index, and everything must come to
-        // the same.
+        // Each name once: on a second run all of them are already in the index, and the result must
+        // be the same.
         let made = self.made.iter().map(|(made, _)| &made.entry);
         let added: BTreeSet<&str> =
             made.map(|entry| entry.name.as_str()).filter(|name| !self.known.has(name)).collect();
         self.known.names().chain(added).filter_map(|name| self.latest(name))
     }
 
-    /// Whether that text is there already: as the latest version, as the one this turn began with,
-    /// or from earlier in this turn.
+    /// Whether the text is already recorded: as the latest version, as the version this turn began
+    /// with, or earlier in this turn.
     fn stands(&self, name: &str, hash: Hash) -> bool {
         self.latest(name).is_some_and(|entry| entry.hash == hash)
             || self.before(name).is_some_and(|entry| entry.hash == hash)
             || self.made.iter().any(|(made, _)| made.entry.name == name && made.entry.hash == hash)
     }
 
-    /// What a find is a version of, and how much of it.
+    /// Decides which artifact a candidate is a version of, and how much of it it contains.
     fn place(
         &self,
         one: &Found,
@@ -330,7 +325,7 @@ impl Settling<'_> {
         only_draft: bool,
     ) -> Option<(String, Extent)> {
         let name = self.name(one, sketch, hash, only_draft)?;
-        // What was kept as a part, for it is one by its size, must not pass for the whole later.
+        // What was stored as a part because of its size must not become the whole later.
         Some(match (one.extent, name) {
             (Extent::Perhaps, Name::Of(name)) => (name, Extent::Whole),
             (extent, Name::Of(name)) => (name, extent),
@@ -340,8 +335,8 @@ impl Settling<'_> {
 
     fn name(&self, one: &Found, sketch: &Sketch, hash: Hash, only_draft: bool) -> Option<Name> {
         if one.extent == Extent::Perhaps {
-            // Only against what was there before: a text without marks must not be known by what
-            // stands beside it.
+            // Compare only with versions from before this turn: a text without marks must not match
+            // its own neighbors.
             let latest = self
                 .known
                 .names()
@@ -398,7 +393,7 @@ impl Settling<'_> {
         if let Some(entry) =
             self.all_latest().filter(alike).filter(|entry| same_main(entry)).max_by_key(age)
         {
-            // A few lines of a long thing are shown, not a new version of it.
+            // A few lines of a long artifact are an excerpt, not a new version.
             let excerpt =
                 sketch.size() * 2 < entry.sketch.size() && sketch.part_within(&entry.sketch) >= 0.6;
             let name = entry.name.clone();
@@ -432,7 +427,7 @@ impl Settling<'_> {
         Some(Name::Of(self.fresh(one, hash)))
     }
 
-    /// `main.rs` is `src/main.rs` if there is just one, and it is alike.
+    /// `main.rs` is `src/main.rs` if there is only one such file and the content is similar.
     fn longer_or_shorter(&self, name: &str, sketch: &Sketch) -> Option<String> {
         let ends = |long: &str, short: &str| {
             long.strip_suffix(short).is_some_and(|rest| rest.ends_with('-'))
@@ -443,8 +438,7 @@ impl Settling<'_> {
         (other.is_none() && sketch.likeness(&one.sketch) >= 0.3).then(|| one.name.clone())
     }
 
-    /// A name that nothing has yet, or that this very find was given when the turn was settled
-    /// before.
+    /// An unused name, or the one that this candidate got when the turn was first processed.
     fn fresh(&self, one: &Found, hash: Hash) -> String {
         let (base, from) = match &one.name {
             Some(name) => (slug(name), 1),
@@ -472,7 +466,7 @@ impl Settling<'_> {
         let all = || self.known.versions(&name).chain(made.clone());
         let version = all().map(|entry| entry.version).max().unwrap_or(0).saturating_add(1);
         let same_as = all().filter(|entry| entry.hash == hash).map(|entry| entry.version).max();
-        // An artifact stays what it was, so that all of its versions lie in one folder.
+        // An artifact keeps its kind, so that all of its versions are in one folder.
         let kind = all().next().map_or(one.kind, |first| first.kind);
         let language = one.language.clone();
         let file = index::file(&name, version, kind, language.as_deref());
@@ -497,7 +491,7 @@ impl Settling<'_> {
     }
 }
 
-/// The language of a find in a name.
+/// The candidate's language, for use in a name.
 fn word(one: &Found) -> String {
     one.language.as_deref().map_or_else(|| "text".to_owned(), slug)
 }
@@ -506,7 +500,8 @@ fn most<'a>(scored: impl Iterator<Item = (f32, &'a Entry)>) -> Option<(f32, &'a 
     scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| age(&a.1).cmp(&age(&b.1))))
 }
 
-/// Which of two is the later; never the same for two artifacts, so that no choice goes by chance.
+/// Sort key for the later of two versions. It is unique per artifact, so that the choice is
+/// deterministic.
 fn age<'a>(entry: &&'a Entry) -> (u64, u32, &'a str) {
     (entry.turn, entry.version, &entry.name)
 }

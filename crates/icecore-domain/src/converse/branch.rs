@@ -2,8 +2,8 @@
 //!
 //! A person edits a message, deletes a turn or switches back to an older version, and the client
 //! sends a history that contradicts the recorded turns. The new turn then starts a branch. Every
-//! turn has a path: the turns before it that its client still shows. Whatever a model is given
-//! comes from turns of the path alone. Records are never changed: a branch is one line in the
+//! Every turn has a path: the turns before it that its client still shows. A model only ever gets
+//! content from turns of the path. Records are never changed: a branch is one line in the
 //! conversation's folder, and a turn without a line follows the turn before it.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl Turns {
         turns
     }
 
-    /// Appends `first..=last`, which must come after all others.
+    /// Appends `first..=last`, which must come after all other turns.
     fn extend_to(&mut self, first: u64, last: u64) {
         if first > last {
             return;
@@ -35,24 +35,24 @@ impl Turns {
         }
     }
 
-    /// Whether a turn is among them.
+    /// Whether the set contains a turn.
     pub fn contains(&self, turn: u64) -> bool {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&turn))
     }
 
-    /// Whether there is no turn.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// These turns and a later one.
+    /// This set plus a later turn.
     #[must_use]
     pub fn with(mut self, turn: u64) -> Self {
         self.extend_to(turn, turn);
         self
     }
 
-    /// Ranges that are in order, whatever a file says.
+    /// Whether the ranges are in ascending order; a file may contain anything.
     fn in_order(&self) -> bool {
         self.0.iter().all(|(first, last)| first <= last)
             && self.0.windows(2).all(|pair| pair[0].1 < pair[1].0)
@@ -77,8 +77,8 @@ impl FromIterator<u64> for Turns {
 struct BranchLine {
     turn: u64,
     follows: Turns,
-    /// A request of the front end itself, such as one for a title; it is never the head of the
-    /// conversation.
+    /// Whether the front end made the request on its own behalf, such as for a title. Such a turn
+    /// is never the head of the conversation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     background: bool,
     #[serde(default)]
@@ -90,8 +90,8 @@ struct BranchLine {
 pub struct Branches(BTreeMap<u64, BranchLine>);
 
 impl Branches {
-    /// Reads `branches.jsonl`. A line that cannot be read is skipped: its turn then follows the
-    /// turn before it.
+    /// Parses `branches.jsonl`. A malformed line is skipped: its turn then follows the turn before
+    /// it.
     pub fn read(text: &[u8]) -> Self {
         let lines = text
             .split(|byte| *byte == b'\n')
@@ -99,7 +99,7 @@ impl Branches {
         Self(lines.filter(|line| line.follows.in_order()).map(|line| (line.turn, line)).collect())
     }
 
-    /// The line that says what a turn follows.
+    /// The line that records which turns a turn follows.
     pub fn line(turn: u64, follows: &Turns, background: bool, ts: Moment) -> String {
         let line = BranchLine { turn, follows: follows.clone(), background, ts: ts.to_string() };
         serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
@@ -110,7 +110,7 @@ impl Branches {
         self.0.is_empty()
     }
 
-    /// Whether a turn was a request of the front end itself.
+    /// Whether the front end made a turn on its own behalf.
     pub fn is_background(&self, turn: u64) -> bool {
         self.0.get(&turn).is_some_and(|line| line.background)
     }
@@ -127,9 +127,9 @@ impl Branches {
         }
     }
 
-    /// The turn that the conversation stands at, of those up to `last`.
+    /// The current turn of the conversation, of those up to `last`.
     ///
-    /// A branch that shares no turn with the rest is not the head before something follows it:
+    /// A branch that shares no turn with the rest becomes the head only once a turn follows it:
     /// front ends send requests of their own under the id of a chat.
     pub fn head(&self, last: u64) -> u64 {
         let mut alone = None;
@@ -144,7 +144,7 @@ impl Branches {
         alone.unwrap_or(last)
     }
 
-    /// The turns of the conversation as it stands: its head and what that follows.
+    /// The turns of the current path: the head and the turns it follows.
     pub fn active(&self, last: u64) -> Turns {
         match self.head(last) {
             0 => Turns::default(),
@@ -154,8 +154,8 @@ impl Branches {
 
     /// The last turn of every branch up to `last`, newest first.
     pub fn heads(&self, last: u64) -> Vec<u64> {
-        // A branch ends before the next line; what it was continued with by a later line is in that
-        // line's path.
+        // A branch ends before the next line. A later line that continues it contains it in its
+        // path.
         let mut ends: Vec<u64> =
             self.0.range(1..=last.max(1)).map(|(turn, _)| turn - 1).chain([last]).collect();
         ends.retain(|turn| *turn > 0);
@@ -165,32 +165,30 @@ impl Branches {
     }
 }
 
-/// How well a sent exchange fits a recorded one.
+/// How well a sent exchange matches a recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// They differ.
     No,
-    /// The same exchange, with one side in other words.
+    /// The same exchange, with one side worded differently.
     Partly,
-    /// Both sides are the same.
     Whole,
 }
 
-/// What a sent history and the recorded turns of a path have in common.
+/// The correspondence between a sent history and the recorded turns of a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alignment {
-    /// Pairs of places: in the sent history, in the path.
+    /// Pairs of positions: in the sent history, in the path.
     pub pairs: Vec<(usize, usize)>,
-    /// The higher, the better they fit.
+    /// Higher is better.
     pub score: usize,
 }
 
-/// The most comparisons for the part of a history that does not fit in order.
+/// Maximum number of comparisons for the part of a history that does not match in order.
 const MAX_COMPARISONS: usize = 1_000_000;
 
 /// Aligns `sent` exchanges with the `recorded` ones of a path, in order.
 pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) -> Alignment {
-    // How many fit at least so well from the front, and from the back of the rest.
+    // How many match at least this well from the front, and from the back of the rest.
     let ends = |least: Fit| {
         let front = (0..sent.min(recorded)).take_while(|at| fit(*at, *at) >= least).count();
         let room = (sent - front).min(recorded - front);
@@ -204,7 +202,7 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
     let mut pairs: Vec<(usize, usize)> = (0..front).map(|at| (at, at)).collect();
     let (rows, columns) = (sent - front - back, recorded - front - back);
     if rows > 0 && columns > 0 && !is_much((front, back)) {
-        // The longest common subsequence; what fits whole counts more.
+        // The longest common subsequence; a whole match has more weight.
         let weight = |row: usize, column: usize| match fit(front + row, front + column) {
             Fit::No => 0,
             Fit::Partly => 2,
@@ -244,12 +242,12 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
 }
 
 impl Alignment {
-    /// The places of the path that the client still shows: those that fit, and the oldest ones if
-    /// the client cut its history at the front. A place between two that fit was deleted; one after
-    /// the last was withdrawn.
+    /// The positions of the path that the client still shows: those that match, and the oldest ones
+    /// if the client truncated its history at the front. A position between two matches was
+    /// deleted; one after the last match was withdrawn.
     pub fn shown(&self) -> Vec<usize> {
         let Some(&(sent, recorded)) = self.pairs.first() else { return Vec::new() };
-        // As many unknown exchanges in front as recorded ones: they were edited, not cut off.
+        // As many unknown exchanges in front as recorded ones: they were edited, not truncated.
         let cut = if sent < recorded { recorded } else { 0 };
         (0..cut).chain(self.pairs.iter().map(|(_, recorded)| *recorded)).collect()
     }
@@ -287,8 +285,8 @@ mod tests {
             (turns(&[]), turns(&[1, 2, 3]), turns(&[1, 2, 3]))
         );
         assert_eq!(none.active(0), turns(&[]));
-        // Turn 3 was edited, the edit went on to 5; then the person switched back and went on with
-        // 6 after 3.
+        // Turn 3 was edited and the edit continued to 5; then the person switched back and
+        // continued with 6 after 3.
         let edited = read(&[(4, &[1, 2], false), (6, &[1, 2, 3], false)]);
         for (turn, path) in
             [(3, &[1, 2][..]), (4, &[1, 2]), (5, &[1, 2, 4]), (6, &[1, 2, 3]), (7, &[1, 2, 3, 6])]
@@ -300,7 +298,7 @@ mod tests {
             (turns(&[1, 2, 4, 5]), turns(&[1, 2, 3, 6, 7]))
         );
         assert_eq!(edited.heads(7), [7, 5, 3]);
-        // A line that is torn or wrong does no harm.
+        // A torn or invalid line does no harm.
         assert_eq!(
             Branches::read(b"{\"turn\":4,\"foll\n{\"turn\":5,\"follows\":[[3,1]]}\n\n"),
             none
@@ -310,20 +308,20 @@ mod tests {
     // C1, C3
     #[test]
     fn a_request_that_shares_nothing_is_no_head_before_it_goes_on() {
-        // A title is asked for after turn 2; the chat goes on with 4.
+        // A title is requested after turn 2; the chat continues with 4.
         let title = read(&[(3, &[], false)]);
         assert_eq!((title.head(3), title.active(3)), (2, turns(&[1, 2])));
         let went_on = read(&[(3, &[], false), (4, &[1, 2], false)]);
         assert_eq!((went_on.head(4), went_on.active(5)), (4, turns(&[1, 2, 4, 5])));
-        // The first message was edited, and that went on.
+        // The first message was edited, and the chat continued from there.
         let edited = read(&[(3, &[], false)]);
         assert_eq!((edited.head(4), edited.active(4)), (4, turns(&[3, 4])));
-        // A task of the front end came before anything was said.
+        // A front-end task came before the first message.
         let before = read(&[(1, &[], true), (2, &[], false)]);
         assert_eq!((before.head(1), before.head(2)), (1, 2));
     }
 
-    /// Exchanges as letters: the asked word, then the reply; `.` stands for another reply.
+    /// Exchanges as letters: the question, then the reply; `.` stands for a different reply.
     fn shown(sent: &str, recorded: &str) -> Vec<usize> {
         let (sent, recorded): (Vec<&str>, Vec<&str>) =
             (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
@@ -341,22 +339,23 @@ mod tests {
         for (sent, recorded, expected) in [
             ("", "aA bB", &[][..]),
             ("aA bB cC", "aA bB cC", &[0, 1, 2]),
-            // Edited or asked again: what came after is withdrawn.
+            // Edited or asked again: the later turns are withdrawn.
             ("aA", "aA bB cC", &[0]),
             // Deleted in the middle.
             ("aA cC", "aA bB cC", &[0, 2]),
             ("aA dD", "aA bB cC dD eE", &[0, 3]),
-            // Edited in the middle and left so.
+            // Edited in the middle, without a new turn after it.
             ("aA xX cC", "aA bB cC", &[0, 2]),
-            // Cut at the front, or summarized there.
+            // Truncated or summarized at the front.
             ("cC dD", "aA bB cC dD", &[0, 1, 2, 3]),
             ("sS cC", "aA bB cC", &[0, 1, 2]),
-            // The first was edited and the rest left.
+            // The first was edited, the rest kept.
             ("xX bB", "aA bB", &[1]),
-            // Begun elsewhere; a turn that was not recorded.
+            // Begun elsewhere; one turn was not recorded.
             ("xX yY aA", "aA", &[0]),
             ("aA xX bB", "aA bB", &[0, 1]),
-            // A reply in other words is the same exchange; the right one of two is found.
+            // A reply in other words is the same exchange; of two candidates the right one is
+            // found.
             ("aA b. cC", "aA bB cC", &[0, 1, 2]),
             ("aA oP", "aA oO oP", &[0, 2]),
             // Nothing in common.

@@ -1,16 +1,16 @@
-//! How deep an exchange is summarised, by its size and by what is in it (C7).
+//! How thoroughly an exchange is summarized, by its size and content (C7).
 
 use serde::Serialize;
 
 use super::truth::is_hard;
 use crate::budget;
 
-/// From which sizes on an exchange is more than short, and long.
+/// The sizes above which an exchange is no longer short, or is long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// An exchange both sides of which have fewer words is short.
+    /// An exchange with fewer words than this on both sides is short.
     pub short_words: usize,
-    /// An exchange one side of which has more words is long.
+    /// An exchange with more words than this on one side is long.
     pub long_words: usize,
 }
 
@@ -20,17 +20,17 @@ impl Default for Sizes {
     }
 }
 
-/// What is asked of the summariser, and what is kept.
+/// What the summarizer is asked for, and what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Depth {
-    /// Whether facts are taken from it, not only a summary.
+    /// Whether to extract facts, not only a summary.
     pub diff: bool,
-    /// Whether the exchange stays verbatim for longer.
+    /// Whether to keep the raw exchange longer.
     pub keep_raw_longer: bool,
 }
 
 impl Depth {
-    /// The one word for it.
+    /// The word written to the turn log.
     pub fn word(self) -> &'static str {
         match (self.diff, self.keep_raw_longer) {
             (false, _) => "summary",
@@ -40,7 +40,7 @@ impl Depth {
     }
 }
 
-/// How deep this exchange goes.
+/// Chooses the depth for this exchange.
 pub fn depth(user: &str, assistant: &str, sizes: &Sizes) -> Depth {
     let (asked, answered) = (budget::words(user), budget::words(assistant));
     let short = asked < sizes.short_words && answered < sizes.short_words;
@@ -50,7 +50,7 @@ pub fn depth(user: &str, assistant: &str, sizes: &Sizes) -> Depth {
     Depth { diff: !short || telling(), keep_raw_longer: long }
 }
 
-/// Whether there is code in a text: fenced, indented, or lines that are nothing else.
+/// Whether a text contains code: fenced, indented, or lines that are clearly code.
 pub fn has_code(text: &str) -> bool {
     let mut code_lines = 0;
     let mut blank_before = true;
@@ -78,7 +78,7 @@ pub fn has_code(text: &str) -> bool {
     false
 }
 
-/// A line that hardly anybody would write in prose.
+/// Whether a line is very unlikely in prose.
 fn is_plainly_code(line: &str) -> bool {
     const STARTS: &[&str] = &[
         "def ",

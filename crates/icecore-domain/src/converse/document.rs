@@ -1,38 +1,38 @@
-//! Long documents: kept whole, version by version, with what changed between them (C12).
+//! Long documents: stored whole, version by version, with the changes between versions (C12).
 //!
-//! A document is an artifact of kind [`Kind::Document`](super::artifact::Kind): it is named,
-//! versioned and found again by the same rules.
+//! A document is an artifact of kind [`Kind::Document`](super::artifact::Kind). The same rules
+//! name, version and match it.
 
 use std::collections::HashMap;
 
 use super::artifact::{self, Line, Sketch};
 
-/// From how many words on a message is a document.
+/// Minimum number of words of a document.
 pub const DOCUMENT_WORDS: usize = 1_500;
-/// From how many words on a text that somebody pastes is one, if it has headings.
+/// Minimum number of words of a pasted text with headings that counts as a document.
 const PASTED_WORDS: usize = 300;
-/// How many headings that takes.
+/// Minimum number of headings of such a pasted text.
 const PASTED_HEADINGS: usize = 3;
-/// From which likeness on a text is a document come back, edited.
+/// Minimum similarity of a text to a document of which it is an edited version.
 const SAME_LIKENESS: f32 = 0.6;
-/// The most lines of an outline.
+/// Maximum number of lines of an outline.
 pub const MOST_OUTLINED: usize = 60;
-/// The most changes that are told.
+/// Maximum number of reported changes.
 pub const MOST_CHANGES: usize = 40;
-/// The longest heading that is repeated, in characters.
+/// Maximum length of a quoted heading, in characters.
 const HEADING_CHARS: usize = 80;
-/// The longest diff that is kept, in lines.
+/// Maximum length of a stored diff, in lines.
 const MOST_DIFF_LINES: usize = 20_000;
-/// Above so many sections, those with new headings are not compared with each other.
+/// With more sections than this, sections with new headings are not compared with each other.
 const MOST_COMPARED: usize = 200;
 
-/// Whether a text is long enough to be kept as a document. Code in it does not count.
+/// Whether a text is long enough to be stored as a document. Code in it does not count.
 pub fn is_document(text: &str) -> bool {
     let blocks = artifact::blocks(text);
     has_words(&artifact::lines(text, &blocks), DOCUMENT_WORDS + 1)
 }
 
-/// As [`is_document`]; what somebody pastes may be shorter if it has the shape of one.
+/// Like [`is_document`], but a pasted text may be shorter if it is structured like a document.
 pub(super) fn is_document_by(text: &str, lines: &[Line<'_>], pasted: bool) -> bool {
     let headings = || {
         lines
@@ -57,21 +57,21 @@ fn has_words(lines: &[Line<'_>], least: usize) -> bool {
     false
 }
 
-/// Whether one text is the other, edited.
+/// Whether one text is an edited version of the other.
 pub fn is_same(old: &str, new: &str) -> bool {
     Sketch::of_prose(old).likeness(&Sketch::of_prose(new)) >= SAME_LIKENESS
 }
 
-/// What changed, as a diff with one line of context: in a document a line is a paragraph.
+/// The changes as a diff with one line of context: in a document, a line is a paragraph.
 pub fn diff(old: &str, new: &str, old_name: &str, new_name: &str) -> String {
     artifact::diff_within(old, new, old_name, new_name, 1, MOST_DIFF_LINES)
 }
 
-/// A heading and what stands under it.
+/// A heading and the text below it.
 #[derive(Debug)]
 struct Section<'a> {
     level: usize,
-    /// None for what stands before the first heading.
+    /// `None` for the text before the first heading.
     title: Option<&'a str>,
     words: Vec<&'a str>,
 }
@@ -88,7 +88,7 @@ impl Section<'_> {
     }
 }
 
-/// A text by its headings: `# Title`, or a title with `===` or `---` below it.
+/// Splits a text by its headings: `# Title`, or a title underlined with `===` or `---`.
 fn sections(text: &str) -> Vec<Section<'_>> {
     let blocks = artifact::blocks(text);
     let lines = artifact::lines(text, &blocks);
@@ -133,7 +133,7 @@ fn counted(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// The headings of a text and how many words stand under each, at most [`MOST_OUTLINED`] of them.
+/// The headings of a text with the word count below each, at most [`MAX_OUTLINE_LINES`] lines.
 pub fn outline(text: &str) -> Vec<String> {
     let sections = sections(text);
     let line = |section: &Section<'_>| {
@@ -149,7 +149,7 @@ pub fn outline(text: &str) -> Vec<String> {
     outline
 }
 
-/// What changed between two versions of a document, section by section, at most [`MOST_CHANGES`]
+/// The changes between two versions of a document, section by section, at most [`MAX_CHANGE_LINES`]
 /// lines.
 pub fn changed(old: &str, new: &str) -> Vec<String> {
     if old == new {
@@ -190,7 +190,7 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
         format!("{} removed ({})", section.name(), counted(section.words.len(), "word"))
     }));
     if told.is_empty() {
-        told.push("only blanks, marks or code changed".to_owned());
+        told.push("only white space, punctuation or code changed".to_owned());
     }
     if told.len() > MOST_CHANGES {
         let more = told.len() - MOST_CHANGES;
@@ -200,7 +200,7 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
     told
 }
 
-/// Which old section is which new one: by heading, and what is left by what it says.
+/// Pairs old sections with new ones: by heading first, then by content.
 fn paired(old: &[Section<'_>], new: &[Section<'_>]) -> Vec<(usize, usize)> {
     let mut places: HashMap<(Option<&str>, usize), usize> = HashMap::new();
     let mut seen: HashMap<Option<&str>, usize> = HashMap::new();
@@ -241,7 +241,7 @@ fn paired(old: &[Section<'_>], new: &[Section<'_>]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// "12 words changed": what went and what came at one place; "3 words added", "5 words removed".
+/// "12 words changed" where words were replaced; otherwise "3 words added", "5 words removed".
 fn words_changed(old: &[&str], new: &[&str]) -> Option<String> {
     let (mut changed, mut added, mut removed) = (0, 0, 0);
     for run in artifact::runs(&artifact::matches(old, new), old.len(), new.len()) {

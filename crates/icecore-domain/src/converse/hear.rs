@@ -1,24 +1,23 @@
-//! Hearing: which conversation a request belongs to, and what of it is new.
+//! Turn detection: which conversation a request belongs to, and which part of it is new.
 //!
-//! Most clients send everything that was said so far with every request. Only what comes after the
-//! last reply is new; a request that ends with the same words after as many messages as the last
-//! one asks for the same turn once more.
+//! Most clients resend the whole history with every request. Only the messages after the last reply
+//! are new. A request that ends with the same words after as many messages as the previous one
+//! repeats the same turn.
 
 use crate::gate;
 use crate::hash::Hash;
 use crate::plain;
 
-/// The longest name of a conversation, in bytes.
+/// Maximum length of a conversation name, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
-/// A message of a request, as far as it matters here.
+/// A message of a client's request, reduced to what turn detection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent<'a> {
     /// `user`, `assistant`, `system`, `developer`, `tool` or something else.
     pub role: &'a str,
-    /// What it says.
     pub text: &'a str,
-    /// Whether it calls tools or brings what they gave back.
+    /// Whether it calls tools or carries tool results.
     pub has_tools: bool,
 }
 
@@ -27,45 +26,45 @@ impl Sent<'_> {
         matches!(self.role, "system" | "developer")
     }
 
-    /// A reply that ends a turn.
+    /// Whether it is an assistant reply that ends a turn.
     fn replies(&self) -> bool {
         self.role == "assistant" && !self.has_tools
     }
 
-    /// What a person says.
+    /// Whether it is text from a person.
     fn asks(&self) -> bool {
         self.role == "user" && !self.has_tools
     }
 }
 
-/// What is new in a request.
+/// The new part of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct New {
-    /// Where it begins among the messages.
+    /// Index of its first message.
     pub from: usize,
-    /// How many messages that are not instructions stand before it.
+    /// How many messages before it are not instructions.
     pub before: usize,
-    /// What the person says in it.
+    /// The person's text in it.
     pub asked: String,
-    /// Whether tools were used in it already.
+    /// Whether it already contains tool calls.
     pub goes_on: bool,
 }
 
 impl New {
-    /// Whether the request tells what came before. A client that sends only the newest words may
-    /// say the same thing twice and mean it.
+    /// Whether the request includes earlier messages. A client that sends only the newest message
+    /// may repeat the same text intentionally.
     pub fn tells_history(&self) -> bool {
         self.before > 0 || self.goes_on
     }
 
-    /// Whether it is the exchange once more in which this was asked after so many messages: tools
-    /// were used in it meanwhile, or its reply is asked for again.
+    /// Whether the request repeats the exchange in which this text was asked after as many
+    /// messages: tools were used in between, or the client asks for the reply again.
     pub fn is_again(&self, before: usize, asked: &str) -> bool {
         self.tells_history() && self.before == before && self.asked == asked
     }
 }
 
-/// What is new in a request: everything after the last reply that ended a turn.
+/// Finds the new part of a request: everything after the last reply that ended a turn.
 pub fn new(messages: &[Sent<'_>]) -> New {
     let mut from = told(messages).iter().rposition(Sent::replies).map_or(0, |at| at + 1);
     while from < messages.len() && messages[from].instructs() {
@@ -80,7 +79,7 @@ pub fn new(messages: &[Sent<'_>]) -> New {
     }
 }
 
-/// What people say in these messages.
+/// The text that people wrote in these messages.
 pub fn asked<'a, 'b: 'a>(messages: impl Iterator<Item = &'a Sent<'b>>) -> String {
     messages
         .filter(|sent| sent.asks())
@@ -90,36 +89,34 @@ pub fn asked<'a, 'b: 'a>(messages: impl Iterator<Item = &'a Sent<'b>>) -> String
         .join("\n\n")
 }
 
-/// The messages without the beginning of an answer that the client puts into the model's mouth:
-/// that is not a reply.
+/// The messages without a trailing assistant prefill. A prefill is the start of an answer that the
+/// client supplies; it is not a reply.
 fn told<'a, 'b>(messages: &'a [Sent<'b>]) -> &'a [Sent<'b>] {
     &messages[..messages.len() - usize::from(messages.last().is_some_and(Sent::replies))]
 }
 
-/// A client's words without what we put among them.
+/// A client's text without the context that icecore injected.
 fn words(text: &str) -> String {
     gate::strip(text).text.trim().to_owned()
 }
 
-/// The name of a conversation, fit to be kept; `None` if nothing of it is left.
+/// A conversation name that is safe to store; `None` if nothing usable remains.
 pub fn name(text: &str) -> Option<String> {
     let line = plain::one_line(&plain::clean(text).text);
     let cut = line[..line.floor_char_boundary(MAX_NAME_BYTES)].trim();
     (!cut.is_empty()).then(|| cut.to_owned())
 }
 
-/// An exchange of a sent history: what was asked and what was replied.
+/// One exchange of a client's history: the question and the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentExchange {
-    /// How many messages that are not instructions stand before it.
+    /// How many messages before it are not instructions.
     pub before: usize,
-    /// What the person said in it.
     pub asked: String,
-    /// The reply that ended it.
     pub replied: String,
 }
 
-/// The exchanges of a history, oldest first: everything before what is new.
+/// The exchanges of a client's history, oldest first: everything before the new turn.
 pub fn history(messages: &[Sent<'_>]) -> Vec<SentExchange> {
     let mut found = Vec::new();
     let (mut at, mut before, mut asked) = (0, 0, Vec::new());
@@ -139,15 +136,15 @@ pub fn history(messages: &[Sent<'_>]) -> Vec<SentExchange> {
     found
 }
 
-/// The hash by which words are compared. White space does not count, nor what a model thought
-/// aloud: many clients do not send that back.
+/// The hash by which message texts are compared. It ignores white space and a model's thinking
+/// block, which many clients do not send back.
 pub fn said_hash(text: &str) -> Hash {
     let stripped = gate::strip(text).text;
     let spoken = without_thoughts(&stripped);
     Hash::of(b"said").then(spoken.split_whitespace().collect::<Vec<_>>().join(" ").as_bytes())
 }
 
-/// A text without the thoughts in front of it, where they are marked as such.
+/// A text without a marked thinking block at its start.
 fn without_thoughts(text: &str) -> &str {
     let start = text.trim_start();
     let marks = [
@@ -159,16 +156,16 @@ fn without_thoughts(text: &str) -> &str {
     rest.map_or(text, |(_, spoken)| spoken)
 }
 
-/// Whether a front end asks on its own behalf: for a title, for tags, for what to search. Open
-/// WebUI's prompts begin so. A document that it puts before a person's question comes with the same
-/// words, and is the person's question.
+/// Whether a front end asks on its own behalf: for a title, tags or a search query. Open WebUI's
+/// prompts begin like this. A document placed before a person's question begins with the same
+/// words, but is the person's question.
 pub fn is_background_task(asked: &str) -> bool {
     asked.starts_with("### Task:")
         && (asked.contains("<chat_history>") || asked.contains("### Chat History:"))
 }
 
-/// What a conversation without an id is found by: its first exchanges, and a key of the client's
-/// that many conversations may share. Other conversations may have begun alike.
+/// The fingerprint that finds a conversation without an id: its first exchanges and an optional
+/// client key. Other conversations may share it.
 pub fn opening(first: &[SentExchange], key: Option<&str>) -> String {
     let mut hash = Hash::of(b"opening");
     if let Some(key) = key {
@@ -182,8 +179,8 @@ pub fn opening(first: &[SentExchange], key: Option<&str>) -> String {
     hash.to_string()[..16].to_owned()
 }
 
-/// The first exchange of a request whose first turn is not over: the assistant has called a tool in
-/// it.
+/// The first exchange of a request whose first turn is still running: the assistant has called a
+/// tool.
 pub fn first_call(messages: &[Sent<'_>]) -> Option<SentExchange> {
     let call = told(messages).iter().find(|sent| sent.role == "assistant")?;
     let first =
@@ -191,7 +188,7 @@ pub fn first_call(messages: &[Sent<'_>]) -> Option<SentExchange> {
     Some(SentExchange { before: 0, asked: first, replied: words(call.text) })
 }
 
-/// The hash of a reply, by which a conversation is known again.
+/// The hash of a reply, by which its conversation is recognized.
 pub fn reply_hash(text: &str) -> String {
     Hash::of(b"reply").then(words(text).as_bytes()).short()
 }
@@ -200,8 +197,8 @@ pub fn reply_hash(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Messages from `u`ser, `a`ssistant, `s`ystem, and with tools `c`all and `r`esult, each with
-    /// its words.
+    /// Builds messages from `u`ser, `a`ssistant and `s`ystem, and with tools `c`all and `r`esult,
+    /// each followed by its text.
     fn sent<'a>(lines: &[&'a str]) -> Vec<Sent<'a>> {
         let one = |line: &&'a str| {
             let (role, has_tools) = match &line[..1] {
@@ -233,7 +230,7 @@ mod tests {
                 "weather?",
                 true,
             ),
-            // The client begins the answer itself.
+            // The client prefills the answer.
             (&["u hi", "a hello", "u list", "a {"], 2, 2, "list", false),
             (&["a hello"], 0, 0, "", false),
             (&[], 0, 0, "", false),
@@ -293,7 +290,7 @@ mod tests {
                 &["u a", "u b", "a c", "s now rhyme", "u d", "c call", "r 12", "a e", "u f"],
                 vec![one(0, "a\n\nb", "c"), one(3, "d", "e")],
             ),
-            // A reply that nobody asked for.
+            // A reply without a question.
             (
                 &["a welcome", "u hi", "a hello", "u go"],
                 vec![one(0, "", "welcome"), one(1, "hi", "hello")],

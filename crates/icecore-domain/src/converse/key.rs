@@ -1,57 +1,57 @@
-//! Which known fact an update, a removal or a new statement means (C5).
+//! Fact matching: which known fact an update, a removal or a new statement refers to (C5).
 //!
-//! To destroy the wrong fact is the worst that can happen here; a second copy is a blemish. So a
-//! fact is meant only if its key, its frame or all of its telling words are named, and only if no
-//! other fact could be meant as well.
+//! Destroying the wrong fact is the worst possible outcome; a duplicate is only a blemish. A text
+//! therefore refers to a fact only if it names the fact's key, its frame or all of its content
+//! words, and only if no other fact could be meant as well.
 
 use std::collections::BTreeSet;
 
 use super::reading::{self, Class, Key, Reading, Token, same_place};
 use crate::plain;
 
-/// What an entry of a diff wants with the fact it means.
+/// What an entry of a diff does with the fact it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Give it new words.
+    /// The fact gets new wording.
     Update,
-    /// Take it back.
+    /// The fact is removed.
     Remove,
-    /// Stand beside it, unless both cannot be true at once.
+    /// The statement is added, unless it contradicts a known fact.
     Add,
 }
 
-/// Which fact is meant.
+/// The fact that a text refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meant {
-    /// This one.
+    /// The index of the fact.
     One(usize),
-    /// None that is known.
+    /// No known fact.
     None,
-    /// It could be any of these.
+    /// Any of these indexes.
     Ambiguous(Vec<usize>),
 }
 
-/// How surely a text means a fact.
+/// How confidently a text refers to a fact, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sure {
-    /// By most of its words, or by a sentence of the same build.
+    /// Most words agree, or the sentence has the same structure.
     Fairly,
-    /// By its key.
+    /// The keys agree.
     Key,
-    /// By its key but for fillers, or by all of its telling words.
+    /// The keys agree except for stop words, or all content words agree.
     Clearly,
-    /// By its key to the letter.
+    /// The keys agree literally.
     Exactly,
-    /// Word for word.
+    /// The texts are identical.
     Verbatim,
 }
 
-/// Which of the facts the text means.
+/// Finds the fact that the text refers to.
 pub fn meant<T: AsRef<str>>(facts: &[T], text: &str, way: Way) -> Meant {
     meant_surely(facts, text, way).0
 }
 
-/// Likewise, with how sure that is.
+/// Like [`match_fact`], with the confidence of the match.
 pub fn meant_surely<T: AsRef<str>>(facts: &[T], text: &str, way: Way) -> (Meant, Option<Sure>) {
     let wanted = Reading::of(text);
     if !wanted.tokens.iter().any(|token| token.class != Class::Filler) {
@@ -73,13 +73,13 @@ pub fn meant_surely<T: AsRef<str>>(facts: &[T], text: &str, way: Way) -> (Meant,
     match best.as_slice() {
         [] => (Meant::None, None),
         [one] => (Meant::One(*one), surest),
-        // Of two that are written the same either will do.
+        // Of two identical facts, either will do.
         [first, ..] if surest == Some(Sure::Verbatim) => (Meant::One(*first), surest),
         _ => (Meant::Ambiguous(best), surest),
     }
 }
 
-/// Whether two statements are about the same key, so that only one of them can stand.
+/// Whether two statements have the same key, so that only one of them can hold.
 pub fn same_key(one: &str, other: &str) -> bool {
     let (one, other) = (Reading::of(one), Reading::of(other));
     let explicit =
@@ -108,7 +108,7 @@ fn how(
     }
 }
 
-/// Whether both have the same telling words, in the same order where order tells something.
+/// Whether both have the same content words, in the same order where order matters.
 pub(crate) fn alike(one: &Reading, other: &Reading) -> bool {
     let (mine, theirs) = (one.telling(), other.telling());
     if mine.is_empty()
@@ -118,11 +118,11 @@ pub(crate) fn alike(one: &Reading, other: &Reading) -> bool {
     {
         return false;
     }
-    // What names one thing alone is a word, not a statement.
+    // A single word names a thing; it is not a statement.
     mine.len() + usize::from(one.has(SUBJECTS) && other.has(SUBJECTS)) >= 2 && in_order(one, other)
 }
 
-/// Whose statement it is, if nobody else is named.
+/// Words for the person a statement is about, if it names nobody else.
 const SUBJECTS: &[&str] = &[
     "user",
     "i",
@@ -137,7 +137,7 @@ const SUBJECTS: &[&str] = &[
     "nous",
 ];
 
-/// Words that give the others around them an order.
+/// Words that make the order of the words around them significant.
 #[rustfmt::skip]
 const DIRECTED: &[&str] = &[
     "from", "to", "over", "than", "before", "after", "instead", "into", "against", "rather", "via", "by", "for", "with", "report",
@@ -175,7 +175,7 @@ fn updates(fact: &Reading, wanted: &Reading, way: Way) -> Option<Sure> {
             Sure::Fairly
         });
     }
-    // Two keys that are written as such and differ are two things, whatever else they share.
+    // Two explicit keys that differ are two things, whatever else they share.
     let keyed =
         |reading: &Reading| reading.key.as_ref().is_some_and(|key| key.head == reading::Head::Key);
     if keyed(fact) || keyed(wanted) {
@@ -192,14 +192,14 @@ fn exact(one: &Key, other: &Key) -> bool {
     one.whole == other.whole || one.words == other.words
 }
 
-/// Verbs that tell how things are; two amounts of them cannot both hold.
+/// Verbs that describe a state; two amounts of the same state cannot both hold.
 #[rustfmt::skip]
 const STATES: &[&str] = &[
     "is", "are", "has", "have", "costs", "needs", "requires", "uses", "weighs", "takes", "lasts", "earns", "supports", "must", "never",
     "always", "cannot", "exceed", "allows", "contains", "ist", "hat", "kostet", "braucht", "verwendet", "nutzt", "wiegt", "dauert",
     "muss", "darf", "est", "a", "coûte", "utilise", "tiene", "cuesta", "usa", "pesa", "dura",
 ];
-/// A bare number after one of these names a thing; another number names another.
+/// A bare number after one of these words is part of a name; another number names another thing.
 #[rustfmt::skip]
 const NAMED_BY_NUMBER: &[&str] = &[
     "invoice", "ticket", "issue", "room", "order", "pr", "line", "page", "chapter", "step", "phase", "gate", "table", "form", "section",
@@ -209,7 +209,7 @@ const NAMED_BY_NUMBER: &[&str] = &[
     "track", "lane", "pump", "engine", "version", "round", "stage", "block", "unit", "lot", "batch", "shard", "bug", "rfc", "question",
 ];
 
-/// The same statement but for one amount.
+/// Whether the statements agree except for one amount.
 fn revalued(fact: &Reading, wanted: &Reading, state: bool) -> Option<Sure> {
     let words = |reading: &Reading| -> Vec<Token> {
         reading.tokens.iter().filter(|token| token.class != Class::Filler).cloned().collect()
@@ -295,7 +295,7 @@ fn turned(fact: &Reading, wanted: &Reading) -> Option<Sure> {
     })?;
     let old = wanted.tokens.get(turn + long..).or_else(|| wanted.tokens.get(turn + 1..))?;
     let (old, told, all) = (stems(old), stems(&fact.tokens), stems(&wanted.tokens));
-    // The old value ends the fact, and what leads up to it leads up to the new one too.
+    // The old value ends the fact, and the words before it also precede the new value.
     let value = !old.is_empty() && old.is_subset(&told);
     let frame: BTreeSet<&String> = told.difference(&old).collect();
     let first = stems(wanted.tokens.get(..turn)?);
@@ -311,7 +311,7 @@ fn turned(fact: &Reading, wanted: &Reading) -> Option<Sure> {
 
 fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option<Sure> {
     let fact = known.get(at)?;
-    // "no longer X" takes X back.
+    // "no longer X" removes X.
     let stale = without_longer(text);
     if let Some(stale) = &stale {
         let bare = Reading::of(stale);
@@ -339,7 +339,7 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     if let Some(one) = &key
         && wanted.key.is_none()
     {
-        // The key alone. One word that others have too may mean any of them.
+        // Only the key. A single word that other facts share may mean any of them.
         let told: Vec<Token> = Reading::of(&format!("{text}:")).tokens;
         let other =
             explicit(&Reading::of(&format!("{}:", text.trim().trim_end_matches(['.', ':']))))?;
@@ -366,7 +366,7 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     if key.is_some() || explicit(wanted).is_some() {
         return None;
     }
-    // Most of its words, and of what is missing nothing that tells it from another.
+    // Most words agree, and no missing word distinguishes this fact from another.
     let (mine, theirs) = (fact.telling(), wanted.telling());
     let missing: Vec<&str> = mine.difference(&theirs).copied().collect();
     let plain =
@@ -380,7 +380,7 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     };
     let most =
         theirs.is_subset(&mine) && count(&theirs) >= 2 && count(&theirs) * 3 >= count(&mine) * 2;
-    // Only a closing remark may be missing: `green` and `and coffee` say something else.
+    // Only a closing remark may be missing: `green` and `and coffee` change the statement.
     let (last, led) = trailing(fact, &theirs);
     (most
         && !fact.several
@@ -393,7 +393,8 @@ fn removes(known: &[Reading], at: usize, wanted: &Reading, text: &str) -> Option
     .then_some(Sure::Fairly)
 }
 
-/// Whether what is missing of the fact stands at its end, and after a preposition.
+/// Whether the words missing from the removal stand at the fact's end, and whether they follow a
+/// preposition.
 fn trailing(fact: &Reading, named: &BTreeSet<&str>) -> (bool, bool) {
     let known = |token: &Token| token.class == Class::Filler || named.contains(token.stem.as_str());
     let Some(first) = fact.tokens.iter().position(|token| !known(token)) else {
@@ -411,7 +412,7 @@ fn trailing(fact: &Reading, named: &BTreeSet<&str>) -> (bool, bool) {
     (last, leads(rest.first()) || leads(before))
 }
 
-/// Words without which a statement says something else.
+/// Words without which a statement means something else.
 #[rustfmt::skip]
 const LIMITING: &[&str] = &[
     "only", "except", "unless", "until", "before", "after", "if", "may", "can", "must", "always", "should", "instead", "over", "than",
@@ -431,7 +432,7 @@ fn subsequence(short: &Reading, long: &Reading) -> bool {
         .all(|token| rest.any(|other| other.stem == token.stem))
 }
 
-/// Whether a value is named by these words: all of them are in it, with its numbers and negations.
+/// Whether these words name a value: it contains all of them, with its numbers and negations.
 fn within(wanted: &[Token], value: &[Token]) -> bool {
     let stems = |tokens: &[Token]| -> BTreeSet<String> {
         tokens
@@ -453,7 +454,7 @@ fn within(wanted: &[Token], value: &[Token]) -> bool {
         && wanted_stems.len() * 2 >= value_stems.len()
 }
 
-/// The text without the words that say it is over, if it has such.
+/// The text without the words that say it no longer holds, if it has any.
 fn without_longer(text: &str) -> Option<String> {
     let lower = format!(" {} ", text.to_lowercase());
     for phrase in

@@ -1,5 +1,5 @@
-//! Conversations (C1–C14): what is new in what a client sends, what was established, what was said
-//! turn by turn.
+//! Conversations (C1–C14): what is new in a client's request, the facts established so far, and the
+//! turn-by-turn log.
 
 pub mod artifact;
 pub mod branch;

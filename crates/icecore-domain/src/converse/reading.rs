@@ -1,8 +1,8 @@
-//! How a statement is read when it is held against another: its words without what says nothing,
-//! numbers and negations made one form, and what stands before the value.
+//! Parsed statements, as facts are compared: stop words dropped, numbers and negations normalized,
+//! and the key separated from its value.
 //!
-//! Whoever reads here may destroy what is found, so words are made alike only where they are the
-//! same word: case, accents, plural, British and American spelling. `host` and `hosting` stay two.
+//! A wrong match can destroy a fact. Words are therefore normalized only where they are the same
+//! word: case, accents, plural, British and American spelling. `host` and `hosting` stay two words.
 
 use std::collections::BTreeSet;
 
@@ -12,40 +12,39 @@ use unicode_normalization::char::is_combining_mark;
 use crate::distil::speech::written_out;
 use crate::distil::{days, same};
 
-/// The most words of a statement that are read.
+/// Maximum number of words of a statement that are read.
 const MOST_WORDS: usize = 400;
-/// The most words a key has.
+/// Maximum number of words of a key.
 const MOST_KEY_WORDS: usize = 8;
 
-/// What a word is good for.
+/// The role of a word in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// It says something.
+    /// A content word.
     Telling,
     /// A number, a version, a date in digits.
     Number,
     /// A weekday, a month, a day such as tomorrow.
     Day,
-    /// It denies.
     Not,
-    /// It says nothing of its own.
+    /// A word without meaning of its own.
     Filler,
 }
 
-/// A word as it is compared.
+/// A word in the form in which it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// Lower case, without accents and plural.
+    /// Lower case, without accents and plural ending.
     pub(crate) word: String,
-    /// Its stem, where inflection does not matter.
+    /// For comparisons in which inflection does not matter.
     pub(crate) stem: String,
-    /// As it was written, in lower case.
+    /// As written, in lower case.
     pub(crate) lower: String,
     pub(crate) class: Class,
-    /// Whether it is written as a name is: with a capital inside a sentence, in capitals, with
+    /// Whether it is written like a name: capitalized inside a sentence, all capitals, or with
     /// digits.
     pub(crate) name: bool,
-    /// Whether it is somebody's: `user's`.
+    /// Whether it is a possessive: `user's`.
     pub(crate) owner: bool,
 }
 
@@ -55,7 +54,7 @@ impl Token {
     }
 }
 
-/// Words that say nothing of their own wherever they stand.
+/// Words without meaning of their own in any position.
 #[rustfmt::skip]
 const FILLERS: &[&str] = &[
     "a", "an", "the", "of", "in", "on", "at", "as", "that", "this", "these", "those", "and", "is", "are", "be", "been", "being", "am",
@@ -70,14 +69,13 @@ const FILLERS: &[&str] = &[
     "el", "los", "las", "del", "una", "y", "es", "esta", "en", "al", "mi", "nuestro", "nuestra", "su", "sus", "usuario", "usuaria",
     "ahora", "actualmente",
 ];
-/// Words that deny.
 #[rustfmt::skip]
 const NEGATIONS: &[&str] = &[
     "not", "never", "no", "none", "nobody", "nothing", "cannot", "neither", "nor", "without", "nicht", "nie", "niemals", "kein", "keine",
     "keinen", "keinem", "keiner", "nichts", "niemand", "ohne", "ne", "n", "pas", "jamais", "aucun", "aucune", "sans", "rien", "nunca",
     "jamas", "sin", "ningun", "ninguna", "ninguno", "nada", "tampoco",
 ];
-/// Other spellings and short forms of a word.
+/// Alternative spellings and short forms.
 #[rustfmt::skip]
 const SPELLINGS: &[(&str, &str)] = &[
     ("colour", "color"), ("favourite", "favorite"), ("favour", "favor"), ("behaviour", "behavior"), ("centre", "center"),
@@ -87,7 +85,7 @@ const SPELLINGS: &[(&str, &str)] = &[
     ("adresse", "address"), ("calender", "calendar"), ("javascript", "js"), ("typescript", "ts"), ("kubernetes", "k8s"),
     ("has", "have"), ("had", "have"), ("labour", "labor"), ("defence", "defense"), ("cheque", "check"), ("tyre", "tire"),
 ];
-/// What ends in an `s` and is no plural.
+/// Words that end in `s` but are not plurals.
 #[rustfmt::skip]
 const NO_PLURALS: &[&str] = &[
     "news", "always", "less", "plus", "lens", "this", "does", "sometimes", "besides", "perhaps", "across", "whereas", "times", "gas",
@@ -126,7 +124,7 @@ const NUMBER_WORDS: &[(&str, &str)] = &[
     ("cuatro", "4"),
     ("cinco", "5"),
 ];
-/// The days of the week and months in French and Spanish; the others are known.
+/// Weekdays and months in French and Spanish; the other languages are covered elsewhere.
 #[rustfmt::skip]
 const ROMANCE_DAYS: &[&str] = &[
     "lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche", "lunes", "martes", "miercoles", "jueves", "viernes",
@@ -135,7 +133,7 @@ const ROMANCE_DAYS: &[&str] = &[
     "demain", "hier", "manana", "ayer", "hoy",
 ];
 
-/// Without accents, in lower case.
+/// Lower case, without accents.
 pub(crate) fn folded(word: &str) -> String {
     let lower = word.to_lowercase();
     if lower.is_ascii() {
@@ -182,7 +180,7 @@ fn spelt(word: &str) -> String {
     }
 }
 
-/// A number as it is compared: `1,000` is `1000`, `v3.12` is `3.12`, `15th` is `15`.
+/// Normalizes a number for comparison: `1,000` is `1000`, `v3.12` is `3.12`, `15th` is `15`.
 fn number(lower: &str) -> Option<(String, Option<&'static str>)> {
     let bare = lower
         .strip_prefix('v')
@@ -202,7 +200,7 @@ fn number(lower: &str) -> Option<(String, Option<&'static str>)> {
         .iter()
         .find_map(|ending| bare.strip_suffix(ending))
         .unwrap_or(&bare);
-    // A comma between three digits each groups them; any other stands for a point.
+    // A comma groups digits if exactly three follow each one; otherwise it is a decimal point.
     let groups: Vec<&str> = ordinal.split([',', '_', '\'']).collect();
     let grouped = groups.len() > 1
         && groups
@@ -213,12 +211,12 @@ fn number(lower: &str) -> Option<(String, Option<&'static str>)> {
     Some((plain.trim_start_matches('+').to_owned(), unit))
 }
 
-/// The words of a text.
+/// Splits a text into tokens.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     tokens_from(text, true)
 }
 
-/// Likewise; `begins` says whether a sentence begins with the first.
+/// Like [`tokenize`]; `begins` tells whether the first word begins a sentence.
 fn tokens_from(text: &str, mut begins: bool) -> Vec<Token> {
     let mut found: Vec<Token> = Vec::new();
     let blank = |c: char| {
@@ -315,7 +313,7 @@ fn take(raw: &str, begins: bool, found: &mut Vec<Token>) {
     if rest.ends_with("not") {
         push("not".into(), "not".into(), "not", Class::Not, false, found);
     }
-    // `python_version` and `python-version` are two words; `e-mail` comes together again where
+    // `python_version` and `python-version` are two words. `e-mail` becomes one word again where
     // words are joined.
     let parts: Vec<&str> = first.split(['_', '-']).filter(|part| !part.is_empty()).collect();
     let capital = raw.starts_with(char::is_uppercase);
@@ -381,43 +379,43 @@ fn one(lower: &str, name: bool, shouted: bool, owner: bool, found: &mut Vec<Toke
     push(whole, stem, Class::Telling);
 }
 
-/// What stands before the value.
+/// The form in which the key precedes the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Head {
     /// `Python version: 3.12`.
     Key,
     /// `The budget is 500 EUR`.
     Is,
-    /// `User lives in Rome`, by the one word for the verb.
+    /// `User lives in Rome`, with the canonical verb.
     Verb(&'static str),
 }
 
-/// What a key or subject comes to.
+/// A normalized key or subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) head: Head,
-    /// Its words in order, without fillers.
+    /// Its words in order, without stop words.
     pub(crate) words: Vec<String>,
-    /// With fillers.
+    /// With stop words.
     pub(crate) whole: String,
-    /// Whether it names one certain thing: `the`, `our`, `Anna's`.
+    /// Whether it names one specific thing: `the`, `our`, `Anna's`.
     definite: bool,
-    /// Whether its head is something of which there is one at a time.
+    /// Whether its head noun has one value at a time.
     attribute: bool,
 }
 
-/// A statement, read.
+/// A parsed statement.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     pub(crate) tokens: Vec<Token>,
     pub(crate) key: Option<Key>,
-    /// What comes after the key.
+    /// The words after the key.
     pub(crate) value: Vec<Token>,
-    /// Whether it names several things, of which one alone is not all.
+    /// Whether it names several things, so that one of them alone is incomplete.
     pub(crate) several: bool,
 }
 
-/// Things of which there is one at a time.
+/// Things that have one value at a time.
 #[rustfmt::skip]
 const ATTRIBUTES: &[&str] = &[
     "version", "budget", "price", "cost", "deadline", "port", "host", "name", "nickname", "surname", "color", "size", "limit", "timeout",
@@ -435,14 +433,14 @@ const ATTRIBUTES: &[&str] = &[
     "precio", "presupuesto", "fecha", "nombre", "direccion", "ciudad", "idioma", "alquiler", "edad", "plazo", "salario", "tamano",
     "fuseau", "horario", "basededatos", "navigateur", "editeur", "color",
 ];
-/// What a person has one of, so that `User timezone` is the `Timezone`.
+/// Things a person has one of, so that `User timezone` is the same as `Timezone`.
 #[rustfmt::skip]
 const PERSONAL: &[&str] = &[
     "name", "nickname", "surname", "timezone", "zone", "location", "city", "country", "age", "email", "phone", "job", "role", "employer",
     "language", "birthday", "budget", "editor", "os", "diet", "salary", "goal", "profession", "occupation", "hometown", "alter", "wohnort",
     "sprache", "geburtstag", "ville", "langue", "ciudad", "idioma", "edad", "nom", "nombre",
 ];
-/// Labels under which many things may stand at once.
+/// Labels under which several statements can hold at once.
 #[rustfmt::skip]
 const LABELS: &[&str] = &[
     "note", "notes", "decision", "decisions", "rule", "constraint", "preference", "preferences", "fact", "facts", "todo", "to do", "goal",
@@ -453,7 +451,7 @@ const LABELS: &[&str] = &[
     "nutzer", "wichtig", "vorgabe", "décision", "règle", "remarque", "préférence", "contrainte", "utilisateur", "nota", "regla",
     "decisión", "preferencia", "restricción", "usuario", "importante",
 ];
-/// How a value begins that is rather said of somebody: `Anna: prefers tea`.
+/// First words of a value that is a predicate: `Anna: prefers tea`.
 #[rustfmt::skip]
 const PREDICATES: &[&str] = &[
     "is", "are", "was", "were", "has", "have", "had", "prefers", "prefer", "likes", "like", "loves", "dislikes", "hates", "wants", "want",
@@ -463,7 +461,7 @@ const PREDICATES: &[&str] = &[
     "habite", "es", "tiene", "prefiere", "quiere", "debe", "nunca", "vive", "requires", "supports", "runs", "handles", "returns",
 ];
 
-/// Verbs by which a thing has one value at a time, longest first, with one word for each.
+/// Verbs that give a thing one value at a time, longest first, each with its canonical word.
 #[rustfmt::skip]
 const VERBS: &[(&str, &str)] = &[
     ("has been moved to", "move"), ("was moved to", "move"), ("has moved to", "move"), ("moved to", "move"), ("was postponed to", "move"),
@@ -486,7 +484,7 @@ const VERBS: &[(&str, &str)] = &[
     ("was born on", "born"), ("was born in", "born in"),
     ("is", "is"), ("are", "is"), ("ist", "is"), ("sind", "is"), ("est", "is"), ("sont", "is"), ("es", "is"), ("son", "is"),
 ];
-/// Words that make of a value one of several: of another day, another case, one more.
+/// Words that make a value one of several: another day, another case, one more.
 #[rustfmt::skip]
 const QUALIFIERS: &[&str] = &[
     "also", "too", "another", "additionally", "second", "third", "part-time", "during", "when", "if", "unless", "sometimes", "usually",
@@ -552,7 +550,7 @@ impl Reading {
         Self { tokens: all, key, value, several: false }
     }
 
-    /// What says something, each word once.
+    /// The content words, without duplicates.
     pub(crate) fn telling(&self) -> BTreeSet<&str> {
         self.tokens
             .iter()
@@ -578,7 +576,7 @@ impl Reading {
     }
 }
 
-/// What stands before and after a colon, if that is a label or a key.
+/// The text before and after a colon, if it is a label or a key.
 fn label(text: &str) -> Option<(&str, &str)> {
     let (at, length) = text
         .match_indices(": ")
@@ -588,13 +586,13 @@ fn label(text: &str) -> Option<(&str, &str)> {
         .min()?;
     let before = text[..at].trim();
     let long = before.split_whitespace().count() > MOST_KEY_WORDS;
-    // "Meet at the station. Bring: ..." is no key.
+    // "Meet at the station. Bring: ..." is not a key.
     let sentences = before.contains(['.', '!', '?', ',', ';'])
         && before.split_whitespace().any(|word| word.ends_with(['.', '!', '?', ',', ';']));
     (!before.is_empty() && !long && !sentences).then(|| (before, text[at + length..].trim()))
 }
 
-/// A list that goes on: `Allergies: nuts` and `Allergies: pollen` are `Allergies: nuts, pollen`.
+/// Extends a list: `Allergies: nuts` and `Allergies: pollen` become `Allergies: nuts, pollen`.
 pub(crate) fn continued(fact: &str, more: &str) -> Option<String> {
     let ((key, _), (_, value)) = (label(fact.trim())?, label(more.trim())?);
     let last = folded(key.split_whitespace().next_back()?);
@@ -603,7 +601,7 @@ pub(crate) fn continued(fact: &str, more: &str) -> Option<String> {
         .then(|| format!("{}, {value}", fact.trim().trim_end_matches(['.', ',', ';'])))
 }
 
-/// Subject, verb and value of a sentence whose verb gives one value at a time.
+/// Subject, verb and value of a sentence whose verb takes one value at a time.
 fn frame(text: &str) -> Option<(Key, Vec<Token>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let lower: Vec<String> = words
@@ -645,7 +643,7 @@ fn frame(text: &str) -> Option<(Key, Vec<Token>)> {
     None
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worth {
     Amount,
@@ -748,9 +746,9 @@ impl Key {
     }
 }
 
-/// Whether one is the other with a letter too many, too few or two changed about. Another letter in
-/// its place makes another word (`internal`, `interval`), as does a short one (`contact`,
-/// `contract`).
+/// Whether one word is a misspelling of the other: one letter added, missing, or two swapped. A
+/// substituted letter makes a different word (`internal`, `interval`), and so does a change in a
+/// short one (`contact`, `contract`).
 pub(crate) fn misspelt(one: &str, other: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let ends = a.first() == b.first() && a.last() == b.last();
@@ -760,7 +758,7 @@ pub(crate) fn misspelt(one: &str, other: &str) -> bool {
         && (a.len() != b.len() || strsim::levenshtein(one, other) == 2)
 }
 
-/// How two keyed statements stand: whether the second gives what the first gives a value.
+/// Whether the second statement gives a value to the same thing as the first.
 pub(crate) fn same_place(fact: &Reading, update: &Reading) -> bool {
     let (Some(one), Some(other)) = (&fact.key, &update.key) else { return false };
     if !one.meets(other) {
@@ -796,7 +794,7 @@ pub(crate) fn same_place(fact: &Reading, update: &Reading) -> bool {
             let changed =
                 update.has(&["now", "jetzt", "nun", "maintenant", "désormais", "ahora", "changed"]);
             let alike = was == is && (measured(was) || (was == Worth::Name && changed));
-            // An amount or a day does not give way to a mere word.
+            // A mere word does not replace an amount or a day.
             let keeps = !measured(was) || measured(is);
             ((attribute && keeps) || (definite && alike)) && !qualified()
         }

@@ -1,8 +1,8 @@
-//! Whether an exchange says what an entry of a diff says (C8).
+//! Grounding: whether an exchange supports an entry of a diff (C8).
 //!
-//! The summariser is a stranger. What it claims stands only if the exchange has its numbers, its
-//! names and most of its telling words, and does not say the opposite. Measured by words, not by
-//! meaning: an entry in another language than the exchange is refused.
+//! The summarizer is untrusted. Its claim is accepted only if the exchange contains the claim's
+//! numbers, its names and most of its content words, and does not say the opposite. The check
+//! compares words, not meaning: an entry in another language than the exchange is refused.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::distil::speech::{find, flat, has, starts};
 
 use super::reading::{self, Class, Head, Reading, Token};
 
-/// How many of its telling words an entry must have from the exchange, in percent.
+/// Minimum share of an entry's content words that the exchange must contain, in percent.
 const SUPPORTED_PERCENT: usize = 60;
-/// How many missing things are named.
+/// Maximum number of missing words that an error lists.
 const NAMED: usize = 6;
 
-/// Words of a reporter, which no exchange has.
+/// Words a summarizer uses to report; they do not occur in the exchange itself.
 #[rustfmt::skip]
 const REPORTER: &[&str] = &[
     "user", "prefers", "prefer", "preferred", "preference", "preferences", "likes", "wants", "want", "decided", "decision", "now", "asked",
@@ -30,7 +30,7 @@ const REPORTER: &[&str] = &[
     "usa", "debe", "con", "para", "lives", "wohnt", "habite", "vive", "works", "allowed", "lieu", "statt", "vez", "lugar",
     "dislikes", "dislike", "avoids", "avoid",
 ];
-/// Words that deny by themselves, whatever the exchange uses for it.
+/// Words that negate by themselves, whatever word the exchange uses.
 #[rustfmt::skip]
 const AVERSE: &[&str] = &[
     "dislikes", "dislike", "hates", "hate", "avoid", "avoids", "refuses", "against", "without", "stop", "stopped", "forbidden",
@@ -38,7 +38,7 @@ const AVERSE: &[&str] = &[
     "rejects", "rejected", "vermeidet", "gegen", "ohne", "verboten", "statt", "évite", "sans", "interdit", "évitar", "evita", "sin",
     "prohibido", "free", "vegetarian", "vegan", "allergic", "but", "except", "unless", "no-go", "nur",
 ];
-/// What says that something was settled.
+/// Words that say something was decided.
 const SETTLED: &[&str] = &[
     "decided",
     "decision",
@@ -52,7 +52,7 @@ const SETTLED: &[&str] = &[
     "decidió",
 ];
 
-/// Words that take something back or end it, beside those that say that something changed.
+/// Words that withdraw or end something, in addition to the words for a change.
 #[rustfmt::skip]
 const ENDS: &[&str] = &[
     "forget", "forgot", "drop", "dropped", "dropping", "remove", "removed", "delete", "deleted", "cancel", "cancelled", "canceled", "scrap",
@@ -65,14 +65,14 @@ const ENDS: &[&str] = &[
     "gewechselt", "geändert", "verschoben", "umgestellt", "abgelöst", "ersetzt", "beendet", "verkauft", "gekündigt", "früher", "vorbei",
     "wechseln", "steigen um", "umsteigen", "weg",
 ];
-/// Words that allow what was not allowed.
+/// Words that permit what was forbidden.
 #[rustfmt::skip]
 const ALLOWS: &[&str] = &[
     "again", "allowed", "may", "okay", "ok", "fine", "permitted", "can", "lifted", "allow", "wieder", "erlaubt", "darfst", "dürfen", "darf",
     "in ordnung", "kannst", "können",
 ];
 
-/// Words of a rule that tell it from no other rule, beside those of a reporter.
+/// Words that do not distinguish one rule from another, in addition to the reporting words.
 #[rustfmt::skip]
 const GENERIC: &[&str] = &[
     "code", "file", "files", "text", "write", "writing", "writes", "written", "wrote", "make", "making", "makes", "made", "create",
@@ -84,13 +84,12 @@ const GENERIC: &[&str] = &[
     "erstellen", "erstelle", "datei", "dateien", "etwas", "alles", "jede", "jeden", "jedes", "jedem", "jeder", "alle", "allen", "ja", "gern", "gerne",
     "danke", "glaube", "denke", "finde", "ab", "sofort", "wieder", "auch", "doch", "mal", "immer", "stets", "toujours", "siempre", "dir", "mir", "für", "in", "bei", "antworte", "antworten",
 ];
-/// Words for the rule itself.
+/// Nouns for the rule itself.
 #[rustfmt::skip]
 const RULE_NAMES: &[&str] = &[
     "rule", "ban", "constraint", "restriction", "instruction", "requirement", "regel", "verbot", "vorgabe", "einschränkung", "anweisung",
 ];
-/// What is done to a rule that is taken back, or to what a rule demands. Denied, it confirms the
-/// rule.
+/// Verbs that revoke a rule or what it demands. Negated, they confirm the rule.
 #[rustfmt::skip]
 const REVOKES: &[&str] = &[
     "forget", "drop", "dropped", "remove", "removed", "delete", "cancel", "cancelled", "canceled", "scrap", "scrapped", "ignore", "skip",
@@ -99,20 +98,20 @@ const REVOKES: &[&str] = &[
     "gestrichen", "lösche", "gelöscht", "entferne", "entfernt", "ignoriere", "lass", "aufgehoben", "hinfällig", "entfällt", "geändert",
     "verschoben", "abgeschafft", "unnötig", "überflüssig",
 ];
-/// What says that a rule, or what it demands, no longer counts.
+/// Phrases that say a rule, or what it demands, no longer applies.
 #[rustfmt::skip]
 const EXPIRES: &[&str] = &[
     "no longer", "not anymore", "any more", "anymore", "not apply", "not hold", "need not", "not need", "no need", "not have to",
     "not necessary", "not required", "nicht mehr", "gilt nicht", "musst nicht", "müssen nicht", "muss nicht", "nicht nötig", "brauchst",
     "brauchen",
 ];
-/// What says that something forbidden is so no longer.
+/// Phrases that say something is no longer forbidden.
 #[rustfmt::skip]
 const UNBANS: &[&str] = &[
     "no longer forbidden", "not forbidden", "no longer prohibited", "not prohibited", "no longer banned", "not banned",
     "need to avoid", "have to avoid", "need not avoid", "nicht mehr verboten", "nicht verboten", "nicht mehr untersagt", "nicht mehr vermeiden",
 ];
-/// Words that allow, said of a thing: `recursion is fine`.
+/// Permissions stated about a thing: `recursion is fine`.
 const GRANTS: &[&str] = &[
     "allowed",
     "okay",
@@ -124,7 +123,7 @@ const GRANTS: &[&str] = &[
     "in ordnung",
     "zulässig",
 ];
-/// Words that allow, said to somebody: `you may use recursion`.
+/// Permissions addressed to a person: `you may use recursion`.
 const MODALS: &[&str] = &[
     "may",
     "can",
@@ -139,25 +138,25 @@ const MODALS: &[&str] = &[
     "dürft",
     "könnt",
 ];
-/// To whom they are said, or that they are said of a thing to be done.
+/// Whom a permission addresses, or the form in which it is said about a task.
 const ADDRESSED: &[&str] =
     &["you", "we", "free", "be", "i", "du", "ihr", "sie", "wir", "man", "werden"];
-/// How a question begins, with or without its mark.
+/// First words of a question, with or without a question mark.
 #[rustfmt::skip]
 const QUESTIONS: &[&str] = &[
     "can", "could", "may", "might", "shall", "should", "would", "will", "is", "are", "was", "does", "did", "what", "why", "how", "where",
     "who", "which", "kannst", "können", "darf", "darfst", "dürfen", "soll", "sollen", "ist", "sind", "was", "warum", "wie", "wo", "wer",
 ];
-/// What makes a statement depend on something.
+/// Words that make a statement conditional.
 const CONDITIONS: &[&str] =
     &["if", "whether", "unless", "when", "only", "wenn", "falls", "ob", "nur"];
-/// What puts one thing in the place of another, which follows.
+/// Phrases that put one thing in the place of the thing that follows.
 const IN_PLACE_OF: &[&str] =
     &["instead of", "rather than", "in place of", "statt", "anstatt", "anstelle von"];
 
-/// A rule as the person's words are held against it.
+/// A rule, prepared for comparison with the person's words.
 struct Rule {
-    /// The words that tell it from other rules.
+    /// The words that distinguish it from other rules.
     own: Vec<Token>,
     /// Whether it forbids.
     forbids: bool,
@@ -177,7 +176,7 @@ impl Rule {
                 && !REPORTER.contains(&token.lower.as_str())
         });
         let distinct: Vec<Token> = own.iter().filter(|token| !is_generic(token)).cloned().collect();
-        // What one of two words cannot tell, the other may: `Always answer in German` is about
+        // If one word is not distinctive, another may be: `Always answer in German` is about
         // answers, too.
         Self { own: if distinct.is_empty() { own } else { distinct }, forbids }
     }
@@ -187,8 +186,8 @@ impl Rule {
         self.own.iter().any(|own| own.stem == token.stem || clause.has(own))
     }
 
-    /// Whether a clause is about this rule: it has at least half of its words, or all if these are
-    /// one or two.
+    /// Whether a clause is about this rule: it has at least half of the rule's words, or all of
+    /// them if there are only one or two.
     fn is_in(&self, clause: &Clause) -> bool {
         let there = self.own.iter().filter(|token| clause.has_any(token)).count();
         there > 0
@@ -199,9 +198,9 @@ impl Rule {
             }
     }
 
-    /// Whether a clause that is about this rule takes it back. `now`, `can` or `again` beside a
-    /// word of the rule say nothing: the clause must be about nothing else. What a rule forbids is
-    /// stopped, removed and replaced in obedience to it.
+    /// Whether a clause about this rule withdraws it. `now`, `can` or `again` next to a word of the
+    /// rule are not enough: the clause must be about nothing else. Stopping, removing or replacing
+    /// what a rule forbids obeys the rule.
     fn is_withdrawn_by(&self, part: &str, clause: &Clause) -> bool {
         let words = flat(part);
         if clause.asks || starts(&words, QUESTIONS).is_some() || has(&words, CONDITIONS) {
@@ -238,11 +237,11 @@ impl Rule {
             || (begins_denied && !foreign && !has(&words, REVOKES))
     }
 
-    /// Whether a clause speaks of something else before the last word that matters here, and at
-    /// all.
+    /// Whether the clause mentions something else before its last relevant word, and whether it
+    /// does so at all.
     fn foreign_words(&self, part: &str) -> (bool, bool) {
         let phrases = [ALLOWS, GRANTS, MODALS, REVOKES, EXPIRES].concat();
-        // What obeys a rule that forbids is no word of withdrawal.
+        // A word that obeys a prohibition does not withdraw it.
         let marks: BTreeSet<&str> = phrases.iter().flat_map(|phrase| phrase.split(' ')).collect();
         let is_mark =
             |word: &str| marks.contains(word) && !(self.forbids && REVOKES.contains(&word));
@@ -264,7 +263,7 @@ impl Rule {
     }
 }
 
-/// Words that deny what follows them.
+/// Words that negate what follows.
 const DENIALS: &[&str] =
     &["not", "never", "no", "nobody", "cannot", "nicht", "nie", "niemals", "kein", "keine"];
 
@@ -272,7 +271,7 @@ fn is_generic(token: &Token) -> bool {
     GENERIC.contains(&token.lower.as_str())
 }
 
-/// Why the person's words do not take back a rule, or nothing if they do.
+/// Why the person's words do not withdraw a rule; `None` if they do.
 fn unsupported_withdrawal(rule: &str, asked: &str) -> Option<String> {
     let rule = Rule::of(rule);
     let sentences = sentences(asked);
@@ -285,16 +284,16 @@ fn unsupported_withdrawal(rule: &str, asked: &str) -> Option<String> {
     if clauses.iter().any(|(part, clause)| rule.is_withdrawn_by(part, clause)) {
         return None;
     }
-    let what = if clauses.is_empty() { "speak of it" } else { "say that it no longer holds" };
+    let what = if clauses.is_empty() { "mention it" } else { "say that it no longer holds" };
     Some(format!("the person does not {what}"))
 }
 
-/// Why a rule may not be given other words, or nothing if the person's own words take it back or
-/// state the new ones: a clause that is no question has the words of the new rule, and says that it
-/// holds from now on or always.
+/// Why a rule may not get new wording; `None` if the person's own words withdraw it or state the
+/// new wording. A clause states it if it is not a question, has the words of the new rule, and says
+/// that it holds from now on or always.
 pub fn unsupported_replacement(rule: &str, new: &str, asked: &str) -> Option<String> {
     let why = unsupported_withdrawal(rule, asked)?;
-    // Another value on the list of a rule takes nothing from it.
+    // Adding a value to a rule's list removes nothing from it.
     let more = new
         .strip_prefix(rule.trim().trim_end_matches(['.', ',', ';']))
         .and_then(|more| more.strip_prefix(", "));
@@ -331,7 +330,7 @@ pub fn unsupported_replacement(rule: &str, new: &str, asked: &str) -> Option<Str
     if is_stated { None } else { Some(why) }
 }
 
-/// The words, numbers and days of a text that say something.
+/// The content words, numbers and days of a text.
 fn telling_of(text: &str) -> Vec<Token> {
     let mut tokens = reading::tokens(text);
     tokens.retain(|token| match token.class {
@@ -342,9 +341,9 @@ fn telling_of(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Why the exchange does not say that a fact holds no longer, or nothing if it does: a clause that
-/// is no question must speak of the fact and say that something changed or ended, or deny what the
-/// fact affirms. A rule is the person's own: only what the person said counts against it.
+/// Why the exchange does not say that a fact no longer holds; `None` if it does. A clause that is
+/// not a question must mention the fact and say that something changed or ended, or negate what the
+/// fact affirms. A rule belongs to the person: only the person's words count against it.
 pub fn unsupported_removal(
     fact: &str,
     is_rule: bool,
@@ -363,7 +362,7 @@ pub fn unsupported_removal(
         if says_changed(&words) || has(&words, ENDS) {
             return true;
         }
-        // To deny again what a fact denies confirms it.
+        // Denying again what a fact denies confirms it.
         if denies { has(&words, ALLOWS) && !clause.denies } else { clause.denies }
     };
     let mut is_named = false;
@@ -380,11 +379,11 @@ pub fn unsupported_removal(
     }
     Some(format!(
         "the exchange does not {}",
-        if is_named { "say that it no longer holds" } else { "speak of it" }
+        if is_named { "say that it no longer holds" } else { "mention it" }
     ))
 }
 
-/// A text in pieces that can be read whole; the point of `2. April` ends none.
+/// Splits a text into sentences; the period of `2. April` does not end one.
 fn sentences(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in lines(text) {
@@ -400,7 +399,7 @@ fn sentences(text: &str) -> Vec<String> {
     found
 }
 
-/// The parts of a sentence that say something of their own.
+/// The parts of a sentence that make a statement of their own.
 fn parts(line: &str) -> Vec<&str> {
     let marks = line.split([',', ':', '(', ')', '–', '—']);
     let joined = marks
@@ -410,13 +409,13 @@ fn parts(line: &str) -> Vec<&str> {
     joined.filter(|part| !part.trim().is_empty()).collect()
 }
 
-/// Why the exchange does not say this, or nothing if it does.
+/// Why the exchange does not support an entry; `None` if it does.
 pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     let tokens = reading::tokens(entry);
     let telling =
         |token: &&Token| token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str());
     if !tokens.iter().any(|token| token.class != Class::Filler) {
-        return Some("it says nothing".into());
+        return Some("it has no content words".into());
     }
     let said: Vec<Clause> = exchange.iter().flat_map(|text| clauses(text)).collect();
     let all = Clause::of(exchange.iter().flat_map(|text| lines(text)));
@@ -439,7 +438,7 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     }
     if !missing.is_empty() {
         missing.truncate(NAMED);
-        return Some(format!("the exchange does not say: {}", missing.join(", ")));
+        return Some(format!("the exchange does not contain: {}", missing.join(", ")));
     }
     let wanted: Vec<&Token> = tokens.iter().filter(telling).collect();
     let together = |at: usize| -> bool {
@@ -451,11 +450,11 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
         wanted.iter().enumerate().filter(|(at, token)| all.has(token) || together(*at)).count();
     if there * 100 < wanted.len() * SUPPORTED_PERCENT && !labelled(entry, &all) {
         return Some(format!(
-            "only {there} of its {} telling words are in the exchange",
+            "only {there} of its {} content words are in the exchange",
             wanted.len()
         ));
     }
-    // A preference or a decision with no words of its own is the reporter's alone.
+    // A preference or decision without words of its own comes from the summarizer alone.
     if wanted.is_empty()
         && !tokens.iter().any(|token| matches!(token.class, Class::Number | Class::Day))
     {
@@ -468,8 +467,8 @@ pub fn unsupported(entry: &str, exchange: &[&str]) -> Option<String> {
     polarity(&tokens, &wanted, &said)
 }
 
-/// Whether only the label is the summariser's: `Database: Postgres` where somebody spoke of
-/// Postgres. A number under another label would be another claim.
+/// Whether only the label was added by the summarizer: `Database: Postgres` where the exchange
+/// mentions Postgres. A number under a different label is a different claim.
 fn labelled(entry: &str, all: &Clause) -> bool {
     let reading = Reading::of(entry);
     let label =
@@ -481,7 +480,7 @@ fn labelled(entry: &str, all: &Clause) -> bool {
         && value.iter().all(|token| token.class == Class::Telling && all.has(token))
 }
 
-/// Whether the clauses that speak of the same things say the opposite, or only ask.
+/// Whether the clauses about the same things say the opposite, or only ask.
 fn polarity(tokens: &[Token], wanted: &[&Token], said: &[Clause]) -> Option<String> {
     let shared = |clause: &Clause| wanted.iter().filter(|token| clause.has(token)).count();
     let most = said.iter().map(shared).max().unwrap_or(0);
@@ -492,7 +491,7 @@ fn polarity(tokens: &[Token], wanted: &[&Token], said: &[Clause]) -> Option<Stri
     let denies = tokens.iter().any(|token| token.class == Class::Not);
     let averse = tokens.iter().any(|token| AVERSE.contains(&token.lower.as_str()));
     if !averse && near.iter().all(|clause| clause.denies != denies && !clause.averse) {
-        return Some("it denies what the exchange says, or the other way round".into());
+        return Some("it contradicts the exchange".into());
     }
     let settled = tokens.iter().any(|token| SETTLED.contains(&token.lower.as_str()));
     if settled && near.iter().all(|clause| clause.asks) {
@@ -501,7 +500,7 @@ fn polarity(tokens: &[Token], wanted: &[&Token], said: &[Clause]) -> Option<Stri
     None
 }
 
-/// A name that begins the entry; its capital alone tells nothing there.
+/// A name at the start of the entry, where its capital letter is no evidence.
 fn first_name<'a>(entry: &str, tokens: &'a [Token]) -> Option<&'a Token> {
     let first = tokens.first().filter(|token| {
         token.class == Class::Telling && !REPORTER.contains(&token.lower.as_str())
@@ -518,11 +517,11 @@ fn first_name<'a>(entry: &str, tokens: &'a [Token]) -> Option<&'a Token> {
     (first.owner || ACTS.contains(&next.lower.as_str())).then_some(first)
 }
 
-/// A part of the exchange, and what it comes to.
+/// A clause of the exchange, and what it states.
 struct Clause {
     stems: BTreeSet<String>,
     words: BTreeSet<String>,
-    /// Without blanks and marks, for names that are written apart here and together there.
+    /// Without spaces and punctuation, for names that are written as one word or as two.
     joined: String,
     denies: bool,
     averse: bool,
@@ -558,8 +557,8 @@ impl Clause {
             return true;
         }
         let long = token.stem.chars().count();
-        // "recursion" and "recursive", "deploys" and "deployment": the same beginning is the same
-        // word.
+        // "recursion" and "recursive", "deploys" and "deployment": a common prefix makes them the
+        // same word.
         let kin = long >= 5
             && !token.name
             && self.stems.iter().any(|stem| {
@@ -584,11 +583,11 @@ impl Clause {
         let same = |known: &str| {
             known == number
                 || known.trim_end_matches(".0") == number.trim_end_matches(".0")
-                // "2026-05-03" is said by "May 3, 2026" only in part; its parts must stand there.
+                // "May 3, 2026" contains "2026-05-03" only in parts, so each part must be present.
                 || known.strip_suffix(char::is_alphabetic).is_some_and(|bare| bare == number)
                 || number.strip_suffix(char::is_alphabetic).is_some_and(|bare| bare == known)
         };
-        // "3 May" is said by "2026-05-03".
+        // "2026-05-03" contains "3 May".
         let day = |word: &String| {
             word.parse::<jiff::civil::Date>().is_ok_and(|date| {
                 date.day().to_string() == number || date.year().to_string() == number
@@ -633,7 +632,7 @@ impl Clause {
         }
     }
 
-    /// Whether a month is named by a date in digits.
+    /// Whether the clause has a date in digits in this month.
     fn has_date_of(&self, month: &str) -> bool {
         let months =
             ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -645,7 +644,7 @@ impl Clause {
     }
 }
 
-/// A text in pieces that can be read whole.
+/// The lines of a text, in pieces that can be parsed separately.
 fn lines(text: &str) -> Vec<&str> {
     text.split_inclusive(['\n', '!', '?', ';'])
         .flat_map(|line| line.split_inclusive(". "))
@@ -754,7 +753,7 @@ mod tests {
         ]);
     }
 
-    /// Facts, whether they bind, what the person said and what the model replied.
+    /// Facts, whether they are hard, what the person said and what the model replied.
     fn check_removals(supported: bool, rows: &[(&str, &str, &str)]) {
         let wrong: Vec<String> = rows
             .iter()
@@ -827,7 +826,7 @@ mod tests {
     fn what_the_exchange_does_not_take_back_stays() {
         #[rustfmt::skip]
         check_removals(false, &[
-            // Nothing of it was spoken of.
+            // The fact was not mentioned.
             ("Never use recursion", "The deadline for the Kestrel beta is 12 March 2027", "Noted."),
             ("Python version: 3.11", "The deadline for the Kestrel beta is 12 March 2027", "Noted."),
             ("Postgres version: 15", "The deadline for the Kestrel beta is 12 March 2027", "Noted."),
@@ -836,7 +835,7 @@ mod tests {
             ("Never use recursion", "Thanks for everything today. See you tomorrow.", "Bye!"),
             ("Never use recursion in any code you write for me", "lol ok", ":)"),
             ("User lives in Rome", "I no longer like coffee", "ok"),
-            // It was spoken of, and nothing changed.
+            // It was mentioned, and nothing changed.
             ("Python version: 3.12", "Which wheels are there for Python 3.12?", "Most of them."),
             ("Postgres version: 15", "Write a query for Postgres 15", "Here it is."),
             ("Deadline: 12 March 2027", "The deadline is 12 March 2027", "Noted."),
@@ -844,7 +843,7 @@ mod tests {
             ("User likes tea", "I like tea, but I no longer drink coffee", "ok"),
             ("User dislikes cilantro", "I don't like cilantro", "Noted."),
             ("Framework: React 17", "We use React for the front end (not for the admin pages)", "ok"),
-            // A rule that is said again is confirmed; the model's words take no rule away.
+            // Repeating a rule confirms it; the model's words do not remove a rule.
             ("Never use recursion", "Remember: never use recursion!", "Understood."),
             ("Never deploy on Fridays", "Do not deploy on Fridays", "Never."),
             ("Never use recursion", "write a tree walk", "I use recursion here, since it is fine now."),
@@ -869,7 +868,7 @@ mod tests {
             ("Verwende in meinem Code niemals Rekursion", "Du kannst den Code jetzt schreiben", "Gut."),
             ("Nie freitags ausliefern", "Du kannst jetzt ausliefern", "Gut."),
             ("Nie freitags ausliefern", "Am Freitag kann ich wieder arbeiten", "Gut."),
-            // What speaks of a rule's subject, and obeys it.
+            // Clauses that mention a rule's subject and obey it.
             ("Never use recursion", "Explain recursion to me now", "ok"),
             ("Never use recursion", "You used recursion again", "Sorry."),
             ("Never use recursion", "Stop using recursion", "ok"),

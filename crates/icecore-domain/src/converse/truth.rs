@@ -1,10 +1,10 @@
-//! The base truth of a conversation: the facts that hold in it, and how a diff changes them (C1,
-//! C5, C9, C10, C14).
+//! Conversation facts, the base truth: the facts that hold in a conversation, and how a diff
+//! changes them (C1, C5, C9, C10, C14).
 //!
-//! It is a view over the ledger, never a file of its own: a fact is an active statement whose scope
-//! is the conversation. A diff is somebody's proposal. It is read with patience, applied remove,
-//! update, add, and whatever was not done as it was asked is told. A hard exception goes only if it
-//! is named.
+//! The base truth is a view over the ledger, never a file of its own: a fact is an active statement
+//! whose scope is the conversation. A diff is a proposal. It is parsed leniently and applied in the
+//! order remove, update, add; every deviation from the diff is reported. A hard exception is
+//! removed only if the diff names it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,31 +25,30 @@ use crate::id::EventId;
 use crate::ledger::Ledger;
 use crate::plain;
 
-/// The most entries of a diff that are applied, all three lists together.
+/// Maximum number of entries of a diff that are applied, over all three lists.
 pub const MAX_ENTRIES: usize = 40;
-/// The longest entry, in bytes.
+/// Maximum length of an entry, in bytes.
 pub const MAX_ENTRY_BYTES: usize = 400;
 /// The tag of a hard exception.
 pub const HARD: &str = "hard";
-/// The field with the turn a fact was learnt in.
+/// The field that holds the turn in which a fact was learned.
 pub const TURN: &str = "turn";
-/// How many of the facts a consolidation may drop without a trace, in percent.
+/// Maximum share of the facts that a consolidation may drop without a trace, in percent.
 pub const MAX_DROPPED_PERCENT: usize = 40;
-/// How many of a fact's telling words must be in the line that it was merged into, in percent.
+/// Minimum share of a fact's content words that its merged line must contain, in percent.
 const MERGED_PERCENT: usize = 60;
 
-/// Something that holds in a conversation.
+/// A fact that holds in a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// The event that says so.
+    /// The event that states it.
     pub id: EventId,
-    /// What holds.
     pub text: String,
     /// Whether it is a hard exception: never pruned, shown first.
     pub hard: bool,
-    /// Since when it is known in these words.
+    /// When it got its current wording.
     pub since: Moment,
-    /// The turn it was learnt in.
+    /// The turn in which it was learned.
     pub turn: Option<u64>,
 }
 
@@ -60,7 +59,7 @@ impl AsRef<str> for Fact {
 }
 
 /// The facts of a conversation: hard exceptions first, then in the order in which they were first
-/// established. What replaces another keeps its place.
+/// established. A replacement keeps the position of the fact it replaces.
 pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
     let mut places: HashMap<EventId, usize> = HashMap::new();
     let mut found: Vec<(usize, Fact)> = Vec::new();
@@ -73,7 +72,7 @@ pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
         let place =
             event.supersedes.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at);
         places.insert(event.id, place);
-        // A stranger's words are shown nowhere before somebody confirmed them.
+        // Content from an untrusted speaker is not shown before it is confirmed.
         if entry.standing.is_active() && !entry.is_quarantined() {
             let hard = event.tags.iter().any(|tag| tag == HARD) || is_hard(&event.content);
             let fact = Fact {
@@ -90,11 +89,11 @@ pub fn facts(ledger: &Ledger, conversation: &str) -> Vec<Fact> {
     found.into_iter().map(|(_, fact)| fact).collect()
 }
 
-/// The field with the turns whose facts were merged into one.
+/// The field that lists the turns whose facts were merged into one.
 pub const MERGED: &str = "merged_turns";
 
-/// The facts of a conversation as these turns have them: what other turns added, changed or removed
-/// does not count.
+/// The facts of a conversation as the turns of `path` established them. Additions, changes and
+/// removals by other turns do not count.
 pub fn facts_of(ledger: &Ledger, conversation: &str, path: &Turns) -> Vec<Fact> {
     let is_shown = |event: &Event| {
         let merged: Vec<u64> = event.field(MERGED).unwrap_or_default();
@@ -105,7 +104,7 @@ pub fn facts_of(ledger: &Ledger, conversation: &str, path: &Turns) -> Vec<Fact> 
     facts(&Ledger::of(shown.cloned()), conversation)
 }
 
-/// Hard words of the languages that the distillation's rules do not read.
+/// Hard words in languages that the extraction rules do not cover.
 #[rustfmt::skip]
 const HARD_ELSEWHERE: &[&str] = &[
     "must not", "may not", "shall not", "mustn't", "prohibited", "not permitted", "no exceptions", "darf kein", "darf keine", "dürfen keine",
@@ -113,7 +112,7 @@ const HARD_ELSEWHERE: &[&str] = &[
     "en aucun cas", "obligatoire", "ne peut pas", "debe", "deben", "nunca", "jamás", "siempre", "prohibido", "prohibida", "como máximo",
     "en ningún caso", "obligatorio", "no puede", "no se puede", "il ne faut", "il faut toujours",
 ];
-/// Idioms with a hard word in them that bind nobody.
+/// Idioms that contain a hard word but do not bind.
 #[rustfmt::skip]
 const HARMLESS: &[&str] = &[
     "never mind", "never say never", "as always", "like always", "better late than never", "now or never", "cannot wait", "cannot believe",
@@ -122,7 +121,7 @@ const HARMLESS: &[&str] = &[
     "como siempre",
 ];
 
-/// Whether a statement binds: must, never, always, cannot and their like.
+/// Whether a statement binds: it says must, never, always, cannot or the like.
 pub fn is_hard(text: &str) -> bool {
     let mut words = flat(text);
     for idiom in HARMLESS {
@@ -133,23 +132,23 @@ pub fn is_hard(text: &str) -> bool {
     has(&words, markers::HARD) || has(&words, HARD_ELSEWHERE)
 }
 
-/// What a summariser would change.
+/// The changes of the facts that a summarizer proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Diff {
-    /// What is new.
+    /// New facts.
     pub add: Vec<String>,
-    /// What has changed, in whole.
+    /// Changed facts, each with its full new text.
     pub update: Vec<String>,
-    /// What no longer holds.
+    /// Facts that no longer hold.
     pub remove: Vec<String>,
-    /// What could not be read of it, and why.
+    /// What could not be parsed, and why.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
 
 impl Diff {
-    /// Reads what a model answered: unknown fields do not matter, `null` is an empty list, a single
-    /// text a list of one, and what is no text is left out and told.
+    /// Parses a model's answer leniently: unknown fields are ignored, `null` is an empty list, a
+    /// single string is a list of one, and entries that are not text are skipped with a note.
     pub fn read(value: &Value) -> Self {
         let mut diff = Self::default();
         let mut notes = Vec::new();
@@ -161,20 +160,20 @@ impl Diff {
                     all.iter().filter_map(|one| entry(name, one, &mut notes)).collect()
                 }
                 Some(_) => {
-                    notes.push(format!("`{name}` is no list and was left out"));
+                    notes.push(format!("`{name}` is not a list; skipped"));
                     Vec::new()
                 }
             }
         };
         (diff.add, diff.update, diff.remove) = (list("add"), list("update"), list("remove"));
         if !value.is_object() && !value.is_null() {
-            notes.push("the diff is no object and was left out".into());
+            notes.push("the diff is not an object; skipped".into());
         }
         diff.notes = notes;
         diff
     }
 
-    /// Whether it changes nothing.
+    /// Whether the diff changes nothing.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.update.is_empty() && self.remove.is_empty()
     }
@@ -188,7 +187,7 @@ fn entry(name: &str, value: &Value, notes: &mut Vec<String>) -> Option<String> {
             Some(number.to_string())
         }
         other => {
-            // Some models write {"fact": "..."}; what it means is plain.
+            // Some models write {"fact": "..."}; the meaning is clear.
             if let Some(text) = ["fact", "text", "value", "content"]
                 .iter()
                 .find_map(|field| other.get(field)?.as_str())
@@ -196,7 +195,7 @@ fn entry(name: &str, value: &Value, notes: &mut Vec<String>) -> Option<String> {
                 notes.push(format!("an object in `{name}` was read as its text"));
                 return Some(text.to_owned());
             }
-            notes.push(format!("an entry of `{name}` is no text and was left out"));
+            notes.push(format!("an entry of `{name}` is not a string and was left out"));
             None
         }
     }
@@ -208,45 +207,39 @@ impl<'de> Deserialize<'de> for Diff {
     }
 }
 
-/// One change of the base truth.
+/// A change of one fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum Change {
     /// A fact no longer holds.
-    Remove {
-        /// Which.
-        id: EventId,
-    },
-    /// A fact has other words now.
+    Remove { id: EventId },
+    /// A fact gets new wording.
     Replace {
-        /// Which.
         id: EventId,
-        /// The words.
         text: String,
-        /// Whether they bind.
+        /// Whether it is a hard exception.
         hard: bool,
     },
-    /// A fact is new.
+    /// A new fact.
     Add {
-        /// Its words.
         text: String,
-        /// Whether they bind.
+        /// Whether it is a hard exception.
         hard: bool,
     },
 }
 
-/// What comes of a diff.
+/// The result of applying a diff.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Applied {
-    /// What changes, removals first, then replacements, then what is new.
+    /// Removals first, then replacements, then additions.
     pub changes: Vec<Change>,
-    /// What was not done as it was asked, and why.
+    /// Deviations from the diff, and why.
     pub notes: Vec<String>,
 }
 
 impl Applied {
-    /// Without what later turns have overtaken: a turn that is remembered late does not overrule
-    /// what was said since.
+    /// Drops changes that later turns have overtaken: a turn that is processed late does not
+    /// override newer facts.
     pub fn as_of(mut self, facts: &[Fact], turn: u64) -> Self {
         let later = |change: &Change| match change {
             Change::Add { .. } => None,
@@ -256,7 +249,7 @@ impl Applied {
         };
         for fact in self.changes.iter().filter_map(later) {
             self.notes.push(format!(
-                "a later turn has it otherwise, so this stays: {}",
+                "overtaken by a later turn, so not applied: {}",
                 budget::shortened(&fact.text, 120)
             ));
         }
@@ -266,8 +259,8 @@ impl Applied {
 }
 
 impl Applied {
-    /// Takes out the removals that the exchange does not support and the other words for a hard
-    /// exception that the person's own words do not support, and says which and why.
+    /// Drops removals that the exchange does not support, and rewordings of hard exceptions that
+    /// the person's own words do not support. Returns each one with the reason.
     pub fn refuse_removals(&mut self, facts: &[Fact], asked: &str, replied: &str) -> Vec<String> {
         let mut refused = Vec::new();
         let shown = |text: &str| budget::shortened(&plain::one_line(text), 120);
@@ -277,7 +270,7 @@ impl Applied {
             let (why, what) = match change {
                 Change::Replace { text, .. } if fact.hard => (
                     support::unsupported_replacement(&fact.text, text, asked),
-                    format!("replace \"{}\" by \"{}\"", shown(&fact.text), shown(text)),
+                    format!("replace \"{}\" with \"{}\"", shown(&fact.text), shown(text)),
                 ),
                 Change::Remove { .. } => (
                     support::unsupported_removal(&fact.text, fact.hard, asked, replied),
@@ -292,9 +285,9 @@ impl Applied {
     }
 }
 
-/// A fact while a diff is applied.
+/// A fact while a diff is being applied.
 struct Slot {
-    /// Its event, unless this diff brings it.
+    /// The fact's event; `None` for a fact that this diff adds.
     id: Option<EventId>,
     was: String,
     text: String,
@@ -307,7 +300,7 @@ struct Work {
     notes: Vec<String>,
 }
 
-/// Applies a diff: remove, then update, then add.
+/// Applies a diff to the facts: remove, then update, then add.
 pub fn apply(facts: &[Fact], diff: &Diff) -> Applied {
     let slot = |fact: &Fact| Slot {
         id: Some(fact.id),
@@ -333,7 +326,7 @@ pub fn apply(facts: &[Fact], diff: &Diff) -> Applied {
     work.done()
 }
 
-/// The entries that are looked at, clean and short.
+/// The entries to apply, sanitized, truncated and limited in number.
 fn bounded(
     list: &str,
     entries: &[String],
@@ -354,12 +347,12 @@ fn bounded(
         let line = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
         let line = line.trim_start_matches(['-', '*', '•', ' ']).trim();
         if !line.contains(char::is_alphanumeric) {
-            notes.push(format!("an entry of `{list}` says nothing and was left out"));
+            notes.push(format!("an entry of `{list}` is empty; skipped"));
             continue;
         }
         if line.len() > MAX_ENTRY_BYTES {
             notes.push(format!(
-                "an entry of `{list}` has {} bytes and was cut to {MAX_ENTRY_BYTES}",
+                "an entry of `{list}` has {} bytes; truncated to {MAX_ENTRY_BYTES}",
                 line.len()
             ));
         }
@@ -369,7 +362,7 @@ fn bounded(
 }
 
 impl Work {
-    /// Which of the slots that are gone, or not, a text means.
+    /// Finds the slot that a text refers to, among the removed slots or among the others.
     fn find(&self, text: &str, way: Way, gone: bool) -> (Meant, Option<Sure>) {
         let of: Vec<usize> = (0..self.slots.len())
             .filter(|at| self.slots.get(*at).is_some_and(|slot| slot.gone == gone))
@@ -395,17 +388,15 @@ impl Work {
             (Meant::One(at), sure) => {
                 let Some(slot) = self.slots.get_mut(at) else { return };
                 if slot.hard && sure < Some(Sure::Clearly) {
-                    self.note(
-                        "a hard exception is kept unless it is named, so nothing was removed",
-                        text,
-                    );
+                    self.note("only naming a hard exception removes it; nothing removed", text);
                 } else {
                     slot.gone = true;
                 }
             }
-            (Meant::None, _) => self.note("no fact is meant, so nothing was removed", text),
-            (Meant::Ambiguous(all), _) => self
-                .note(&format!("{} facts could be meant, so nothing was removed", all.len()), text),
+            (Meant::None, _) => self.note("matches no fact; nothing removed", text),
+            (Meant::Ambiguous(all), _) => {
+                self.note(&format!("matches {} facts; nothing removed", all.len()), text)
+            }
         }
     }
 
@@ -413,7 +404,7 @@ impl Work {
         match self.find(&text, Way::Update, false) {
             (Meant::One(at), sure) => self.replace(at, sure, text),
             (Meant::Ambiguous(all), sure) if sure >= Some(Sure::Key) => {
-                self.note("several facts have this key; the last of them was replaced", &text);
+                self.note("several facts have this key; the last one was replaced", &text);
                 if let Some(at) = all.last() {
                     self.replace(*at, sure, text);
                 }
@@ -424,9 +415,9 @@ impl Work {
                 }
                 let many = matches!(found, Meant::Ambiguous(_));
                 let why = if many {
-                    "an update that could mean several facts became an add"
+                    "the update matches several facts; added instead"
                 } else {
-                    "an update of an unknown fact became an add"
+                    "the update matches no fact; added instead"
                 };
                 self.note(why, &text);
                 self.add(text);
@@ -434,24 +425,21 @@ impl Work {
         }
     }
 
-    /// Gives a fact other words, if it may have them.
+    /// Gives a fact new wording, if its confidence allows it.
     fn replace(&mut self, at: usize, sure: Option<Sure>, text: String) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         if plain::sameness_key(&slot.text) == plain::sameness_key(&text) {
-            return self.note("known already", &text);
+            return self.note("already known", &text);
         }
         if slot.hard && sure < Some(Sure::Clearly) {
-            self.note(
-                "a hard exception is kept unless it is named, so this stands beside it",
-                &text,
-            );
+            self.note("only naming a hard exception replaces it; added next to it", &text);
             return self.push(text);
         }
         slot.hard = is_hard(&text);
         slot.text = text;
     }
 
-    /// A fact that this diff took away and now names again was not taken away.
+    /// Restores a fact that this diff removed and now adds again.
     fn revive(&mut self, text: &str) -> bool {
         let (Meant::One(at), sure) = self.find(text, Way::Add, true) else { return false };
         let Some(slot) = self.slots.get_mut(at) else { return false };
@@ -461,32 +449,32 @@ impl Work {
         slot.gone = false;
         slot.text = text.to_owned();
         slot.hard = is_hard(text);
-        self.note("removed and named again, so it was replaced", text);
+        self.note("removed and added again; treated as a replacement", text);
         true
     }
 
     fn add(&mut self, text: String) {
         if self.slots.iter().any(|slot| !slot.gone && says(&slot.text, &text)) {
-            return self.note("known already", &text);
+            return self.note("already known", &text);
         }
         if self.revive(&text) {
             return;
         }
         match self.find(&text, Way::Add, false) {
             (Meant::One(at), sure) => {
-                // To add to a list is not to replace it.
+                // Adding to a list does not replace it.
                 let list = self.slots.get(at).and_then(|slot| continued(&slot.text, &text));
                 if let Some(list) =
                     list.filter(|list| sure >= Some(Sure::Key) && list.len() <= MAX_ENTRY_BYTES)
                 {
-                    self.note("added to the list of that key", &text);
+                    self.note("appended to the list of that key", &text);
                     return self.replace(at, Some(Sure::Exactly), list);
                 }
-                self.note("what was to be added has a known key, so it replaced that fact", &text);
+                self.note("the key is known already; its fact was replaced", &text);
                 self.replace(at, sure, text);
             }
             (Meant::Ambiguous(all), sure) if sure >= Some(Sure::Key) => {
-                self.note("several facts have this key; the last of them was replaced", &text);
+                self.note("several facts have this key; the last one was replaced", &text);
                 if let Some(at) = all.last() {
                     self.replace(*at, sure, text);
                 }
@@ -497,7 +485,7 @@ impl Work {
 
     fn push(&mut self, text: String) {
         if self.slots.iter().any(|slot| !slot.gone && says(&slot.text, &text)) {
-            return self.note("known already", &text);
+            return self.note("already known", &text);
         }
         let hard = is_hard(&text);
         self.slots.push(Slot { id: None, was: String::new(), text, hard, gone: false });
@@ -522,7 +510,7 @@ impl Work {
     }
 }
 
-/// Whether a known statement says all that a new one says.
+/// Whether a known statement already implies a new one.
 pub fn says(known: &str, new: &str) -> bool {
     if plain::sameness_key(known) == plain::sameness_key(new) {
         return true;
@@ -531,7 +519,7 @@ pub fn says(known: &str, new: &str) -> bool {
     if alike(&one, &other) {
         return true;
     }
-    // Words that mean the same count only if the new one has no number, name or limit of its own.
+    // Synonyms count only if the new statement has no number, name or limit of its own.
     let told = one.telling();
     let nothing_new = other.tokens.iter().all(|token| {
         let telling = matches!(token.class, Class::Number | Class::Day) || token.name;
@@ -543,7 +531,7 @@ pub fn says(known: &str, new: &str) -> bool {
         && same(known, new) == Sameness::Same
 }
 
-/// The facts after the changes, hard exceptions first.
+/// The fact texts after the changes, hard exceptions first.
 pub fn after(facts: &[Fact], changes: &[Change]) -> Vec<String> {
     let mut kept: Vec<(bool, String)> = Vec::new();
     for fact in facts {
@@ -564,26 +552,25 @@ pub fn after(facts: &[Fact], changes: &[Change]) -> Vec<String> {
     kept.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Where changes come from.
+/// The origin of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whence {
     /// When they are recorded.
     pub ts: Moment,
-    /// The conversation they hold in.
+    /// The conversation in which they hold.
     pub conversation: String,
-    /// The turn they were learnt in.
+    /// The turn in which they were learned.
     pub turn: u64,
-    /// The session.
     pub session: Option<String>,
-    /// Where the exchange is kept.
+    /// Where the exchange is stored.
     pub source: String,
 }
 
-/// The events that make the changes true. What a change is upon must stand in the ledger; if it
-/// does not, a replacement becomes a new statement and a removal nothing.
+/// The event drafts that carry out the changes. A change's target must be in the ledger; without
+/// it, a replacement becomes a new statement and a removal is dropped.
 pub fn drafts(applied: &Applied, ledger: &Ledger, whence: &Whence) -> Vec<Draft> {
     let own = |draft: Draft| {
-        // The words are the summariser's, as an assistant's are.
+        // The words come from the summarizer, so they have an assistant's origin.
         let draft = Draft {
             session: whence.session.clone(),
             source: whence.source.clone(),
@@ -626,8 +613,8 @@ pub fn drafts(applied: &Applied, ledger: &Ledger, whence: &Whence) -> Vec<Draft>
         .collect()
 }
 
-/// Judges a shorter list of the facts that a model proposes (C9). Accepted, it is changes and notes
-/// on what was dropped; refused, the reasons.
+/// Checks the shorter list of facts that a model proposes (C9). Returns the changes with notes on
+/// dropped facts, or the reasons for rejection.
 pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<String>> {
     let mut notes = Vec::new();
     let mut room = facts.len().max(MAX_ENTRIES).saturating_add(1);
@@ -636,13 +623,13 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
     lines.retain(|line| seen.insert(plain::sameness_key(line)));
     let mut reasons = Vec::new();
     if lines.is_empty() && !facts.is_empty() {
-        return Err(vec!["it says nothing".into()]);
+        return Err(vec!["the list is empty".into()]);
     }
     if lines.len() > facts.len() {
         reasons.push(format!("it has {} lines for {} facts", lines.len(), facts.len()));
     }
     let known: Vec<Reading> = facts.iter().map(|fact| Reading::of(&fact.text)).collect();
-    // For each fact the line that keeps it, and whether as it is.
+    // For each fact, the line that keeps it and whether it keeps it unchanged.
     let mut homes: Vec<Option<(usize, bool)>> = vec![None; facts.len()];
     for ((fact, reading), place) in facts.iter().zip(&known).zip(&mut homes) {
         let verbatim =
@@ -682,13 +669,13 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
         let shown = budget::shortened(&fact.text, 120);
         match home {
             Some((_, true)) => {}
-            _ if fact.hard => reasons.push(format!("the hard exception is not kept: {shown}")),
+            _ if fact.hard => reasons.push(format!("a hard exception is missing: {shown}")),
             Some(_) => {}
             None if reading.tokens.iter().any(|token| {
                 token.name || matches!(token.class, Class::Number | Class::Day | Class::Not)
             }) =>
             {
-                reasons.push(format!("dropped with its numbers, names or limits: {shown}"));
+                reasons.push(format!("dropped although it has numbers, names or limits: {shown}"));
             }
             None => {
                 dropped += 1;
@@ -705,13 +692,13 @@ pub fn consolidated(facts: &[Fact], proposed: &[String]) -> Result<Applied, Vec<
     Ok(Applied { changes: merged(facts, &lines, &homes), notes })
 }
 
-/// The changes that make of the facts the lines.
+/// The changes that turn the facts into the lines.
 fn merged(facts: &[Fact], lines: &[String], homes: &[Option<(usize, bool)>]) -> Vec<Change> {
     let (mut removed, mut replaced) = (Vec::new(), Vec::new());
     let mut filled: BTreeSet<usize> = BTreeSet::new();
     for (fact, home) in facts.iter().zip(homes) {
         match home {
-            // Of two that say the same, the first stays; a hard one always does.
+            // Of two equal facts the first stays; a hard one always stays.
             Some((home, true)) => {
                 if !filled.insert(*home) && !fact.hard {
                     removed.push(Change::Remove { id: fact.id });
@@ -728,7 +715,7 @@ fn merged(facts: &[Fact], lines: &[String], homes: &[Option<(usize, bool)>]) -> 
     removed.into_iter().chain(replaced).collect()
 }
 
-/// Whether a fact is told by a line of which it may be a part.
+/// Whether a line contains a fact, possibly as one of several merged facts.
 fn merges(fact: &Reading, line: &Reading) -> bool {
     let (mine, theirs) = (fact.telling(), line.telling());
     let shared = mine.intersection(&theirs).count();
@@ -740,20 +727,20 @@ fn merges(fact: &Reading, line: &Reading) -> bool {
         && strict.into_iter().all(|token| theirs.contains(token.stem.as_str()))
 }
 
-/// What a line of a consolidation says that its sources do not.
+/// What a line of a consolidation claims that its source facts do not.
 fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> {
     if sources.is_empty() {
-        return Some("no fact says it".into());
+        return Some("no fact supports it".into());
     }
     if let Some(why) = support::unsupported(line, sources) {
         return Some(why.replace("the exchange", "the old facts"));
     }
     if is_hard(line) && !sources.iter().any(|text| is_hard(text)) {
-        return Some("it binds where no fact did".into());
+        return Some("it is binding, but its facts are not".into());
     }
     let known: Vec<Reading> = sources.iter().map(|text| Reading::of(text)).collect();
     if reading.denies() != known.iter().any(Reading::denies) {
-        return Some("it denies what the facts say, or the other way round".into());
+        return Some("it contradicts the facts".into());
     }
     let new: Vec<&str> = reading
         .tokens
@@ -764,9 +751,9 @@ fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> 
         .collect();
     let telling = reading.telling().len();
     if new.len() * 5 > telling {
-        return Some(format!("no fact says: {}", new.join(", ")));
+        return Some(format!("no fact contains: {}", new.join(", ")));
     }
-    // A number belongs to the word beside it.
+    // A number belongs to the word next to it.
     let words: Vec<_> =
         reading.tokens.iter().filter(|token| token.class != Class::Filler).collect();
     for (at, token) in words.iter().enumerate().filter(|(_, token)| token.class == Class::Number) {
@@ -790,31 +777,29 @@ fn new_claim(line: &str, reading: &Reading, sources: &[&str]) -> Option<String> 
                 && beside.first().is_some_and(|word| telling.contains(word))
         };
         if !known.iter().any(|fact| told(fact) || partly(fact)) {
-            return Some(format!("{} belongs to something else", token.lower));
+            return Some(format!("{} belongs to another statement", token.lower));
         }
     }
     None
 }
 
-/// Words that only join what is merged.
+/// Words that only join merged facts.
 #[rustfmt::skip]
 const JOINTS: &[&str] = &[
     "and", "with", "for", "both", "including", "or", "to", "by", "as", "well", "und", "mit", "sowie", "für", "avec", "pour", "con", "para",
     "uses", "has", "have", "details", "about",
 ];
 
-/// What differs between two states of the base truth.
+/// The difference between two states of the base truth.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Compared {
-    /// What only the newer has.
     pub added: Vec<String>,
-    /// What has other words, older and newer.
+    /// Pairs of older and newer text.
     pub changed: Vec<(String, String)>,
-    /// What only the older has.
     pub removed: Vec<String>,
 }
 
-/// Compares two states: by event, then by words, then by key.
+/// Compares two states: by event, then by text, then by key.
 pub fn compare(older: &[Fact], newer: &[Fact]) -> Compared {
     let mut left: Vec<&Fact> = older.iter().collect();
     let mut compared = Compared::default();
@@ -849,7 +834,7 @@ pub fn compare(older: &[Fact], newer: &[Fact]) -> Compared {
     compared
 }
 
-/// A snapshot as JSON, one line per fact, so that two of them can be held side by side.
+/// A snapshot as JSON, one line per fact, so that two snapshots can be diffed.
 pub fn snapshot(facts: &[Fact], turn: u64, ts: Moment) -> String {
     let lines: Vec<String> = facts
         .iter()
@@ -861,7 +846,7 @@ pub fn snapshot(facts: &[Fact], turn: u64, ts: Moment) -> String {
     format!("{{\n  \"turn\": {turn},\n  \"ts\": \"{ts}\",\n  \"facts\": {facts}\n}}\n")
 }
 
-/// Whether two facts of one list have the same key; such a list must not be.
+/// Two facts of one list that have the same key. A valid list has no such pair.
 pub fn doubled(texts: &[String]) -> Option<(usize, usize)> {
     (0..texts.len()).flat_map(|one| (one + 1..texts.len()).map(move |other| (one, other))).find(|(one, other)| {
         matches!((texts.get(*one), texts.get(*other)), (Some(one), Some(other)) if key::same_key(one, other) || plain::sameness_key(one) == plain::sameness_key(other))

@@ -1,8 +1,8 @@
-//! The turn log: what was asked and answered in each turn, in a few words (C1, C2, C8).
+//! The turn log: a short summary of the question and answer of each turn (C1, C2, C8).
 //!
-//! One JSON line per turn, only ever appended to; the last line of a turn counts, so that a turn
-//! that was only kept raw is summarised later by a second line. The raw exchange itself is kept
-//! elsewhere and is never lost by what happens here.
+//! One JSON line per turn, append-only. The last line of a turn counts: a turn that was first
+//! logged raw is summarized later by a second line. The raw exchange is stored elsewhere; nothing
+//! in this module can lose it.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use crate::ledger::lines;
 use crate::plain;
 use crate::words::words;
 
-/// The most words of what a person asked.
+/// Maximum number of words in the summary of the question.
 pub const USER_WORDS: usize = 25;
-/// The most words of what was answered.
+/// Maximum number of words in the summary of the answer.
 pub const ASSISTANT_WORDS: usize = 30;
-/// The most entries of each list that the summariser is asked for.
+/// Maximum number of entries per list that the summarizer is asked for.
 pub const ASKED_ENTRIES: usize = 12;
-/// The field of a turn that the conversation went on without; it is never written to the log.
+/// The field that marks a turn the conversation continued without. It is never written to the log.
 pub const WITHDRAWN: &str = "withdrawn";
-/// The longest summary in bytes, whatever its words are.
+/// Maximum length of a summary in bytes, whatever its words are.
 const MAX_SUMMARY_BYTES: usize = 600;
 
 words! {
-    /// How a turn is told.
+    /// How a turn was summarized.
     State: "a state of a turn" {
-        /// The summariser told it.
+        /// By the summarizer.
         Summarized = "summarized",
-        /// The first words of the exchange stand in; it is to be told again.
+        /// By the first words of the exchange; a summary is still pending.
         Raw = "raw",
-        /// It is so short that its own words are its summary.
+        /// Not at all: the turn is so short that it is its own summary.
         Short = "short",
     }
 }
@@ -41,31 +41,24 @@ words! {
 /// A turn in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnLine {
-    /// Its number, counted from 1.
+    /// Counted from 1.
     pub turn: u64,
-    /// When it was written.
     pub ts: Moment,
-    /// What was asked.
     pub user_summary: String,
-    /// What was answered.
     pub assistant_summary: String,
-    /// How it is told.
     pub state: State,
-    /// Why it is told raw, if it is.
+    /// Why the turn is raw, if it is.
     pub why: Option<String>,
-    /// How deep it was summarised, in a word.
+    /// Summary depth as a word.
     pub depth: String,
-    /// Whether it stays verbatim for longer.
+    /// Whether the raw exchange is kept longer.
     pub long: bool,
-    /// Tokens the summariser read.
     pub tokens_in: u64,
-    /// Tokens it wrote.
     pub tokens_out: u64,
-    /// Which model it was.
     pub model: Option<String>,
-    /// Entries of its diff that were rejected, each with the reason.
+    /// Rejected entries of its diff, each with the reason.
     pub refused: Vec<String>,
-    /// Fields of other programs, as they came.
+    /// Unknown fields of other programs, preserved unchanged.
     pub extra: Map<String, Value>,
 }
 
@@ -85,7 +78,7 @@ const FIELDS: &[&str] = &[
 ];
 
 impl TurnLine {
-    /// A turn with its summaries held to their limits.
+    /// A turn whose summaries are truncated to their limits.
     pub fn new(turn: u64, ts: Moment, state: State, user: &str, assistant: &str) -> Self {
         Self {
             turn,
@@ -104,7 +97,7 @@ impl TurnLine {
         }
     }
 
-    /// A turn that nobody could summarise, told by its first words.
+    /// A turn that could not be summarized; its first words stand in.
     pub fn raw(turn: u64, ts: Moment, user: &str, assistant: &str, why: impl Into<String>) -> Self {
         Self {
             why: Some(why.into()),
@@ -118,20 +111,20 @@ impl TurnLine {
         }
     }
 
-    /// A turn of which nothing was kept: its request failed while a later one went through.
+    /// A turn without content: its request failed while a later one succeeded.
     pub fn nothing(turn: u64, ts: Moment) -> Self {
         Self {
-            why: Some("nothing was kept of it: its request failed".into()),
+            why: Some("no content: its request failed".into()),
             ..Self::new(turn, ts, State::Short, "", "")
         }
     }
 
-    /// Whether it tells nothing.
+    /// Whether both summaries are empty.
     pub fn is_empty(&self) -> bool {
         self.user_summary.is_empty() && self.assistant_summary.is_empty()
     }
 
-    /// As a line of the log, with its line break.
+    /// Serializes the turn as one log line, with its line break.
     pub fn line(&self) -> String {
         #[derive(Serialize)]
         struct Line<'a> {
@@ -157,7 +150,7 @@ impl TurnLine {
             #[serde(flatten)]
             extra: Map<String, Value>,
         }
-        // Two fields of a name are no JSON.
+        // A duplicate field name would make the JSON invalid.
         let foreign = |(name, value): (&String, &Value)| {
             (!FIELDS.contains(&name.as_str())).then(|| (name.clone(), value.clone()))
         };
@@ -183,10 +176,10 @@ impl TurnLine {
 
     fn read(bytes: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
-        let Value::Object(mut fields) = value else { return Err("it is no object".into()) };
+        let Value::Object(mut fields) = value else { return Err("it is not an object".into()) };
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        let turn = fields.get("turn").and_then(Value::as_u64).ok_or("it has no turn")?;
-        let ts = text("ts").and_then(|ts| Moment::read(&ts)).ok_or("it has no time")?.moment;
+        let turn = fields.get("turn").and_then(Value::as_u64).ok_or("it has no turn number")?;
+        let ts = text("ts").and_then(|ts| Moment::read(&ts)).ok_or("it has no valid time")?.moment;
         let state =
             text("state").unwrap_or_default().parse::<State>().map_err(|why| why.to_string())?;
         let count = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or_default();
@@ -224,25 +217,25 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// A line that is no turn.
+/// A log line that is not a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadLine {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The parse error.
     pub why: String,
 }
 
-/// The turn log, read.
+/// A parsed turn log.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TurnLog {
-    /// Each turn as its last line tells it.
+    /// Each turn as its last line has it.
     pub turns: BTreeMap<u64, TurnLine>,
-    /// What could not be read.
+    /// The lines that could not be parsed.
     pub bad: Vec<BadLine>,
 }
 
-/// Reads a turn log. A line that is broken is told and passed over.
+/// Parses a turn log. Malformed lines are reported and skipped.
 pub fn read(bytes: &[u8]) -> TurnLog {
     let mut log = TurnLog::default();
     for raw in lines(bytes, 1) {
@@ -259,22 +252,22 @@ pub fn read(bytes: &[u8]) -> TurnLog {
     log
 }
 
-/// The turns up to the last that nobody has summarised yet: missing, or raw.
+/// The turns up to `last_turn` without a summary: missing or raw.
 pub fn pending(log: &TurnLog, last_turn: u64) -> Vec<u64> {
-    // A wrong number in a file must not make us count to the end of the world.
+    // A wrong number in a file must not cause an unbounded loop.
     const MOST: usize = 10_000;
     let told = |turn: &u64| log.turns.get(turn).is_some_and(|line| line.state != State::Raw);
     (1..=last_turn).filter(|turn| !told(turn)).take(MOST).collect()
 }
 
-/// The text on one line with at most so many words, cut at the end of a clause if one is near, and
-/// marked with `…`.
+/// The text on one line, truncated to `most` words. It is cut at the end of a clause if one is
+/// near, and marked with `…`.
 pub fn limited(text: &str, most: usize) -> String {
     let cleaned = plain::clean(text).text;
     let all: Vec<&str> = cleaned.split_whitespace().collect();
     let mut kept = all.get(..most.min(all.len())).unwrap_or_default().to_vec();
     let mut cut = kept.len() < all.len();
-    // Scripts without blanks, and addresses without end, are words too long to count.
+    // Scripts without spaces and very long URLs exceed the byte limit before the word limit.
     while kept.len() > 1
         && kept.iter().map(|word| word.len() + 1).sum::<usize>() > MAX_SUMMARY_BYTES
     {
@@ -287,7 +280,7 @@ pub fn limited(text: &str, most: usize) -> String {
     if !cut {
         return whole;
     }
-    // Within the last third, the end of a clause is worth a few words.
+    // In the last third, ending at a clause is worth losing a few words.
     let near = kept.len() * 2 / 3;
     let clause = kept
         .iter()
@@ -303,7 +296,7 @@ pub fn limited(text: &str, most: usize) -> String {
     format!("{}…", end.trim_end_matches([',', ';', ':', '.', ' ']))
 }
 
-/// What stands in for a summary that could not be made: the first words of the text itself.
+/// The fallback when no summary could be made: the first words of the text itself.
 pub fn stand_in(text: &str, most: usize) -> String {
     let mut told = limited(text, most);
     if told.is_empty() {
@@ -312,21 +305,21 @@ pub fn stand_in(text: &str, most: usize) -> String {
     told
 }
 
-/// What the summariser made of a turn.
+/// The summarizer's result for a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSummary {
-    /// What was asked, within its limit.
+    /// Within the word limit.
     pub user_summary: String,
-    /// What was answered, within its limit.
+    /// Within the word limit.
     pub assistant_summary: String,
-    /// What it would change.
+    /// The proposed changes of the facts.
     pub diff: Diff,
-    /// What had to be cut.
+    /// What had to be truncated.
     pub notes: Vec<String>,
 }
 
-/// What the summariser's answer must look like, for models that can be held to it. Without `diff`,
-/// only the summaries are asked for.
+/// The JSON schema of the summarizer's answer, for models with structured output. Without `diff`,
+/// it asks for the summaries only.
 pub fn answer_schema(diff: bool) -> Value {
     let summary = |words: usize, what: &str| json!({"type": "string", "maxLength": MAX_SUMMARY_BYTES, "description": format!("{what}, at most {words} words")});
     let list = |what: &str| json!({"type": "array", "maxItems": ASKED_ENTRIES, "items": {"type": "string", "maxLength": MAX_ENTRY_BYTES}, "description": what});
@@ -355,11 +348,11 @@ pub fn answer_schema(diff: bool) -> Value {
     json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
 }
 
-/// Reads the summariser's answer. Too long a summary is cut; one that is missing is an error that
-/// says what is wrong.
+/// Parses the summarizer's answer. A summary that is too long is truncated; a missing one is an
+/// error that names it.
 pub fn read_answer(answer: &Value) -> Result<TurnSummary, String> {
     let Some(fields) = answer.as_object() else {
-        return Err("the answer is no JSON object".into());
+        return Err("the answer is not a JSON object".into());
     };
     let mut notes = Vec::new();
     let mut summary = |name: &str, most: usize| -> Result<String, String> {
@@ -367,10 +360,10 @@ pub fn read_answer(answer: &Value) -> Result<TurnSummary, String> {
             .get(name)
             .ok_or(format!("`{name}` is missing"))?
             .as_str()
-            .ok_or(format!("`{name}` is no text"))?;
+            .ok_or(format!("`{name}` is not a string"))?;
         let kept = limited(text, most);
         if !kept.contains(char::is_alphanumeric) {
-            return Err(format!("`{name}` says nothing"));
+            return Err(format!("`{name}` is empty"));
         }
         if kept.ends_with('…') && !text.trim_end().ends_with('…') {
             notes.push(format!(
@@ -461,12 +454,15 @@ mod tests {
         );
         assert_eq!(read.diff.notes.len(), 4);
         for (wrong, why) in [
-            (json!([]), "the answer is no JSON object"),
+            (json!([]), "the answer is not a JSON object"),
             (json!({}), "`user_summary` is missing"),
-            (json!({"user_summary": 5, "assistant_summary": "x"}), "`user_summary` is no text"),
+            (
+                json!({"user_summary": 5, "assistant_summary": "x"}),
+                "`user_summary` is not a string",
+            ),
             (
                 json!({"user_summary": "x", "assistant_summary": " … "}),
-                "`assistant_summary` says nothing",
+                "`assistant_summary` is empty",
             ),
         ] {
             assert_eq!(read_answer(&wrong).unwrap_err(), why);

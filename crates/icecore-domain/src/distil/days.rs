@@ -1,7 +1,7 @@
-//! The days that a sentence names, told from the day it was said.
+//! Due dates: the days that a sentence names, relative to the day it was said.
 //!
-//! Promises look ahead, while memory is asked about the past: `friday` is here the next one, `march
-//! 15` the first that is not over. A day before the sentence was said is never named.
+//! Promises are about the future, while searches are about the past: `friday` is the next one here,
+//! `march 15` the first that is not over. A day before the sentence was said is never returned.
 
 use jiff::ToSpan;
 use jiff::civil::{Date, Weekday};
@@ -9,20 +9,20 @@ use jiff::civil::{Date, Weekday};
 use crate::calendar::{Month, Week, read_day};
 use crate::when::{self, When};
 
-/// The most words of a text in which days are looked for.
+/// Maximum number of words of a text that are searched for days.
 const MAX_WORDS: usize = 20_000;
-/// The most days that are told of one text.
+/// Maximum number of days returned for one text.
 const MAX_DAYS: usize = 500;
-/// The furthest that `in 3 weeks` may reach.
+/// Maximum number of units in `in 3 weeks`.
 const MAX_STEPS: i32 = 500;
 
-/// Words before a day that make it one of many, or one that is over.
+/// Words before a day that make it recurring or past.
 #[rustfmt::skip]
 const NOT_AHEAD: &[&str] =
 &[
     "last", "past", "previous", "every", "each", "since", "letzten", "letzte", "letzter", "jeden", "jeder", "vorigen", "seit",
 ];
-/// Words before a day that something is due on.
+/// Words before a due date.
 const DUE: &[&str] =
     &["by", "until", "till", "due", "on", "before", "for", "bis", "zum", "am", "vor", "deadline"];
 /// Weekdays in English and German, Monday first.
@@ -41,13 +41,13 @@ const MONTHS: &[&str] = &[
     "februar", "märz", "mai", "juni", "juli", "oktober", "dezember",
 ];
 
-/// Whether a word is the name of a month, written out or by its first three letters.
+/// Whether a word is the name of a month, in full or by its first three letters.
 pub(crate) fn is_month(word: &str) -> bool {
     let lower = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
     MONTHS.iter().any(|month| *month == lower || (lower.len() == 3 && month.starts_with(&lower)))
 }
 
-/// Whether a word is the name of a weekday, also in the plural.
+/// The index of the weekday a word names, also in the plural.
 pub(crate) fn weekday_of(word: &str) -> Option<usize> {
     let lower = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
     let one = lower
@@ -57,8 +57,7 @@ pub(crate) fn weekday_of(word: &str) -> Option<usize> {
     WEEKDAYS.iter().position(|names| names.contains(&one))
 }
 
-/// The day that something is due on if this sentence says it: the first with `by` or the like
-/// before it, else the first.
+/// The due date in this sentence: the first day after `by` or the like, otherwise the first day.
 pub(crate) fn due(sentence: &str, said: Date) -> Option<Date> {
     let all = named(sentence, said);
     all.iter().find(|named| named.due).or_else(|| all.first()).map(|named| named.day)
@@ -67,9 +66,8 @@ pub(crate) fn due(sentence: &str, said: Date) -> Option<Date> {
 /// A day that a text names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Which.
     pub day: Date,
-    /// A word before it says that something is due then.
+    /// Whether a word before it marks it as a due date.
     pub due: bool,
 }
 
@@ -100,8 +98,8 @@ pub(crate) fn named(text: &str, said: Date) -> Vec<Named> {
     found
 }
 
-/// The day that these words begin with, and how many words name it. Words that name a day that is
-/// of no use are passed over as a whole.
+/// The day that these words begin with, and the number of words that name it. Words that name a
+/// past or recurring day are skipped as a whole.
 fn read(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<Date>, usize)> {
     let plus = |days: i32| said.checked_add(days.days()).ok();
     let friday = |week: Week| week.day(Weekday::Friday);
@@ -156,7 +154,7 @@ fn read(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<D
             Some((next(name, said), 2))
         }
         [name, rest @ ..] if exact_weekday(name).is_some() => {
-            // "Friday, March 13": the date says which one.
+            // "Friday, March 13": the date decides.
             let dated = rest.first().and_then(|_| date(rest, raw, said));
             match dated {
                 Some((day, length)) => Some((Some(day), length + 1)),
@@ -217,7 +215,7 @@ fn steps(count: &str, unit: &str, said: Date) -> Option<Date> {
     said.checked_add(span).ok()
 }
 
-/// A date with its month: `2026-03-01`, `13.02.2026`, `March 15`, `15th of March 2027`.
+/// Parses a date with its month: `2026-03-01`, `13.02.2026`, `March 15`, `15th of March 2027`.
 fn date(words: &[&str], raw: &str, said: Date) -> Option<(Date, usize)> {
     let first = words.first()?;
     let digits = |word: &str| word.bytes().filter(u8::is_ascii_digit).count();
@@ -232,7 +230,7 @@ fn date(words: &[&str], raw: &str, said: Date) -> Option<(Date, usize)> {
         [_, other, ..] => (*other, 2),
         _ => return None,
     };
-    // "may 3 people": a month that is a verb too must be written as a name.
+    // "may 3 people": a month that is also a verb must be capitalized.
     let month = is_month(first) && (*first != "may" || raw.starts_with('M'));
     let (month, day) = match (month, is_month(other)) {
         (true, false) => (*first, other),
@@ -251,14 +249,14 @@ fn date(words: &[&str], raw: &str, said: Date) -> Option<(Date, usize)> {
     {
         return in_year(year).map(|day| (day, length + 1));
     }
-    // Nine years, since the 29th of February is not in every one.
+    // Nine years, because the 29th of February is not in every one.
     let day = (0..9)
         .filter_map(|ahead| in_year(said.year().checked_add(ahead)?))
         .find(|day| *day >= said)?;
     Some((day, length))
 }
 
-/// A day of which the month or the year is left to the reader: `by the 15th`, `bis 24.12.`
+/// Parses a date without its month or year: `by the 15th`, `bis 24.12.`
 fn short_date(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Date, usize)> {
     let first = words.first()?;
     if before == "the"

@@ -1,9 +1,9 @@
-//! Whether a proposal may become an event.
+//! Validation: whether a proposal may become an event.
 //!
-//! Whoever proposed it is a stranger. It stands only if its words are in its source, the source
-//! says what it says, it is none of our own text and no order from somebody who has none to give;
-//! what is of little trust stays of little weight. What was changed to let it stand, and why the
-//! others do not, is told.
+//! The proposer is untrusted. A proposal is accepted only if its quote is in the source, the source
+//! supports it, it is not text that icecore injected, and it gives no instructions without the
+//! owner's authority. Low-trust sources get low priority. Every change and every rejection is
+//! reported.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -25,30 +25,31 @@ use crate::id::EventId;
 use crate::plain;
 use crate::record::Trust;
 
-/// The most proposals that are judged in one go; more is a flood, not a conversation.
+/// Maximum number of proposals validated at once; more is a flood, not a conversation.
 pub const MAX_JUDGED: usize = 5_000;
-/// The longest quote that is looked for, in bytes: a statement goes back to a sentence or a few.
+/// Maximum length of a quote that is searched for, in bytes: a statement is based on a few
+/// sentences.
 const MAX_QUOTED: usize = 4_000;
-/// How many of its telling words a statement must have from its source, in percent.
+/// Minimum share of a statement's content words that its source must contain, in percent.
 const SUPPORTED_PERCENT: usize = 60;
-/// The tag of what a stranger said in the form of a rule.
+/// The tag of a rule that came from someone other than the owner.
 pub const UNCONFIRMED: &str = "unconfirmed";
 
-/// What became of a proposal.
+/// The result of validating a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may stand, as it is here, with what was changed and why.
+    /// Accepted, in this form, with the changes that were made and why.
     Keep(Proposal, Vec<String>),
-    /// It may not, and why.
+    /// Rejected, with the reason.
     Refused(String),
-    /// It is known already.
+    /// Already known as this event.
     Duplicate(EventId),
-    /// An earlier one of the same batch says it; its index.
+    /// Equal to an earlier proposal of the same batch, by its index.
     DuplicateInBatch(usize),
 }
 
-/// Judges proposals against their pieces and against what is known. `now` bounds what may count as
-/// ahead.
+/// Validates proposals against their passages and against what is known. `now` separates future due
+/// dates from past ones.
 pub fn judge(
     proposals: Vec<Proposal>,
     pieces: &[Piece<'_>],
@@ -58,7 +59,7 @@ pub fn judge(
     judge_with(proposals, pieces, known, now, None)
 }
 
-/// Likewise, with a measure of meaning for what is known in other words.
+/// Like [`validate_proposals`], with a semantic similarity for statements known in other words.
 pub fn judge_with(
     proposals: Vec<Proposal>,
     pieces: &[Piece<'_>],
@@ -71,7 +72,7 @@ pub fn judge_with(
     let mut judged = Vec::with_capacity(proposals.len());
     for (at, proposal) in proposals.into_iter().enumerate() {
         let verdict = if at >= MAX_JUDGED {
-            Verdict::Refused(format!("more than {MAX_JUDGED} were proposed at once"))
+            Verdict::Refused(format!("more than {MAX_JUDGED} proposals at once"))
         } else {
             match stand(&proposal, &sources, now) {
                 Err(why) => Verdict::Refused(why),
@@ -88,10 +89,10 @@ pub fn judge_with(
     judged
 }
 
-/// A piece, and what is read from it at most once.
+/// A passage with lazily computed views of it.
 struct Source<'a> {
     piece: &'a Piece<'a>,
-    /// Its words without blocks of our own.
+    /// Its text without injected blocks.
     text: Cow<'a, str>,
     folded: OnceCell<Folded>,
     said: OnceCell<Said>,
@@ -117,7 +118,7 @@ impl<'a> Source<'a> {
         self.folded.get_or_init(|| Folded::of(&self.text))
     }
 
-    /// Its words, with the name of another person who says them.
+    /// Its text, prefixed with the speaker's name if it is not the owner.
     fn spoken(&self) -> Cow<'_, str> {
         match self.piece.speaker {
             Some(speaker) => format!("{speaker}:\n{}", self.text).into(),
@@ -130,7 +131,7 @@ impl<'a> Source<'a> {
     }
 
     fn stems(&self) -> &BTreeSet<String> {
-        // Sentence by sentence, since a profile reads no more than a statement.
+        // Line by line, because a profile covers only one statement.
         self.stems.get_or_init(|| {
             self.spoken().lines().flat_map(|line| Profile::of_long(line).stems).collect()
         })
@@ -143,7 +144,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Whether a name occurs, as whole words.
+    /// Whether a name occurs as whole words.
     fn names(&self, name: &str) -> bool {
         let all = self.named.get_or_init(|| format!("_{}_", plain::entity_key(&self.spoken())));
         let key = plain::entity_key(name);
@@ -151,8 +152,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The proposal as it may stand on its own, what was changed, and the whole sentence it goes back
-/// to.
+/// Validates one proposal. Returns its final form, the changes, and the whole sentence it is based
+/// on.
 fn stand(
     proposal: &Proposal,
     sources: &[Source<'_>],
@@ -173,7 +174,7 @@ fn stand(
     Ok((kept, changes, sentence))
 }
 
-/// Finds the words of the proposal, in its piece or in the one other that has them.
+/// Finds the proposal's quote in its passage, or in the only other passage that contains it.
 fn locate(
     kept: &mut Proposal,
     sources: &[Source<'_>],
@@ -185,10 +186,10 @@ fn locate(
         source.folded().find_folded(wanted).map(|span| around(&source.text, span).to_owned())
     };
     if wanted.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
-        return Err("it quotes no words".into());
+        return Err("it has no quote".into());
     }
     if wanted.len() > MAX_QUOTED {
-        return Err(format!("it quotes more than {MAX_QUOTED} bytes"));
+        return Err(format!("its quote is longer than {MAX_QUOTED} bytes"));
     }
     if let Some(sentence) = sources.get(kept.piece).and_then(within) {
         return Ok(sentence);
@@ -198,26 +199,26 @@ fn locate(
     match (others.next(), others.next()) {
         (Some((at, sentence)), None) => {
             changes.push(format!(
-                "its words are in source {}, not in {}",
+                "its quote is in source {}, not in {}",
                 at + 1,
                 kept.piece.saturating_add(1)
             ));
             kept.piece = at;
             Ok(sentence)
         }
-        _ => Err("its words are not in the source".into()),
+        _ => Err("its quote is not in the source".into()),
     }
 }
 
-/// One paragraph, bounded, clean.
+/// Normalizes the content to one sanitized paragraph of limited length.
 fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
     let cleaned = plain::clean(&kept.content);
     let content = cleaned.text.split_whitespace().collect::<Vec<_>>().join(" ");
     if cleaned.removed > 0 {
-        changes.push(format!("{} control characters were taken out", cleaned.removed));
+        changes.push(format!("{} control characters removed", cleaned.removed));
     }
     if content.len() > MAX_CONTENT {
-        changes.push(format!("its {} bytes were shortened to {MAX_CONTENT}", content.len()));
+        changes.push(format!("shortened from {} bytes to {MAX_CONTENT}", content.len()));
     }
     kept.content = budget::shortened(&content, MAX_CONTENT);
     let tags = kept.tags.len();
@@ -228,11 +229,11 @@ fn shape(kept: &mut Proposal, changes: &mut Vec<String>) {
     own.dedup();
     own.truncate(MAX_TAGS);
     if own.len() < tags {
-        changes.push(format!("{} tags were double, too long or too many", tags - own.len()));
+        changes.push(format!("{} tags dropped: duplicate, too long or too many", tags - own.len()));
     }
     kept.tags = own;
     if !kept.supersedes.is_empty() {
-        changes.push("what it replaces is not for a proposal to say".into());
+        changes.push("ignored what it replaces: a proposal may not decide that".into());
         kept.supersedes.clear();
     }
 }
@@ -244,7 +245,7 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
         .split_once(':')
         .is_some_and(|(key, value)| !key.trim().is_empty() && !value.trim().is_empty());
     if words == 0 {
-        return Err("it says nothing".into());
+        return Err("it has no words".into());
     }
     if words < 3 && !(pair && words >= 2) {
         return Err("it is too short to be understood later".into());
@@ -258,10 +259,10 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
     {
         return Err("it is a greeting".into());
     }
-    // Somebody may ask to be reminded; else a question states nothing.
+    // A request to be reminded may be a question; otherwise a question states nothing.
     let requested = matches!(kept.kind, Kind::Commitment | Kind::Preference);
     if asks(sentence) && !requested {
-        return Err("its source only asks".into());
+        return Err("its source is a question".into());
     }
     let flat_sentence = flat(sentence);
     let conditional = has(
@@ -282,12 +283,12 @@ fn reads_as_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
         && conditional
         && !has(&flat_content, &["if", "maybe", "perhaps", "might", "wenn", "falls", "vielleicht"])
     {
-        return Err("its source only considers it".into());
+        return Err("its source is hypothetical".into());
     }
     Ok(())
 }
 
-/// What we handed out comes back in transcripts; it is no news.
+/// Rejects injected text that comes back in transcripts; it is not new.
 fn is_not_ours(kept: &Proposal) -> Result<(), String> {
     let ours = |text: &str| {
         text.match_indices("EVT-").any(|(at, _)| {
@@ -303,10 +304,10 @@ fn is_not_ours(kept: &Proposal) -> Result<(), String> {
     let marked = [&kept.content, &kept.quote]
         .into_iter()
         .any(|text| ours(text) || gate::strip(text).blocks > 0);
-    if marked { Err("it is our own text".into()) } else { Ok(()) }
+    if marked { Err("it is text that icecore injected".into()) } else { Ok(()) }
 }
 
-/// Only the person may tell an assistant how to behave.
+/// Only the owner may tell an assistant how to behave.
 fn gives_no_orders(
     kept: &mut Proposal,
     origin: Origin,
@@ -314,7 +315,7 @@ fn gives_no_orders(
     changes: &mut Vec<String>,
 ) -> Result<(), String> {
     let orders = [kept.content.as_str(), kept.quote.as_str(), sentence].into_iter().any(|text| {
-        // Quotation marks do not make an order harmless here.
+        // Quotation marks do not make an instruction harmless here.
         let bare: String = text
             .chars()
             .filter(|c| {
@@ -335,7 +336,7 @@ fn gives_no_orders(
     }
     match origin {
         Origin::Tool | Origin::Import | Origin::Assistant => {
-            Err("it tells the assistant how to behave, and is not the person's".into())
+            Err("it tells the assistant how to behave, but is not from the owner".into())
         }
         Origin::User | Origin::File => {
             if kept.kind == Kind::Fact
@@ -344,7 +345,8 @@ fn gives_no_orders(
                     &["you must", "from now on", "you should always", "you should never"],
                 )
             {
-                changes.push("how the assistant is to behave is a preference".into());
+                changes
+                    .push("changed to a preference: it tells the assistant how to behave".into());
                 kept.kind = Kind::Preference;
             }
             Ok(())
@@ -352,26 +354,26 @@ fn gives_no_orders(
     }
 }
 
-/// Words of a reporter, which no source has.
+/// Words a summarizer uses to report; they do not occur in the source itself.
 #[rustfmt::skip]
 const REPORTER: &[&str] = &[
     "want", "wants", "decide", "prefer", "lik", "ask", "plan", "stat", "said", "mention", "request", "own", "person", "assistant",
     "client", "team", "project", "call", "rule", "hous",
 ];
 
-/// Whether the source says it.
+/// Checks that the source supports the proposal.
 fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<(), String> {
     let said = source.piece.said.day();
     let day = Days { first: said, last: said };
     let case =
         Case { days: day, bytes: usize::MAX, tokens: usize::MAX, must: &[], sources: "", count: 0 };
     let mut made_up = invented_beside(&case, source.said(), &kept.content);
-    // A day may be written out that the source names in other words.
+    // The proposal may write out a date that the source gives in other words.
     made_up.retain(|word| !word.parse::<Date>().is_ok_and(|day| source.days().contains(&day)));
     made_up.extend(first_name(&kept.content, source));
     if !made_up.is_empty() {
         made_up.truncate(6);
-        return Err(format!("its source does not say: {}", made_up.join(", ")));
+        return Err(format!("its source does not contain: {}", made_up.join(", ")));
     }
     let profile = Profile::of(&kept.content);
     let telling: Vec<&String> =
@@ -379,17 +381,18 @@ fn is_supported(kept: &Proposal, source: &Source<'_>, sentence: &str) -> Result<
     let there = telling.iter().filter(|stem| source.stems().contains(**stem)).count();
     if there * 100 < telling.len() * SUPPORTED_PERCENT {
         return Err(format!(
-            "only {there} of its {} telling words are in the source",
+            "only {there} of its {} content words are in the source",
             telling.len()
         ));
     }
     if denies(&kept.content) != denies_there(sentence, &profile) {
-        return Err("it denies what its source says, or the other way round".into());
+        return Err("it contradicts its source".into());
     }
     Ok(())
 }
 
-/// A name at the beginning that the source does not have; the capital alone tells nothing there.
+/// A name at the start of the content that the source lacks; a capital letter alone is no evidence
+/// there.
 fn first_name(content: &str, source: &Source<'_>) -> Option<String> {
     let mut words = content.split_whitespace();
     let first = words.next()?.trim_matches(|c: char| !c.is_alphanumeric());
@@ -419,7 +422,7 @@ fn first_name(content: &str, source: &Source<'_>) -> Option<String> {
         .then(|| first.to_owned())
 }
 
-/// Whether a text denies something, as far as the words go that really do.
+/// Whether a text negates something; idioms do not count.
 fn denies(text: &str) -> bool {
     let mut flat = flat(text);
     for harmless in [
@@ -437,7 +440,7 @@ fn denies(text: &str) -> bool {
     Profile::of(&flat).denies()
 }
 
-/// Whether the part of the sentence that speaks of the same things denies them.
+/// Whether the part of the sentence about the same things negates them.
 fn denies_there(sentence: &str, about: &Profile) -> bool {
     let whole = denies(sentence);
     let parts: Vec<&str> = sentence
@@ -451,39 +454,39 @@ fn denies_there(sentence: &str, about: &Profile) -> bool {
     let shared = |part: &str| Profile::of(part).stems.intersection(&about.stems).count();
     let best = parts.iter().map(|part| shared(part)).max().unwrap_or(0);
     let all = Profile::of(sentence).stems.intersection(&about.stems).count();
-    // Spread over several parts, it speaks of the whole.
+    // If it is spread over several parts, it is about the whole sentence.
     if best < all || best == 0 {
         return whole;
     }
     parts.iter().filter(|part| shared(part) == best).any(|part| denies(part))
 }
 
-/// Day, waiting and entity stand only if the source has them.
+/// Removes a due date, `waiting_on` or entity that the source does not support.
 fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut Vec<String>) {
     if let Some(due) = kept.due {
         let written =
             source.said().has_number(&due.to_string()) && source.text.contains(&due.to_string());
         let ahead = due >= source.piece.said.day().min(now.day());
         if !ahead || !(written || source.days().contains(&due)) {
-            changes.push(format!("the source does not make it due on {due}"));
+            changes.push(format!("removed the due date {due}: not in the source"));
             kept.due = None;
         }
     }
     if let Some(waiting) = &kept.waiting_on
         && (waiting.len() > MAX_SHORT || !source.names(waiting))
     {
-        changes.push("the source does not say whom it waits for".into());
+        changes.push("removed `waiting_on`: not in the source".into());
         kept.waiting_on = None;
     }
     if let Some(entity) = &kept.entity
         && (entity.len() > MAX_SHORT || !source.names(entity))
     {
         let shown: String = plain::one_line(entity).chars().take(40).collect();
-        changes.push(format!("the source does not speak of `{shown}`"));
+        changes.push(format!("removed the entity `{shown}`: not in the source"));
         kept.entity = None;
     }
     if kept.entity.is_none() && kept.entity_kind.take().is_some() {
-        changes.push("without an entity it has no kind of entity".into());
+        changes.push("removed the entity kind: there is no entity".into());
     }
     if kept.entity_kind == Some(EntityKind::Person)
         && kept.entity.as_deref().is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
@@ -493,11 +496,11 @@ fn details(kept: &mut Proposal, source: &Source<'_>, now: Moment, changes: &mut 
     }
 }
 
-/// Type and priority as the words and their origin bear them.
+/// Limits type and priority to what the words and their origin justify.
 fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut Vec<String>) {
     let origin = piece.origin;
     if kept.kind == Kind::Commitment && !is_owed(kept) {
-        changes.push("nothing is to be done, so it is a fact".into());
+        changes.push("changed to a fact: there is nothing to do".into());
         kept.kind = Kind::Fact;
     }
     let hard = has(&flat(sentence), markers::HARD);
@@ -520,19 +523,22 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
     };
     if kept.priority < most {
         changes.push(match Trust::of(origin) {
-            Trust::Low => format!("a stranger's words are {most} at most"),
+            Trust::Low => format!("priority limited to {most}: low-trust source"),
             Trust::Medium if origin == Origin::Assistant => {
-                format!("an assistant's words are {most} at most")
+                format!("priority limited to {most}: an assistant's words")
             }
-            _ => format!("without a word like `must` or `never` it is {most} at most"),
+            _ => format!("priority limited to {most}: no word like `must` or `never`"),
         });
         kept.priority = most;
     }
     let is_rule = matches!(kept.kind, Kind::Constraint | Kind::Preference | Kind::Procedure);
-    // What another person promises is not owed by the owner.
+    // What another person promises is not the owner's commitment.
     let is_theirs = piece.speaker.is_some() && kept.kind == Kind::Commitment;
     if Trust::of(origin) == Trust::Low && (is_rule || is_theirs) {
-        changes.push(format!("a {} from a stranger is only a fact to be confirmed", kept.kind));
+        changes.push(format!(
+            "a {} from a low-trust source becomes a fact to be confirmed",
+            kept.kind
+        ));
         kept.kind = Kind::Fact;
         kept.tags.retain(|tag| tag != UNCONFIRMED);
         kept.tags.truncate(MAX_TAGS - 1);
@@ -542,20 +548,20 @@ fn weigh(kept: &mut Proposal, piece: &Piece<'_>, sentence: &str, changes: &mut V
     if kept.kind != Kind::Commitment
         && (kept.due.take().is_some() | kept.waiting_on.take().is_some())
     {
-        changes.push("only a commitment is due or waits for somebody".into());
+        changes.push("removed the due date and `waiting_on`: only commitments have them".into());
     }
 }
 
-/// What another person says is told as their statement, whoever confirms it later.
+/// Attributes another person's words to that person, even if they are confirmed later.
 fn attribute(kept: &mut Proposal, piece: &Piece<'_>, changes: &mut Vec<String>) {
     let Some(speaker) = piece.speaker else { return };
     if !kept.content.to_lowercase().starts_with(&format!("{} ", speaker.to_lowercase())) {
-        changes.push(format!("{} said it, not the owner", plain::one_line(speaker)));
+        changes.push(format!("attributed to {}, who is not the owner", plain::one_line(speaker)));
         kept.content = budget::shortened(&format!("{speaker} said: {}", kept.content), MAX_CONTENT);
     }
 }
 
-/// Whether there is anything to do.
+/// Whether it is something to do.
 fn is_owed(kept: &Proposal) -> bool {
     let words = flat(&kept.content);
     let stems = Profile::of(&kept.content).stems;
@@ -573,7 +579,7 @@ fn is_owed(kept: &Proposal) -> bool {
             .is_some_and(|last| last.ends_with("en") && last.chars().count() > 4)
 }
 
-/// Whether it is news, and what it replaces.
+/// Checks whether the proposal is new, and which event it replaces.
 fn place(
     mut kept: Proposal,
     mut changes: Vec<String>,
@@ -592,9 +598,9 @@ fn place(
         Some((id, Sameness::Update)) => {
             let origin = sources.get(kept.piece).map(|source| source.piece.origin);
             let trusted = matches!(origin, Some(Origin::User | Origin::File));
-            // Else both stand, and the conflict is shown.
+            // Otherwise both stay, and the conflict is shown.
             if trusted && says_changed(&flat(sentence)) {
-                changes.push(format!("its words say that {id} has changed"));
+                changes.push(format!("its quote says that {id} has changed"));
                 kept.supersedes = vec![id];
             }
         }

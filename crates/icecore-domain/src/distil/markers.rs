@@ -1,5 +1,5 @@
-//! The words by which people mark what is meant to last, in English and German. Contractions are
-//! written out.
+//! The phrases that mark a statement as meant to last, in English and German. Contractions are
+//! expanded.
 
 use crate::event::{Kind, Priority};
 
@@ -20,7 +20,7 @@ pub(crate) const LABELS: &[(&str, Kind, Priority)] = &[
     ("procedure", Kind::Procedure, Priority::P2),
 ];
 
-/// Words that make of a sentence a thought, not a statement.
+/// Words that make a sentence a thought instead of a statement.
 #[rustfmt::skip]
 pub(crate) const HYPOTHETICAL: &[&str] = &[
     "what if", "should we", "should i", "maybe", "perhaps", "might", "would", "could", "suppose", "imagine", "assuming", "whether",
@@ -28,15 +28,15 @@ pub(crate) const HYPOTHETICAL: &[&str] = &[
     "vielleicht", "sollten wir", "würde", "würden", "könnte", "könnten", "hätte", "angenommen", "vermutlich", "ich glaube", "eventuell",
     "almost", "nearly", "fast",
 ];
-/// How a condition begins.
+/// First words of a condition.
 #[rustfmt::skip]
 pub(crate) const CONDITIONAL_STARTS: &[&str] =
 &[
     "if", "when", "unless", "even if", "and if", "but if", "so if", "in case", "as if", "wenn", "falls", "sobald", "ob", "or", "oder",
 ];
-/// Conditions anywhere; a rule may have one, a decision or a promise may not.
+/// Words for a condition in any position. A rule may have one; a decision or a promise may not.
 pub(crate) const CONDITIONS: &[&str] = &["if", "unless", "wenn", "falls"];
-/// Others' words and hearsay.
+/// Reported speech and hearsay.
 #[rustfmt::skip]
 pub(crate) const REPORTED: &[&str] = &[
     "he said", "she said", "they said", "said that", "told me", "told us", "he says", "she says", "they say", "people say", "says that",
@@ -45,7 +45,7 @@ pub(crate) const REPORTED: &[&str] = &[
     "the joke", "supposedly", "used to",
 ];
 
-/// Decisions, wherever they stand.
+/// Phrases for a decision, in any position.
 #[rustfmt::skip]
 pub(crate) const DECISIONS: &[&str] = &[
     "we decided", "i decided", "we have decided", "i have decided", "team decided", "it was decided", "has been decided",
@@ -55,13 +55,13 @@ pub(crate) const DECISIONS: &[&str] = &[
     "wir haben uns entschieden", "ich habe entschieden", "ich habe mich entschieden", "wir nehmen", "wir setzen auf",
     "wurde entschieden", "wir haben beschlossen", "wir wechseln zu",
 ];
-/// Decisions, if the sentence begins so.
+/// Phrases for a decision at the start of a sentence.
 #[rustfmt::skip]
 pub(crate) const DECISION_STARTS: &[&str] = &[
     "decided to", "decided on", "decided that", "decided against", "agreed on", "agreed to", "agreed that", "settled on", "going with",
     "switched to", "chose", "entschieden", "beschlossen",
 ];
-/// Words that take a decision's weight away.
+/// Words that make a decision uncertain or trivial.
 #[rustfmt::skip]
 pub(crate) const UNDECIDED: &[&str] = &[
     "not decided", "not yet decided", "never decided", "have not", "has not", "nothing", "undecided", "tonight", "lunch", "dinner",
@@ -69,60 +69,60 @@ pub(crate) const UNDECIDED: &[&str] = &[
     "mittagessen", "to disagree", "to meet", "great", "joke",
 ];
 
-/// What stands before a decision that is only spoken about.
+/// Words before a decision that is only talked about.
 #[rustfmt::skip]
 pub(crate) const NOT_BEFORE_DECISIONS: &[&str] = &[
     "before", "until", "once", "how", "why", "what", "can", "where", "when", "the day", "who", "glad", "sorry", "that", "if", "warum",
     "wie", "was", "bevor", "bis",
 ];
-/// German decisions whose verb stands at the end.
+/// German phrases for a decision with the verb at the end.
 #[rustfmt::skip]
 pub(crate) const DECISIONS_SPLIT: &[&str] = &[
     "wir haben uns für", "wir haben uns gegen", "wir haben uns auf", "ich habe mich für", "ich habe mich gegen",
 ];
 
-/// Preferences, wherever they stand.
+/// Phrases for a preference, in any position.
 #[rustfmt::skip]
 pub(crate) const PREFERENCES: &[&str] = &[
     "i prefer", "i much prefer", "i strongly prefer", "i generally prefer", "i usually prefer", "please always", "please never",
     "i hate when", "i hate it when", "i do not like it when", "i want you to always", "i want you to never", "ich bevorzuge",
     "ich hasse es wenn", "bitte immer", "bitte nie", "bitte niemals", "ich mag es nicht wenn",
 ];
-/// What is preferred here and now, not in general.
+/// Preferences about the current situation only.
 #[rustfmt::skip]
 pub(crate) const PASSING: &[&str] = &[
     "i prefer that", "i prefer this", "i prefer it", "i prefer these", "i prefer those", "i prefer the first", "i prefer the second",
     "i prefer the third", "i prefer the latter", "i prefer the former", "i prefer option", "i prefer your", "i prefer yours",
     "i prefer not to say", "i prefer not to answer", "i prefer the one", "i prefer one", "i prefer both", "i prefer neither",
 ];
-/// How a favourite is told: what stands between is what it is about.
+/// Phrases for a favorite; the words in between name the topic.
 pub(crate) const FAVOURITES: &[&str] =
     &["my favourite", "my favorite", "my preferred", "mein lieblings", "meine lieblings"];
 
-/// Somebody promises, or is to be reminded; no day is needed.
+/// Phrases for a promise or a reminder; no date is required.
 #[rustfmt::skip]
 pub(crate) const PROMISES: &[&str] = &[
     "i promise to", "i promise i will", "i promise that i will", "we promise to", "i promised to", "we promised to", "remind me to",
     "remind me on", "remind me about", "remind me that", "remind us to", "do not let me forget to", "erinnere mich", "ich verspreche",
     "ich habe versprochen", "bitte erinnern",
 ];
-/// What stands before an action that is owed by a day.
+/// Phrases before an action with a due date.
 #[rustfmt::skip]
 pub(crate) const OWES: &[&str] = &[
     "i will", "we will", "i am going to", "we are going to", "i need to", "we need to", "i have to", "we have to", "i must", "we must",
     "you need to", "you have to", "please", "need to",
 ];
-/// A thing that has a day.
+/// Phrases for a deadline.
 #[rustfmt::skip]
 pub(crate) const DEADLINES: &[&str] = &[
     "is due on", "is due by", "is due", "are due on", "are due by", "are due", "deadline is", "deadline for", "deadline", "frist",
     "abgabe",
 ];
-/// Before an action in German; the verb stands at the end.
+/// German phrases before an action; the verb is at the end.
 pub(crate) const OWES_GERMAN: &[&str] =
     &["ich werde", "wir werden", "ich muss", "wir müssen", "muss", "müssen"];
 
-/// Who somebody is to the speaker.
+/// Words for a person's relation to the speaker.
 #[rustfmt::skip]
 pub(crate) const KIN: &[&str] = &[
     "wife", "husband", "boss", "manager", "sister", "brother", "mother", "father", "mom", "mum", "dad", "son", "daughter", "partner",
@@ -130,7 +130,7 @@ pub(crate) const KIN: &[&str] = &[
     "dog", "cat", "teacher", "coach", "therapist", "neighbour", "neighbor", "frau", "mann", "chef", "chefin", "schwester", "bruder",
     "mutter", "vater", "sohn", "tochter", "kollege", "kollegin", "hund", "katze", "partnerin", "freundin", "freund",
 ];
-/// How two names hang together.
+/// Phrases that relate two names.
 #[rustfmt::skip]
 pub(crate) const TIES: &[&str] = &[
     "is the contact for", "is our contact for", "is my contact for", "is our contact at", "is the contact at", "is my contact at",
@@ -139,16 +139,16 @@ pub(crate) const TIES: &[&str] = &[
     "ist ansprechpartnerin für",
 ];
 
-/// Who the speaker is, and what must be there for it to be said.
+/// What must follow an identity phrase for it to count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Needs {
-    /// A name or a number follows.
+    /// A name or a number.
     Name,
-    /// A word follows that can be a name.
+    /// A word that can be a name.
     Word,
-    /// A day, a month or a number follows.
+    /// A day, a month or a number.
     Day,
-    /// A number or an address follows.
+    /// A number or an address.
     Address,
 }
 
@@ -181,22 +181,22 @@ pub(crate) const IDENTITY: &[(&str, Needs)] = &[
     ("meine telefonnummer ist", Needs::Address),
     ("meine e-mail ist", Needs::Address),
 ];
-/// What follows `my name is` when no name does.
+/// Words after `my name is` that are not names.
 #[rustfmt::skip]
 pub(crate) const NO_NAMES: &[&str] = &[
     "not", "a", "an", "on", "in", "the", "all", "everywhere", "mud", "too", "hard", "long", "short", "misspelled", "wrong", "nicht",
     "auf",
 ];
 
-/// What may come before a rule.
+/// Words that may precede a rule.
 #[rustfmt::skip]
 pub(crate) const LEAD_INS: &[&str] = &[
     "please", "and", "also", "so", "important", "note", "remember", "again", "ok", "okay", "but", "from now on", "bitte", "wichtig",
     "und",
 ];
 
-/// What people order, forbid and promise each other. A word that means other things as often is not
-/// here.
+/// Verbs for actions that people order, forbid or promise. Verbs with other frequent meanings are
+/// excluded.
 #[rustfmt::skip]
 pub(crate) const VERBS: &[&str] = &[
     "deploy", "use", "push", "commit", "send", "merge", "ask", "run", "write", "call", "share", "store", "log", "delete", "touch",
@@ -212,38 +212,38 @@ pub(crate) const VERBS: &[&str] = &[
     "commit", "tag", "bump", "pin", "mock", "skip", "ignore", "speak", "provide", "explain", "close", "respect", "wear", "eat", "drink",
     "take", "water", "feed", "clean", "repair",
 ];
-/// With these after it, a verb tells what happens, not what should.
+/// Words that, after a verb, make the sentence a description instead of an instruction.
 #[rustfmt::skip]
 pub(crate) const ADRIFT: &[&str] =
 &[
     "into", "out", "up", "away", "off", "late", "mad", "me", "it", "that", "this", "them", "with", "about",
 ];
-/// Things that are said of people who are there, not ordered: `you must see this film`.
+/// Polite recommendations that are not orders: `you must see this film`.
 #[rustfmt::skip]
 pub(crate) const POLITE: &[&str] = &[
     "call", "ask", "write", "show", "answer", "mention", "email", "mail", "take", "eat", "drink", "order",
 ];
 
-/// Ends of `must be ...` that make it a rule.
+/// Endings of `must be ...` that make it a rule.
 #[rustfmt::skip]
 pub(crate) const RULE_STATES: &[&str] = &[
     "below", "under", "above", "over", "within", "at", "in", "on", "less", "more", "no", "unique", "optional", "valid", "public",
     "private", "read-only", "available", "written", "signed", "sent", "kept", "done", "run", "built", "set", "given", "reviewed",
 ];
-/// Participles that tell how somebody feels.
+/// Participles for feelings.
 #[rustfmt::skip]
 pub(crate) const FEELINGS: &[&str] = &[
     "tired", "bored", "excited", "worried", "exhausted", "surprised", "confused", "frustrated", "annoyed", "pleased", "thrilled",
     "scared", "disappointed", "relieved", "mistaken", "kidding", "joking", "stressed", "overwhelmed", "interested", "related", "broken",
     "cursed",
 ];
-/// Who cannot be bound by a rule in a sentence of their own.
+/// Subjects that a rule cannot bind.
 #[rustfmt::skip]
 pub(crate) const NO_SUBJECTS: &[&str] = &[
     "i", "it", "that", "this", "there", "he", "she", "they", "who", "which", "these", "those", "someone", "somebody", "something",
     "what",
 ];
-/// Whom or what rules are about.
+/// Subjects of rules.
 #[rustfmt::skip]
 pub(crate) const RULED: &[&str] = &[
     "we", "you", "all", "every", "each", "the", "our", "no", "nobody", "users", "clients", "agents", "developers", "tests", "passwords",
@@ -251,7 +251,7 @@ pub(crate) const RULED: &[&str] = &[
     "customers", "prices", "contracts", "keys", "tokens", "backups", "branches", "meetings", "payments", "offers", "emails", "files",
     "endpoints",
 ];
-/// What makes of `we cannot` a rule instead of a complaint.
+/// Words that make `we cannot` a rule instead of a complaint.
 #[rustfmt::skip]
 pub(crate) const LIMITS: &[&str] = &[
     "without", "more than", "before", "after", "until", "during", "outside", "ever", "under any circumstances", "on mondays",
@@ -268,7 +268,7 @@ pub(crate) const IDIOMS: &[&str] = &[
     "so wie immer", "must go on", "must-have", "as always", "never again", "like always", "you never know", "must run", "a must",
 ];
 
-/// Greetings and the like, which are nothing to remember.
+/// Greetings and other phrases not worth remembering.
 #[rustfmt::skip]
 pub(crate) const GREETINGS: &[&str] = &[
     "hi", "hello", "hey", "thanks", "thank you", "good morning", "good evening", "good night", "bye", "see you", "cheers", "hallo",
@@ -276,16 +276,15 @@ pub(crate) const GREETINGS: &[&str] = &[
     "well done",
 ];
 
-/// Words that forbid or set a bound: only they make of a person's statement one that is never to be
-/// forgotten.
+/// Words that forbid or limit. Only they make an owner's statement permanent.
 #[rustfmt::skip]
 pub(crate) const HARD: &[&str] = &[
     "must", "never", "always", "cannot", "at most", "no more than", "do not", "not allowed", "forbidden", "under no circumstances",
     "muss", "müssen", "nie", "niemals", "immer", "darf nicht", "dürfen nicht", "höchstens", "verboten", "auf keinen fall", "p0",
 ];
 
-/// What tells an assistant how to behave, and has no business in a page, a tool's output or an
-/// assistant's own notes.
+/// Instructions to an assistant, which must not come from a page, a tool's output or an assistant's
+/// own notes.
 #[rustfmt::skip]
 pub(crate) const ORDERS: &[&str] = &[
     "ignore previous", "ignore all previous", "ignore the previous", "ignore prior", "ignore all prior", "ignore any previous",
@@ -307,7 +306,7 @@ pub(crate) const ORDERS: &[&str] = &[
     "note to ai", "attention ai", "dear ai", "exfiltrate", "reveal your", "your api key",
 ];
 
-/// Words that say that something is no longer as it was.
+/// Words that say something changed.
 #[rustfmt::skip]
 pub(crate) const CHANGES: &[&str] = &[
     "now", "instead", "instead of", "changed to", "no longer", "moved to", "from now on", "not anymore", "any more", "anymore",
@@ -315,7 +314,8 @@ pub(crate) const CHANGES: &[&str] = &[
     "statt", "jetzt", "ab sofort", "nicht mehr", "stattdessen", "verschoben auf", "geändert auf", "nun",
 ];
 
-/// What else a page or a tool may use to press; an assistant may well have noted it of the person.
+/// Further phrases by which a page or tool may try to influence the assistant. An assistant's own
+/// notes may use them about the owner.
 #[rustfmt::skip]
 pub(crate) const URGES: &[&str] = &[
     "always use", "always include", "always answer", "always reply", "always respond", "always prefer", "always mention", "always say",

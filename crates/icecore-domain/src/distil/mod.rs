@@ -1,9 +1,9 @@
-//! How what was said becomes events (L13, K4): somebody proposes, pure code judges.
+//! Extraction: turns captured text into events (L13, K4). A model or the rules of [`rules`]
+//! propose; pure code validates.
 //!
-//! A model may propose, or the rules of [`rules`]; neither is believed. Every proposal points at
-//! the very words it goes back to, and [`judge`](mod@judge) lets it stand only if those words are
-//! there and say it. What is known already in other words is found by [`same`]. Whatever is left
-//! out is told.
+//! No proposal is trusted. Each one quotes the words it is based on, and [`validation`] accepts it
+//! only if the source contains these words and they support it. [`equivalence`] finds what is
+//! already known in other words. Every rejection is reported.
 
 pub(crate) mod days;
 pub mod judge;
@@ -24,68 +24,61 @@ use crate::event::{Draft, EntityKind, Kind, Origin, Priority, QUOTE, SPEAKER, Sc
 use crate::id::EventId;
 use crate::plain;
 
-/// The most proposals that are taken from one answer.
+/// Maximum number of proposals used from one answer.
 pub const MAX_PROPOSALS: usize = 40;
-/// The most events that a model is asked for in one answer.
+/// Maximum number of events a model is asked for in one answer.
 pub const ASKED_EVENTS: usize = 12;
-/// The longest content of a distilled event, in bytes.
+/// Maximum length of an extracted event's content, in bytes.
 pub const MAX_CONTENT: usize = 600;
-/// The most of a quote that is kept with its event, in bytes.
+/// Maximum length of the quote stored with an event, in bytes.
 pub const MAX_QUOTE: usize = 1_000;
-/// The most tags of one proposal.
+/// Maximum number of tags per proposal.
 pub const MAX_TAGS: usize = 8;
-/// The longest tag, entity or other short text of a proposal, in bytes.
+/// Maximum length of a tag, entity or other short field of a proposal, in bytes.
 pub const MAX_SHORT: usize = 120;
-/// The field with the place of the quote in its source: first byte and the one after the last.
+/// The field with the byte range of the quote in its source: first byte and end.
 pub const SPAN: &str = "span";
 
-/// Something said that may be worth remembering.
+/// A passage of captured text that may be worth remembering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Where it is kept: `memory/messages/2026-02-13.jsonl#m17`, `memory/2026-02-13.md:12`.
+    /// Where it is stored: `memory/messages/2026-02-13.jsonl#m17`, `memory/2026-02-13.md:12`.
     pub source: String,
-    /// Its words.
     pub text: &'a str,
     /// Whose words they are.
     pub origin: Origin,
-    /// The person who says it, if it is not the owner.
+    /// The speaker, if it is not the owner.
     pub speaker: Option<&'a str>,
-    /// When it was said; days such as `tomorrow` are told from here.
+    /// When it was said; relative days such as `tomorrow` are resolved from here.
     pub said: Moment,
-    /// The session it was said in.
     pub session: Option<String>,
-    /// Where it holds.
+    /// Where its statements hold.
     pub scope: Scope,
 }
 
-/// An event that somebody thinks should be kept.
+/// An event that a model or a rule proposes to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
-    /// Its type.
     pub kind: Kind,
-    /// How long it matters.
     pub priority: Priority,
-    /// What was learnt.
+    /// The statement to remember.
     pub content: String,
     /// The thing it is about.
     pub entity: Option<String>,
-    /// What kind of thing that is.
     pub entity_kind: Option<EntityKind>,
-    /// Free labels.
     pub tags: Vec<String>,
-    /// The words it goes back to.
+    /// The words of the source it is based on.
     pub quote: String,
-    /// Which piece they stand in.
+    /// Index of the passage that contains the quote.
     pub piece: usize,
-    /// The day it is due.
     pub due: Option<Date>,
-    /// Whom or what it waits for.
+    /// The person or thing it waits for.
     pub waiting_on: Option<String>,
-    /// What it replaces.
+    /// Events it replaces.
     pub supersedes: Vec<EventId>,
 }
 
-/// Words by which somebody says that something holds wherever they work.
+/// Phrases that say something holds in every project.
 const EVERYWHERE: &[&str] = &[
     "everywhere",
     "all projects",
@@ -108,15 +101,15 @@ const EVERYWHERE: &[&str] = &[
 ];
 
 impl Proposal {
-    /// Where it holds. What is learnt in a project is about the project, but for what is about
-    /// people (what somebody prefers, who is who) and what is said to hold everywhere.
+    /// The scope of the event. Statements from a project hold in that project, except statements
+    /// about people (preferences, identities) and statements that say they hold everywhere.
     fn scope(&self, piece: &Piece<'_>) -> Scope {
         let about_people = matches!(self.kind, Kind::Preference | Kind::Relationship)
             || matches!(self.entity_kind, Some(EntityKind::Person))
             || self.tags.iter().any(|tag| tag == "mantra");
         let said = format!("{} {}", self.content, self.quote).to_lowercase();
-        // Only the person can say so: a rule must not leave its project on an assistant's or a
-        // tool's word.
+        // Only the owner can widen the scope: the word of an assistant or a tool must not extend a
+        // rule beyond its project.
         let widely =
             piece.origin == Origin::User && EVERYWHERE.iter().any(|words| said.contains(words));
         match &piece.scope {
@@ -125,8 +118,8 @@ impl Proposal {
         }
     }
 
-    /// The event it becomes. Days and waiting belong to commitments only, so other types come
-    /// without.
+    /// Turns the proposal into an event draft. Only commitments have a due date and a `waiting_on`;
+    /// other types lose them.
     pub fn draft(&self, piece: &Piece<'_>, now: Moment) -> Draft {
         let owed = self.kind == Kind::Commitment;
         let draft = Draft {
@@ -158,15 +151,15 @@ impl Proposal {
     }
 }
 
-/// The beginning of a text, at a character.
+/// The start of a text, cut at a character boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// A text in which words are found whatever their case, blanks, quotation marks and dashes.
+/// A text for searches that ignore case, white space, and the kind of quotation marks and dashes.
 struct Folded {
     text: String,
-    /// For each byte of `text`, where its character begins and ends in the original.
+    /// For each byte of `text`, the byte range of its character in the original.
     places: Vec<(usize, usize)>,
 }
 
@@ -200,7 +193,7 @@ impl Folded {
         self.places.extend(std::iter::repeat_n(place, c.len_utf8()));
     }
 
-    /// Where the words stand in the original, whole words only.
+    /// Finds the words as whole words and returns their range in the original.
     fn find(&self, words: &str) -> Option<Range<usize>> {
         let wanted = Self::of(words);
         self.find_folded(wanted.text.trim())
@@ -229,8 +222,8 @@ impl Folded {
     }
 }
 
-/// Reads a model's answer, as leniently as can be: `{"events": [...]}`, a bare list or a single
-/// event. Whatever could not be used is told.
+/// Parses a model's answer leniently: `{"events": [...]}`, a bare list or a single event.
+/// Everything that could not be used is reported.
 pub fn read_answer(value: &Value, pieces: usize) -> (Vec<Proposal>, Vec<String>) {
     let mut complaints = Vec::new();
     let single;
@@ -268,7 +261,7 @@ pub fn read_answer(value: &Value, pieces: usize) -> (Vec<Proposal>, Vec<String>)
                 complaints.extend(odd.into_iter().map(|what| format!("event {}: {what}", at + 1)));
                 proposals.push(proposal);
             }
-            Err(why) => complaints.push(format!("event {} was not taken: {why}", at + 1)),
+            Err(why) => complaints.push(format!("event {} rejected: {why}", at + 1)),
         }
     }
     (proposals, complaints)
@@ -283,7 +276,7 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     let word = text_of(fields, &["type", "kind"]).ok_or("it has no type")?;
     let kind = match word.to_lowercase().as_str() {
         tag @ ("insight" | "milestone") => {
-            odd.push(format!("`{tag}` is a tag, not a type; taken as a fact with that tag"));
+            odd.push(format!("`{tag}` is a tag, not a type; used as a fact with that tag"));
             tags.push(tag.to_owned());
             Kind::Fact
         }
@@ -292,7 +285,7 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     let priority = match text_of(fields, &["priority"]) {
         Some(word) => word.parse().map_err(|_| format!("`{}` is not a priority", shown(&word)))?,
         None => {
-            odd.push("it has no priority; taken as P2".into());
+            odd.push("it has no priority; P2 used".into());
             Priority::P2
         }
     };
@@ -306,18 +299,18 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     };
     let piece = piece
         .filter(|number| (1..=pieces).contains(number))
-        .ok_or_else(|| format!("its source is no number from 1 to {pieces}"))?;
+        .ok_or_else(|| format!("its source is not a number from 1 to {pieces}"))?;
     let entity_kind = text_of(fields, &["entity_kind"]).and_then(|word| {
         let kind = word.parse().ok();
         if kind.is_none() {
-            odd.push(format!("`{}` is not an entity kind; left out", shown(&word)));
+            odd.push(format!("`{}` is not an entity kind; ignored", shown(&word)));
         }
         kind
     });
     let due = text_of(fields, &["due"]).and_then(|text| {
         let day = text.get(..10).unwrap_or(&text).parse().ok();
         if day.is_none() {
-            odd.push(format!("`{}` is not a day like 2026-02-13; left out", shown(&text)));
+            odd.push(format!("`{}` is not a date like 2026-02-13; ignored", shown(&text)));
         }
         day
     });
@@ -337,8 +330,7 @@ fn read_event(value: &Value, pieces: usize) -> Result<(Proposal, Vec<String>), S
     Ok((proposal, odd))
 }
 
-/// The first of these fields that is a text and not empty. Models write `"none"` where they mean
-/// nothing.
+/// The first of these fields that holds a non-empty text. Models write `"none"` for an empty value.
 fn text_of(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
     let text = names.iter().find_map(|name| fields.get(*name)?.as_str())?.trim();
     let nothing = text.is_empty()
@@ -373,7 +365,7 @@ fn shown(text: &str) -> String {
     plain::one_line(text).chars().take(40).collect()
 }
 
-/// What a model's answer must look like, as JSON Schema.
+/// The JSON Schema of a model's answer.
 pub fn schema(pieces: usize) -> Value {
     let words = |words: Vec<&str>| json!({"type": "string", "enum": words});
     let short = json!({"type": ["string", "null"], "maxLength": MAX_SHORT});

@@ -1,10 +1,10 @@
-//! Proposals without a model: only what a sentence marks as meant to last, by the words of
-//! [`markers`](super::markers).
+//! Proposals without a model: only sentences with the marks of [`markers`](super::markers) that
+//! show they are meant to last.
 //!
-//! A wrong memory costs trust, a missing one can be said again, so whatever is in doubt yields
-//! nothing: questions, conditions, hearsay, stories, quotations, code. Tools propose nothing at all
-//! this way, and an assistant's own notes only where they carry an explicit mark. What an imported
-//! document or another person says is proposed and waits for the owner.
+//! A wrong memory costs trust, and a missing one can be repeated. Doubtful sentences therefore
+//! yield nothing: questions, conditions, hearsay, stories, quotations, code. Tool output yields
+//! nothing at all, and an assistant's notes only where they have an explicit marker. Proposals from
+//! imported documents and other speakers wait for the owner's confirmation.
 
 use jiff::civil::Date;
 
@@ -16,12 +16,12 @@ use crate::budget;
 use crate::event::{EntityKind, Kind, Origin, Priority, guess_kind};
 use crate::plain;
 
-/// The longest sentence that is read, in bytes: nobody speaks longer ones, machines do.
+/// Maximum length of a sentence, in bytes: longer ones are machine output.
 const MAX_SENTENCE: usize = 2_000;
-/// The most words that somebody or something waited for is told in.
+/// Maximum number of words of `waiting_on`.
 const MAX_WAITING_WORDS: usize = 6;
 
-/// What the marked sentences of these pieces propose, in order.
+/// Proposes events from the marked sentences of these passages, in order.
 pub fn propose(pieces: &[Piece<'_>]) -> Vec<Proposal> {
     let mut found = Vec::new();
     for (at, piece) in pieces.iter().enumerate() {
@@ -34,7 +34,7 @@ pub fn propose(pieces: &[Piece<'_>]) -> Vec<Proposal> {
     found
 }
 
-/// What a sentence is marked as.
+/// The event type a sentence is marked as, and its statement.
 struct Marked<'a> {
     kind: Kind,
     priority: Priority,
@@ -75,7 +75,7 @@ fn read(sentence: &Sentence<'_>, piece: &Piece<'_>, at: usize) -> Option<Proposa
     })
 }
 
-/// `[P1 decision] ...`, `**Decision**: ...`, `TODO ...`, an empty box.
+/// Matches `[P1 decision] ...`, `**Decision**: ...`, `TODO ...`, an empty check box.
 fn explicit<'a>(sentence: &Sentence<'a>) -> Option<Marked<'a>> {
     let text = sentence.text.trim_start_matches("**");
     if let Some((label, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -88,7 +88,7 @@ fn explicit<'a>(sentence: &Sentence<'a>) -> Option<Marked<'a>> {
         }
     }
     if let Some((label, rest)) = text.split_once(':') {
-        // `**Decision**:` and `**Decision:**` alike.
+        // Both `**Decision**:` and `**Decision:**`.
         let rest = rest.trim_start_matches("**").trim();
         let label = label.trim_end_matches("**").trim().to_lowercase();
         let found = markers::LABELS.iter().find(|(word, ..)| *word == label);
@@ -114,7 +114,7 @@ fn explicit<'a>(sentence: &Sentence<'a>) -> Option<Marked<'a>> {
     })
 }
 
-/// What somebody says in passing.
+/// Matches statements in running text.
 fn spoken<'a>(sentence: &Sentence<'a>, said: Date) -> Option<Marked<'a>> {
     let text = sentence.text;
     let flat = flat(text);
@@ -168,7 +168,7 @@ fn is_calendar(word: &str) -> bool {
     days::weekday_of(word).is_some() || days::is_month(word)
 }
 
-/// `my name is`, `I live in` and the like, at the beginning or after a greeting.
+/// Matches `my name is`, `I live in` and the like, at the start or after a greeting.
 fn says_who(text: &str, flat: &str) -> bool {
     let Some((at, phrase, needs)) = markers::IDENTITY
         .iter()
@@ -181,7 +181,7 @@ fn says_who(text: &str, flat: &str) -> bool {
     }
     let rest = &flat[at + phrase.len()..];
     let next = word_at(rest);
-    // The words as they were written, to see capitals and marks.
+    // The original words, for capitals and punctuation.
     let written: Vec<&str> = text.split_whitespace().collect();
     let value = |fits: &dyn Fn(&str) -> bool| {
         written.iter().rev().take(rest.split_whitespace().count()).any(|word| fits(word))
@@ -202,7 +202,7 @@ fn says_who(text: &str, flat: &str) -> bool {
     }
 }
 
-/// `Mira works for Northwind`, `my boss is Carol`.
+/// Matches `Mira works for Northwind`, `my boss is Carol`.
 fn ties(text: &str, flat: &str) -> bool {
     let written: Vec<&str> = text.split_whitespace().collect();
     let name = |word: &&str| {
@@ -234,7 +234,7 @@ fn ties(text: &str, flat: &str) -> bool {
     written.get(told).is_some_and(name)
 }
 
-/// Words that begin sentences with a capital without being names.
+/// Words that begin a sentence with a capital letter but are not names.
 fn is_opener(word: &str) -> bool {
     #[rustfmt::skip]
     const OPENERS: &[&str] = &[
@@ -281,7 +281,7 @@ fn decides(flat: &str) -> bool {
     let (before, after) =
         match said.or_else(|| starts(flat, markers::DECISION_STARTS).map(|rest| (" ", rest))) {
             Some((before, after)) => (format!("{before} "), after),
-            // In German the verb stands at the end.
+            // In German the verb is at the end.
             None if has(flat, markers::DECISIONS_SPLIT)
                 && has(flat, &["entschieden", "geeinigt", "festgelegt"]) =>
             {
@@ -298,7 +298,7 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
         return true;
     }
     let Some(_) = days::due(text, said) else { return false };
-    // What is told of the past has no day ahead, but "by" and a weekday may stand there too.
+    // Statements about the past have no future day, but may contain "by" and a weekday.
     if has(flat, &["was", "were", "had", "did", "used to", "no longer"]) {
         return false;
     }
@@ -318,7 +318,7 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
     let owed = markers::OWES
         .iter()
         .any(|phrase| find(flat, phrase).is_some_and(|at| acts(&flat[at + phrase.len()..])));
-    // "Anna will send ...": somebody with a name.
+    // "Anna will send ...": a named person.
     let named = {
         let written: Vec<&str> = text.split_whitespace().collect();
         let words: Vec<&str> = flat.split_whitespace().collect();
@@ -329,7 +329,7 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
     let deadline = has(flat, markers::DEADLINES)
         && !has(flat, &["no deadline", "missed"])
         && flat.split_whitespace().count() >= 3;
-    // An order with a day: "Send the offer to Anna by Friday".
+    // An instruction with a day: "Send the offer to Anna by Friday".
     let ordered = acts(flat)
         && has(
             flat,
@@ -347,7 +347,7 @@ fn promises(text: &str, flat: &str, said: Date) -> bool {
     owed || named || deadline || ordered || german
 }
 
-/// A German verb as it stands at the end of an order.
+/// Whether it is a German infinitive, as at the end of an instruction.
 fn is_infinitive(word: &str) -> bool {
     let ending = ["en", "ern", "eln"].iter().any(|ending| word.ends_with(ending));
     ending
@@ -356,7 +356,7 @@ fn is_infinitive(word: &str) -> bool {
         && !markers::GREETINGS.contains(&word)
 }
 
-/// Whether it is a rule in English.
+/// Matches rules in English.
 fn rules(flat: &str) -> bool {
     if has(flat, markers::IDIOMS) {
         return false;
@@ -394,7 +394,7 @@ fn rules(flat: &str) -> bool {
     modal(rest) || bans(rest) || bounds(rest)
 }
 
-/// Somebody or something must, cannot, always or never does.
+/// Matches a subject that must, cannot, always or never does something.
 fn modal(flat: &str) -> bool {
     const MODALS: &[&str] =
         &["must", "cannot", "may not", "may never", "never", "always", "shall", "shall not"];
@@ -438,7 +438,7 @@ fn modal(flat: &str) -> bool {
     }
 }
 
-/// `be below 500`, `be signed by two people`; not `be tired`, and not of you or us.
+/// Matches `be below 500`, `be signed by two people`; not `be tired`, and not with "you" or "we".
 fn state(rest: &[&str], alone: bool) -> bool {
     let Some(state) = rest.get(1) else { return false };
     let participle =
@@ -454,7 +454,7 @@ fn state(rest: &[&str], alone: bool) -> bool {
             && state.ends_with("ed"))
 }
 
-/// `no X allowed`, `X is not allowed`, `nobody may`.
+/// Matches `no X allowed`, `X is not allowed`, `nobody may`.
 fn bans(flat: &str) -> bool {
     let pronoun = |at: usize| {
         flat[..at]
@@ -483,7 +483,7 @@ fn bans(flat: &str) -> bool {
     not_allowed || none_allowed || nobody || only
 }
 
-/// `at most 500 EUR`.
+/// Matches `at most 500 EUR`.
 fn bounds(flat: &str) -> bool {
     let Some((at, phrase)) =
         ["at most", "no more than"].iter().find_map(|phrase| Some((find(flat, phrase)?, phrase)))
@@ -540,7 +540,7 @@ fn rules_in_german(text: &str, flat: &str) -> bool {
     subject && words >= 4 && (must || may_not) && !has(flat, &["wahr sein"])
 }
 
-/// `To deploy, run ...`, `How to release: ...`
+/// Matches `To deploy, run ...`, `How to release: ...`.
 fn tells_how(text: &str, flat: &str) -> bool {
     let steps = |at: usize| flat[at..].split_whitespace().count() >= 3;
     if let Some(rest) = starts(flat, &["how to", "steps to"]) {
@@ -557,7 +557,7 @@ fn tells_how(text: &str, flat: &str) -> bool {
         && (is_verb(&first) || ["first", "do"].contains(&first.as_str()))
 }
 
-/// Whom or what a promise waits for.
+/// The person or thing a commitment waits for.
 fn waiting_on(text: &str) -> Option<String> {
     const WAITS: &[&str] = &[
         "waiting for ",
@@ -570,7 +570,7 @@ fn waiting_on(text: &str) -> Option<String> {
     ];
     const NOT_ONCE: &[&str] = &["a", "again", "more", "upon", "in", "per", "every", "or", "and"];
     let lower = text.to_lowercase();
-    // Only where both have the same bytes can a place in the one be used in the other.
+    // A byte position is valid in both only if lowercasing did not change the length.
     let text = if lower.len() == text.len() { text } else { lower.as_str() };
     let at = WAITS.iter().find_map(|wait| {
         let at = lower.find(wait)?;
@@ -585,14 +585,14 @@ fn waiting_on(text: &str) -> Option<String> {
     (!NOT_ONCE.contains(&first.as_str()) && what.len() <= MAX_SHORT).then_some(what)
 }
 
-/// Names of currencies, formats and the like are no entities.
+/// Names of currencies, formats and the like; these are not entities.
 #[rustfmt::skip]
 const NO_ENTITIES: &[&str] =
 &[
     "EUR", "USD", "GBP", "CHF", "TODO", "OK", "PR", "API", "URL", "JSON", "YAML", "CSV", "PDF", "UTC", "CET", "I",
 ];
 
-/// The one name that the sentence is about, if it is plain which.
+/// The one name the sentence is about, if it is unambiguous.
 fn entity(text: &str, kind: Kind, all: &str) -> Option<String> {
     let german = has(
         &flat(text),
@@ -608,13 +608,13 @@ fn entity(text: &str, kind: Kind, all: &str) -> Option<String> {
         return Some(client.name.clone());
     }
     if kind == Kind::Relationship {
-        // Of two names the first is the one that something is said about.
+        // Of two names, the statement is about the first.
         return runs
             .first()
             .filter(|run| run.begins && !is_opener(&run.name))
             .map(|run| run.name.clone());
     }
-    // Where every noun has a capital, a capital names nothing.
+    // Where every noun is capitalized, a capital letter does not indicate a name.
     if german {
         return None;
     }
@@ -627,7 +627,7 @@ fn entity(text: &str, kind: Kind, all: &str) -> Option<String> {
     }
 }
 
-/// Whether a name stands somewhere in the text where a capital means something.
+/// Whether a name occurs in the text at a position where its capital letter is significant.
 fn occurs_within(text: &str, name: &str) -> bool {
     !is_opener(name)
         && text.match_indices(name).any(|(at, _)| {
@@ -636,7 +636,7 @@ fn occurs_within(text: &str, name: &str) -> bool {
         })
 }
 
-/// A run of one to three words with capitals.
+/// A run of one to three capitalized words.
 struct Run {
     name: String,
     begins: bool,

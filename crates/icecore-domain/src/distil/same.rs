@@ -1,8 +1,8 @@
-//! Whether two statements say the same in other words (K8).
+//! Equivalence: whether two statements say the same in other words (K8).
 //!
-//! To drop a statement as known loses it, to keep it twice is a blemish; so two statements are the
-//! same only if nothing that tells them apart differs: no number, day, name, negation or limit, and
-//! no telling word that has another in its place. What has the same subject and attribute with
+//! Dropping a statement as known loses it; storing it twice is only a blemish. Two statements are
+//! therefore equivalent only if no distinguishing part differs: no number, day, name, negation or
+//! limit, and no content word that is replaced by another. The same subject and attribute with
 //! another value is an update.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,49 +19,47 @@ use crate::id::EventId;
 use crate::ledger::conflict;
 use crate::plain;
 
-/// How two statements stand to each other.
+/// The relation between two statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sameness {
-    /// They say the same.
     Same,
-    /// They give the same attribute of the same thing another value.
+    /// The same attribute of the same thing, with another value.
     Update,
-    /// Neither.
     Different,
 }
 
-/// How many of the telling words of both must be shared if each has a word, spelt almost alike,
-/// that the other has not.
+/// Minimum share of common content words if each statement has a word that the other lacks and the
+/// two are spelled almost alike.
 const SHARED: f64 = 0.8;
-/// How many of the longer one's telling words the shorter must have if it has no others.
+/// Minimum share of the longer statement's content words in the shorter one, if the shorter has no
+/// others.
 const CONTAINED: f64 = 0.75;
-/// The fewest telling words that must be shared for that.
+/// Minimum number of common content words in that case.
 const LEAST_SHARED: usize = 3;
-/// How alike two spellings of a word are.
+/// Minimum similarity of two spellings of a word.
 const SPELT_ALIKE: f64 = 0.85;
-/// From which likeness of meaning vectors on two statements say the same, if nothing telling
+/// Minimum semantic similarity of two statements that say the same, if no distinguishing part
 /// differs.
 const LIKE: f32 = 0.92;
-/// The most known statements that are held against a new one.
+/// Maximum number of known statements compared with a new one.
 const MAX_CANDIDATES: usize = 256;
-/// The most bytes of a statement that are compared.
+/// Maximum number of bytes of a statement that are compared.
 const MAX_BYTES: usize = 4_000;
 
-/// Words that deny.
 #[rustfmt::skip]
 const NEGATIONS: &[&str] = &[
     "not", "never", "no", "none", "nobody", "nothing", "cannot", "neither", "nor", "against", "forbidden", "prohibited", "avoid", "stop",
     "refuse", "disable", "disabled", "nicht", "nie", "niemals", "kein", "keine", "keinen", "keiner", "nichts", "niemand", "gegen",
     "verboten",
 ];
-/// Words that limit or turn what is said.
+/// Words that limit or reverse a statement.
 #[rustfmt::skip]
 const LIMITS: &[&str] = &[
     "only", "except", "unless", "without", "until", "before", "after", "more", "less", "least", "most", "above", "below", "under", "may",
     "can", "optional", "former", "formerly", "old", "new", "if", "instead", "nur", "außer", "ohne", "bis", "vor", "nach", "mehr",
     "weniger", "darf", "kann", "alt", "neu", "wenn", "falls", "longer",
 ];
-/// Words that say nothing of their own.
+/// Words without meaning of their own.
 #[rustfmt::skip]
 const STOP: &[&str] = &[
     "a", "an", "the", "to", "of", "in", "on", "at", "for", "with", "by", "and", "or", "as", "is", "are", "was", "were", "be", "been",
@@ -73,7 +71,7 @@ const STOP: &[&str] = &[
     "meine", "unser", "unsere", "zu", "zum", "zur", "im", "am", "an", "auf", "mit", "für", "von", "vom", "bei", "als", "auch", "muss",
     "müssen", "immer", "bitte", "jetzt", "haben", "hat", "let", "going", "need", "needs", "remember", "soll", "sollen",
 ];
-/// Words that stand for another.
+/// Words and their canonical synonyms.
 const SYNONYMS: &[(&str, &str)] = &[
     ("decid", "decide"),
     ("decision", "decide"),
@@ -130,20 +128,20 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("liv", "live"),
     ("resid", "live"),
 ];
-/// Attributes that have one value at a time, by their stems.
+/// Stems of attributes that have one value at a time.
 #[rustfmt::skip]
 const ATTRIBUTES: &[&str] = &[
     "budget", "pric", "version", "deadlin", "limit", "port", "meet", "appointment", "releas", "launch", "cost", "rate", "rat", "salary",
     "address", "phone", "number", "capacity", "siz", "quota", "timeout", "kickoff", "demo", "review", "birthday", "start", "ag", "rent",
     "fee", "discount", "termin", "preis", "frist", "miete", "miet", "deadline", "call", "interview", "workshop", "pilot",
 ];
-/// What says only that something changed or was decided, not what.
+/// Words that only say something changed or was decided, not what.
 #[rustfmt::skip]
 const SOFT: &[&str] =
 &[
     "decide", "mov", "chang", "reschedul", "postpon", "updat", "rais", "lower", "switch", "set", "verschob", "geändert",
 ];
-/// Words that give the others around them an order.
+/// Words that make the order of the words around them significant.
 #[rustfmt::skip]
 const DIRECTED: &[&str] = &[
     "from", "over", "than", "before", "after", "instead", "into", "against", "rather", "report", "reports", "talks", "sends", "owes",
@@ -155,12 +153,12 @@ const NUMBER_WORDS: &[&str] =
 const GERMAN_NUMBERS: &[&str] =
     &["zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"];
 
-/// The same, to be looked up: a hundred thousand statements are read at once.
+/// As sets, for fast lookup: a hundred thousand statements are read at once.
 static STOP_SET: LazyLock<HashSet<&'static str>> = LazyLock::new(|| STOP.iter().copied().collect());
 static SYNONYM_OF: LazyLock<HashMap<&'static str, &'static str>> =
     LazyLock::new(|| SYNONYMS.iter().copied().collect());
 
-/// The common beginning of a word's inflections, with words that mean the same made one.
+/// The stem of a word, with synonyms mapped to one word.
 pub(crate) fn stem(word: &str) -> String {
     let word = word.strip_suffix("'s").or_else(|| word.strip_suffix('\'')).unwrap_or(word);
     let cut = |ending: &str, least: usize| {
@@ -183,13 +181,13 @@ pub(crate) fn stem(word: &str) -> String {
     SYNONYM_OF.get(stem).or_else(|| SYNONYM_OF.get(word)).copied().unwrap_or(stem).to_owned()
 }
 
-/// What a statement comes to when it is compared.
+/// The features by which a statement is compared.
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
     key: String,
-    /// The telling words, in order and as they come.
+    /// The content words in order, with repetitions.
     order: Vec<String>,
-    /// Each of them once.
+    /// The content words without repetitions.
     pub(crate) stems: BTreeSet<String>,
     names: BTreeSet<String>,
     numbers: Vec<String>,
@@ -228,7 +226,7 @@ impl Profile {
         profile
     }
 
-    /// Of a text of any length; only its telling words are read.
+    /// The profile of a text of any length; it has only the content words.
     pub(crate) fn of_long(text: &str) -> Self {
         let mut profile = Self::of("");
         for raw in text.split(|c: char| {
@@ -301,12 +299,11 @@ impl Profile {
         }
     }
 
-    /// Whether it denies something.
     pub(crate) fn denies(&self) -> bool {
         self.marks.contains(&"not")
     }
 
-    /// Whether nothing that must be equal differs: numbers, days, names, negations, limits.
+    /// Whether everything that must be equal is equal: numbers, days, names, negations, limits.
     fn tells_alike(&self, other: &Self) -> bool {
         self.numbers == other.numbers
             && self.dates == other.dates
@@ -314,8 +311,8 @@ impl Profile {
             && self.names_alike(other)
     }
 
-    /// Every name of either is a word of the other, and they come in the same order: who reports to
-    /// whom.
+    /// Whether every name of either statement is a word of the other, in the same order: who
+    /// reports to whom.
     fn names_alike(&self, other: &Self) -> bool {
         let names: BTreeSet<&String> = self.names.union(&other.names).collect();
         let sequence = |profile: &'_ Self| -> Vec<String> {
@@ -332,10 +329,10 @@ impl Profile {
     }
 }
 
-/// What a statement claims of an attribute that has one value at a time: the ledger's own reading,
-/// as far as it is firm.
+/// The statement's claims about attributes that have one value at a time, as the ledger reads them,
+/// without the uncertain ones.
 fn claims(text: &str) -> Vec<(String, String)> {
-    // Most statements give no attribute a value; that is seen without reading them.
+    // Most statements give no attribute a value; this check avoids parsing them.
     let stated = |word: &str| {
         let word = word.to_lowercase();
         word.ends_with(':')
@@ -345,7 +342,7 @@ fn claims(text: &str) -> Vec<(String, String)> {
     if !text.split_whitespace().any(stated) {
         return Vec::new();
     }
-    // "is now 500" and "is 500" claim the same attribute.
+    // "is now 500" and "is 500" make the same claim.
     let words: Vec<&str> = text
         .split_whitespace()
         .filter(|word| {
@@ -366,9 +363,9 @@ fn claims(text: &str) -> Vec<(String, String)> {
     };
     conflict::claims(&event)
         .into_iter()
-        // With and without a negation is neither the same nor an update.
+        // A claim and its negation are neither the same nor an update.
         .filter(|claim| !claim.attribute.contains('±'))
-        // What somebody "is" may be many things at once, unless it is a name or a number.
+        // A person or thing "is" many things at once, unless the value is a name or a number.
         .filter(|claim| {
             let bare = claim.attribute.ends_with(" is") || claim.attribute.ends_with(" are");
             !bare || named(&claim.value)
@@ -381,7 +378,7 @@ fn claims(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Whether two statements say the same.
+/// Compares two statements.
 pub fn same(one: &str, other: &str) -> Sameness {
     compare(&Profile::of(one), &Profile::of(other))
 }
@@ -417,7 +414,7 @@ fn compare(one: &Profile, other: &Profile) -> Sameness {
     Sameness::Different
 }
 
-/// Whether the telling words are the same, if everything else is.
+/// Whether the content words are the same, given that everything else is.
 fn alike(one: &Profile, other: &Profile) -> bool {
     let (hard, other_hard) = (one.hard_stems(), other.hard_stems());
     let only: Vec<&String> = one.stems.difference(&other.stems).collect();
@@ -436,7 +433,7 @@ fn alike(one: &Profile, other: &Profile) -> bool {
             && !telling
             && in_order(one, other);
     }
-    // A word with another in its place is another statement, unless it is the same word misspelt.
+    // A different word makes a different statement, unless it is a misspelling.
     let misspelt = only.len() == only_other.len()
         && only.iter().all(|word| {
             word.chars().count() >= 5
@@ -448,7 +445,7 @@ fn alike(one: &Profile, other: &Profile) -> bool {
     misspelt && share(shared + only.len() + only_other.len()) >= SHARED && in_order(one, other)
 }
 
-/// Whether the shared words come in the same order, where the order tells something.
+/// Whether the common words are in the same order, where order matters.
 fn in_order(one: &Profile, other: &Profile) -> bool {
     if !(one.directed && other.directed) {
         return true;
@@ -464,7 +461,7 @@ fn in_order(one: &Profile, other: &Profile) -> bool {
     shared(one, other) == shared(other, one)
 }
 
-/// Statements that are known, indexed so that one can be held against a hundred thousand.
+/// An index of known statements that makes a comparison with a hundred thousand of them fast.
 #[derive(Debug, Clone)]
 pub(crate) struct Index<K> {
     known: Vec<Known<K>>,
@@ -480,7 +477,7 @@ struct Known<K> {
     profile: Profile,
 }
 
-/// How alike two texts are by meaning, from 0 to 1.
+/// Semantic similarity of two texts, from 0 to 1.
 pub type Likeness<'a> = &'a dyn Fn(&str, &str) -> f32;
 
 impl<K: Copy> Index<K> {
@@ -503,7 +500,7 @@ impl<K: Copy> Index<K> {
         });
     }
 
-    /// The first that says the same, else the latest that it updates.
+    /// The first statement that says the same, otherwise the latest one that this updates.
     pub(crate) fn find(
         &self,
         content: &str,
@@ -512,7 +509,7 @@ impl<K: Copy> Index<K> {
     ) -> Option<(K, Sameness)> {
         let profile = Profile::of(content);
         let entity = plain::entity_key(entity);
-        // A statement without an entity may be about any.
+        // A statement without an entity may be about any entity.
         let about = |known: &&Known<K>| {
             entity.is_empty() || known.entity.is_empty() || known.entity == entity
         };
@@ -540,7 +537,7 @@ impl<K: Copy> Index<K> {
         update
     }
 
-    /// Those that share the rarest words, in the order they came.
+    /// The statements that share the rarest words, in insertion order.
     fn candidates(&self, profile: &Profile) -> Vec<u32> {
         let all: BTreeSet<&String> =
             profile.stems.iter().chain(&profile.numbers).chain(&profile.dates).collect();
@@ -548,7 +545,7 @@ impl<K: Copy> Index<K> {
             all.into_iter().filter_map(|stem| Some((stem, self.by_stem.get(stem)?))).collect();
         lists.sort_by(|one, other| one.1.len().cmp(&other.1.len()).then(one.0.cmp(other.0)));
         let mut seen = HashSet::new();
-        // The latest first: of many, those are the ones that may be updated.
+        // Latest first: those are the likeliest to be updated.
         for at in lists.iter().flat_map(|(_, list)| list.iter().rev()) {
             if seen.len() >= MAX_CANDIDATES {
                 break;
@@ -561,13 +558,13 @@ impl<K: Copy> Index<K> {
     }
 }
 
-/// What the ledger knows: its active statements.
+/// The active statements of the ledger.
 #[derive(Debug, Clone)]
 pub struct KnownTexts(Index<EventId>);
 
 impl KnownTexts {
-    /// An index over statements, each with the entity it is about (empty if none) and its content.
-    /// Give only those that are active: what is found may be replaced.
+    /// Indexes statements, each with its entity (empty if none) and content. Pass only active ones:
+    /// a match may be replaced.
     pub fn of<'a>(all: impl IntoIterator<Item = (EventId, &'a str, &'a str)>) -> Self {
         let mut index = Index::new();
         for (id, entity, content) in all {
@@ -576,19 +573,19 @@ impl KnownTexts {
         Self(index)
     }
 
-    /// With one more.
+    /// Adds a statement.
     pub fn add(&mut self, id: EventId, entity: &str, content: &str) {
         self.0.add(id, entity, content);
     }
 
-    /// The known statement that says the same, else one that this updates. An empty entity may be
-    /// any.
+    /// The known statement that says the same, otherwise one that this updates. An empty entity
+    /// matches any.
     pub fn find(&self, content: &str, entity: &str) -> Option<(EventId, Sameness)> {
         self.find_with(content, entity, None)
     }
 
-    /// Likewise, with a measure of meaning: where nothing telling differs, what is very much alike
-    /// is the same.
+    /// Like [`Self::find`], with a semantic similarity: very similar statements are the same if no
+    /// distinguishing part differs.
     pub fn find_with(
         &self,
         content: &str,
@@ -599,7 +596,7 @@ impl KnownTexts {
     }
 }
 
-/// Whether the words say that something is no longer as it was.
+/// Whether the words say that something changed.
 pub(crate) fn says_changed(flat: &str) -> bool {
     has(flat, super::markers::CHANGES)
 }

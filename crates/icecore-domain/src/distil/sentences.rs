@@ -1,34 +1,33 @@
-//! The sentences of a text as a person would read them out: without code, quotations, machine
-//! output and bullets.
+//! Splits a text into the sentences a person wrote, without code, quotations, machine output and
+//! bullets.
 
-/// How far to either side of some words their sentence is looked for, in bytes.
+/// Maximum distance from a quote to the ends of its sentence, in bytes.
 const MAX_AROUND: usize = 2_000;
 
-/// A sentence and where it stands.
+/// A sentence and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sentence<'a> {
-    /// Its first byte in the text.
+    /// Byte offset in the text.
     pub start: usize,
-    /// Its words, as they stand there, without the bullet before them.
+    /// The original words, without a bullet.
     pub text: &'a str,
-    /// It is an item with an empty box before it.
+    /// Whether it is a list item with an empty check box.
     pub open_box: bool,
 }
 
 impl Sentence<'_> {
-    /// Whether it asks.
     pub fn asks(&self) -> bool {
         asks(self.text)
     }
 }
 
-/// Whether a sentence asks.
+/// Whether a sentence is a question.
 pub(crate) fn asks(text: &str) -> bool {
     text.trim_end_matches(|c: char| c.is_whitespace() || "\"'”’)*!".contains(c))
         .ends_with(['?', '？'])
 }
 
-/// The sentences that somebody says in this text.
+/// The sentences of this text.
 pub(crate) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -54,7 +53,7 @@ pub(crate) fn sentences(text: &str) -> Vec<Sentence<'_>> {
             continue;
         }
         let Some((item, open_box)) = item(line) else { continue };
-        // `item` is the end of `line`, and `line` a part of `raw`.
+        // `item` is a suffix of `line`, and `line` a part of `raw`.
         let offset = at + (raw.len() - raw.trim_start().len()) + (line.len() - item.len());
         for (from, sentence) in split(item) {
             found.push(Sentence { start: offset + from, text: sentence, open_box });
@@ -63,7 +62,7 @@ pub(crate) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     found
 }
 
-/// Lines that nobody said: quotations, code, logs, diffs, tables, bare addresses.
+/// Whether a line was not written by a person: quotations, code, logs, diffs, tables, bare URLs.
 fn is_machine(raw: &str, line: &str) -> bool {
     let first = line.chars().next();
     let second = line.chars().nth(1);
@@ -104,7 +103,7 @@ fn is_machine(raw: &str, line: &str) -> bool {
         || is_stamped(line)
 }
 
-/// `2026-02-13T10:00:00Z INFO ...`, `[2026-02-13 10:00] ...`
+/// Matches `2026-02-13T10:00:00Z INFO ...`, `[2026-02-13 10:00] ...`.
 fn is_stamped(line: &str) -> bool {
     let bytes = line.trim_start_matches(['[', '(']).as_bytes();
     let day = bytes.len() > 13
@@ -117,8 +116,7 @@ fn is_stamped(line: &str) -> bool {
         && bytes[13] == b':'
 }
 
-/// What a line says without its bullet, its box and the clock of a log; nothing if its box is
-/// ticked.
+/// A line without its bullet, check box and log time; `None` if its box is checked.
 fn item(line: &str) -> Option<(&str, bool)> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let numbered =
@@ -143,14 +141,14 @@ fn item(line: &str) -> Option<(&str, bool)> {
     Some((if timed { rest[6..].trim_start() } else { rest }, open_box))
 }
 
-/// Words after which a full stop ends nothing.
+/// Words whose period does not end a sentence.
 #[rustfmt::skip]
 const ABBREVIATIONS: &[&str] = &[
     "e.g", "i.e", "mr", "mrs", "ms", "dr", "prof", "st", "no", "nr", "vs", "approx", "ca", "z.b", "bzw", "d.h", "u.a", "inc", "ltd",
     "etc", "evtl", "inkl", "ggf",
 ];
 
-/// The parts of a line that end with a full stop, a question or an exclamation mark before a blank.
+/// Splits a line after a period, question mark or exclamation mark followed by a space.
 fn split(line: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -163,7 +161,7 @@ fn split(line: &str) -> Vec<(usize, &str)> {
     };
     let mut chars = line.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        // What is to be done stands for itself, wherever in a line.
+        // A TODO is a sentence of its own, wherever it is in a line.
         if c == ';' && line[at + 1..].trim_start().starts_with("TODO") {
             push(from, at);
             from = at + 1;
@@ -187,8 +185,8 @@ fn split(line: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether a full stop belongs to the word before it: an abbreviation, an initial, the day of a
-/// German date.
+/// Whether a period belongs to the word before it: an abbreviation, an initial, the day of a German
+/// date.
 fn goes_on(before: &str, after: &str) -> bool {
     let word = before
         .rsplit(char::is_whitespace)
@@ -205,7 +203,7 @@ fn goes_on(before: &str, after: &str) -> bool {
         || (counted && month)
 }
 
-/// The whole sentence, up to the ends of its line, that a stretch of the text stands in.
+/// The whole sentence, within its line, that contains this range of the text.
 pub(crate) fn around(text: &str, span: std::ops::Range<usize>) -> &str {
     let (Some(before), Some(after)) = (text.get(..span.start), text.get(span.end..)) else {
         return text;
@@ -217,7 +215,7 @@ pub(crate) fn around(text: &str, span: std::ops::Range<usize>) -> &str {
     let line_start = before[reach.0..].rfind('\n').map_or(reach.0, |at| reach.0 + at + 1);
     let line_end = after[..reach.1 - span.end].find('\n').map_or(reach.1, |at| span.end + at);
     let line = &text[line_start..line_end];
-    // A quote over several lines stands for itself.
+    // A quote over several lines is returned as it is.
     if text[span.clone()].trim().contains('\n') {
         return line;
     }

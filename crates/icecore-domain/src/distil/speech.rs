@@ -1,6 +1,6 @@
-//! Words as they are compared: lower case, contractions written out, quotations left out.
+//! Text normalized for phrase matching: lower case, contractions expanded, quotations removed.
 
-/// The words of a sentence between single blanks, with one at either end: ` we have not decided `.
+/// A sentence's words separated by single spaces, with one at either end: ` we have not decided `.
 pub(crate) fn flat(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push(' ');
@@ -13,7 +13,7 @@ pub(crate) fn flat(text: &str) -> String {
     out
 }
 
-/// The words of a text in lower case, without the marks around them.
+/// The words of a text in lower case, without surrounding punctuation.
 pub(crate) fn tokens(text: &str) -> Vec<String> {
     text.split(|c: char| c.is_whitespace() || matches!(c, '—' | '–' | '…' | ';' | '|'))
         .map(|word| {
@@ -25,7 +25,7 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A contraction as its two parts.
+/// Expands a contraction into its two words.
 pub(crate) fn written_out(word: &str) -> (&str, &'static str) {
     match word {
         "can't" => return ("can", "not"),
@@ -49,8 +49,7 @@ pub(crate) fn written_out(word: &str) -> (&str, &'static str) {
     .unwrap_or((word, ""))
 }
 
-/// The text with what stands between quotation marks or backticks blanked out: those are somebody
-/// else's words.
+/// Blanks out text between quotation marks or backticks: it quotes someone else.
 fn unquoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -74,19 +73,19 @@ fn unquoted(text: &str) -> String {
     out
 }
 
-/// Whether one of the phrases stands in the flat text.
+/// Whether the normalized text contains one of the phrases.
 pub(crate) fn has(flat: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| find(flat, phrase).is_some())
 }
 
-/// Where a phrase of whole words begins in the flat text.
+/// The position of a phrase of whole words in the normalized text.
 pub(crate) fn find(flat: &str, phrase: &str) -> Option<usize> {
     flat.match_indices(phrase)
         .map(|(at, _)| at)
         .find(|&at| flat[..at].ends_with(' ') && flat[at + phrase.len()..].starts_with(' '))
 }
 
-/// Whether the flat text begins with one of the phrases; then what follows it.
+/// If the normalized text begins with one of the phrases, the text after it.
 pub(crate) fn starts<'a>(flat: &'a str, phrases: &[&str]) -> Option<&'a str> {
     phrases.iter().find_map(|phrase| {
         flat.strip_prefix(' ')?.strip_prefix(phrase).filter(|rest| rest.starts_with(' '))

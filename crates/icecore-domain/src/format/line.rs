@@ -1,8 +1,8 @@
 //! One line of the ledger: compact JSON, one event.
 //!
-//! Reading never fails. Agents and people append by hand, so a line gives the events it holds
-//! together with the faults found in it; what is not an event stays in the file as a foreign line.
-//! Fields of other programs are kept as raw text and written back as they were.
+//! Reading never fails. Agents and people append by hand, so parsing returns the events of a line
+//! together with its faults; lines that are not events stay in the file as foreign lines. Fields of
+//! other programs are preserved as raw text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,33 +19,31 @@ use crate::id::EventId;
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// The most fields one line may have.
 pub const MAX_FIELDS: usize = 256;
-/// How deep the value of a foreign field may be nested.
+/// The deepest nesting of a foreign field's value.
 pub const MAX_DEPTH: usize = 128;
 
 /// How bad a fault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Readable, but not as it should be.
+    /// Readable, but not in the canonical form.
     Odd,
     /// Something is missing, doubled or unreadable.
     Bad,
 }
 
-/// Something wrong with a line.
+/// A fault of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// How bad it is.
     pub severity: Severity,
-    /// What it is, as the end of the sentence "this line …".
+    /// A description that completes the sentence "this line …".
     pub what: String,
 }
 
-/// What a line holds.
+/// The content of a line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// Its events; one, unless a writer forgot a line break.
+    /// The events; one, unless a writer forgot a line break.
     pub events: Vec<Event>,
-    /// What is wrong with it.
     pub faults: Vec<Fault>,
 }
 
@@ -91,7 +89,7 @@ pub fn parse(line: &[u8]) -> Parsed {
         return parsed;
     }
     if ["<<<<<<<", "=======", ">>>>>>>", "|||||||"].iter().any(|marker| text.starts_with(marker)) {
-        parsed.fault(Severity::Bad, "is a git conflict marker; a merge was left unfinished");
+        parsed.fault(Severity::Bad, "is a git conflict marker of an unfinished merge");
         return parsed;
     }
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Fields<'_>>();
@@ -122,7 +120,7 @@ pub fn parse(line: &[u8]) -> Parsed {
     parsed
 }
 
-/// The parser's reason without its position, which is that of the line anyway.
+/// The parser's reason without its position.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
@@ -151,7 +149,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     }
                     if fields.iter().any(|(known, _)| *known == name) {
                         return Err(serde::de::Error::custom(format!(
-                            "the field `{name}` stands there twice"
+                            "the field `{name}` appears twice"
                         )));
                     }
                     fields.push((name, map.next_value()?));
@@ -190,14 +188,14 @@ impl<'de> Deserialize<'de> for Name<'de> {
 
 fn text<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-    // The parser has been over it: without an escape, it stands there as it is meant.
+    // serde_json has validated the text: without a backslash it needs no unescaping.
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
         return Some(Cow::Borrowed(inner));
     }
     serde_json::from_str::<Name<'a>>(raw.get()).ok().map(|name| name.0)
 }
 
-/// A list of texts; a lone text counts as a list of one.
+/// A list of texts; a single text counts as a list of one.
 fn texts(raw: &RawValue) -> Option<Vec<Cow<'_, str>>> {
     if let Some(one) = text(raw) {
         return Some(vec![one]);
@@ -234,13 +232,12 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         Ok(id) => id,
         Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
     };
-    // Words that a newer version may have introduced. The line is another program's to change, so
-    // it keeps them.
+    // Words that a newer version may have introduced. They stay in the line unchanged.
     let mut unknown: Vec<&str> = Vec::new();
     let mut tags = Vec::new();
     let kind = match kind.parse::<Kind>() {
         Ok(kind) => kind,
-        // What used to be types live on as tags.
+        // `insight` and `milestone` were types once; they are tags now.
         Err(_) if ["insight", "milestone"].contains(&kind.as_ref()) => {
             parsed
                 .fault(Severity::Odd, format!("has type `{kind}`, which is a tag; read as a fact"));
@@ -251,7 +248,7 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
             parsed.fault(
                 Severity::Odd,
                 format!(
-                    "has an unknown type `{}`; it is left as it is and read as a fact",
+                    "has an unknown type `{}`; kept unchanged and read as a fact",
                     shorten(&kind)
                 ),
             );
@@ -263,7 +260,7 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         Ok(priority) => priority,
         Err(_) => {
             let what = format!(
-                "has an unknown priority `{}`; it is left as it is and read as P1",
+                "has an unknown priority `{}`; kept unchanged and read as P1",
                 shorten(&priority)
             );
             parsed.fault(Severity::Odd, what);
@@ -278,11 +275,12 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         parsed.fault(Severity::Odd, "has a ts without an offset; read as UTC");
     }
     if field("source").and_then(text).is_none() {
-        parsed.fault(Severity::Odd, "does not say its source");
+        parsed.fault(Severity::Odd, "has no `source`");
     }
 
     let mut draft = Draft::new(ts.moment, kind, priority, content.into_owned());
-    // Only commitments that say so are open; and a line without an origin came through the file.
+    // Only commitments with a status are open; a line without an origin was written outside of
+    // icecore.
     draft.status = None;
     draft.origin = Origin::File;
     draft.source = "unknown".into();
@@ -322,11 +320,11 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         if !understood && raw.get() != "null" {
             parsed.fault(
                 Severity::Odd,
-                format!("has a `{name}` that is not understood: {}", shorten(raw.get())),
+                format!("has a `{name}` that cannot be read: {}", shorten(raw.get())),
             );
             draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
             if name == "origin" {
-                // An origin nobody knows deserves the least trust there is.
+                // An unknown origin gets the lowest trust.
                 draft.origin = Origin::Tool;
             }
         }
@@ -358,7 +356,7 @@ fn shorten(text: &str) -> String {
     shown
 }
 
-/// How deep a JSON text is nested; it is well formed, the parser has been over it.
+/// The nesting depth of well-formed JSON.
 fn depth(raw: &str) -> usize {
     let (mut deepest, mut level, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in raw.bytes() {
@@ -379,21 +377,20 @@ fn depth(raw: &str) -> usize {
 
 /// Writes an event as one line, with its line break.
 pub fn write(event: &Event) -> String {
-    // A map of strings and raw JSON cannot fail to serialise.
+    // A map of strings and raw JSON always serializes.
     let mut line = serde_json::to_string(event).unwrap_or_default();
     line.push('\n');
     line
 }
 
 impl Serialize for Event {
-    /// The classic fields first, in their order, then the others; what is absent or the default is
-    /// left out.
+    /// Writes the required fields first, in fixed order, then the optional ones. Absent and default
+    /// values are omitted.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("ts", &self.ts)?;
         map.serialize_entry("id", &self.id)?;
-        // A field that was not understood stands among the foreign ones as it was; it must not
-        // stand there twice.
+        // A field that could not be read is also among the foreign fields; it is written only once.
         let ours = |name: &str| !self.extra.iter().any(|(foreign, _)| foreign == name);
         if ours("type") {
             map.serialize_entry("type", &self.kind)?;

@@ -1,3 +1,3 @@
-//! The written forms: how nouns look as bytes, read leniently and written in exactly one way.
+//! File formats: lenient reading, and exactly one written form.
 
 pub mod line;

@@ -1,9 +1,9 @@
-//! Lines that left the ledger, and the ledger as it was (L14, L15).
+//! Archives of lines that left the ledger, and the ledger as of a moment (L14, L15).
 //!
-//! An archive only grows. It consists of batches: a head that says when and why, then the lines as
-//! they stood in the ledger, byte for byte. So a reference to an event that left still resolves,
-//! and what was known at any moment can be told again. Reading never fails: whatever hand or crash
-//! was at an archive, no event in it is lost.
+//! An archive only grows. It consists of batches: a head with time and reason, then the lines as
+//! they were in the ledger, byte for byte. References to archived events still resolve, and the
+//! ledger can be reconstructed as of any moment. Reading never fails: neither edits nor a crash
+//! make an event of an archive unreadable.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,31 +18,31 @@ use crate::ledger::{Ledger, lines};
 use crate::plain;
 use crate::words::words;
 
-/// How the name of an archive of compactions begins.
+/// The path prefix of compaction archives.
 const COMPACTED: &str = "memory/ledger-archive-";
-/// The folder of what was pruned.
+/// The folder of pruning archives.
 const PRUNED: &str = "memory/archive/";
-/// How the head of a batch begins.
+/// The start of a batch head.
 const HEAD: &[u8] = br#"{"archived":"#;
-/// The most complaints about one archive; a last one tells how many there are beyond.
+/// The most complaints about one archive; a last one counts the rest.
 const MAX_COMPLAINTS: usize = 100;
 
 words! {
     /// Why lines leave the ledger.
     Why: "a reason to archive" {
-        /// Something else in the ledger stands for them, or it had to become shorter.
+        /// Another line in the ledger stands for them, or the ledger had to shrink.
         Compaction = "compaction",
-        /// Their time was over.
+        /// They expired.
         Pruning = "pruning",
     }
 }
 
-/// One batch as it is appended to an archive; nothing if there are no lines.
+/// Formats one batch for appending to an archive; empty if there are no lines.
 pub fn write(at: Moment, why: Why, lines: &[&[u8]]) -> Vec<u8> {
     if lines.is_empty() {
         return Vec::new();
     }
-    // A moment and our own words need no escaping.
+    // A timestamp and our own words need no escaping.
     let mut batch =
         format!(r#"{{"archived":"{at}","why":"{why}","lines":{}}}"#, lines.len()).into_bytes();
     batch.push(b'\n');
@@ -53,24 +53,25 @@ pub fn write(at: Moment, why: Why, lines: &[&[u8]]) -> Vec<u8> {
     batch
 }
 
-/// Those of the lines that an archive does not have yet, byte for byte.
+/// The lines that an archive does not contain yet, byte for byte.
 pub fn not_in<'a>(archive: &[u8], lines: Vec<&'a [u8]>) -> Vec<&'a [u8]> {
     let bare = |line: &'_ [u8]| line.strip_suffix(b"\n").unwrap_or(line).to_vec();
     let there: HashSet<&[u8]> = archive.split(|byte| *byte == b'\n').collect();
     lines.into_iter().filter(|line| !there.contains(bare(line).as_slice())).collect()
 }
 
-/// The archive that lines leaving on `day` go to.
+/// The path of the archive for lines that leave on `day`.
 pub fn path(why: Why, day: Date) -> DocPath {
     let name = match why {
         Why::Compaction => format!("{COMPACTED}{:04}.jsonl", day.year()),
         Why::Pruning => format!("{PRUNED}{:04}-Q{}.jsonl", day.year(), (day.month() - 1) / 3 + 1),
     };
-    // Always a path; but a log that only grows would keep the lines too.
+    // The path is always valid; if it were not, the log, which only grows, would preserve the
+    // lines.
     name.parse().unwrap_or_else(|_| DocPath::log(day))
 }
 
-/// Whether a file is an archive, ours or somebody else's.
+/// Whether a path is an archive, of icecore or of another program.
 pub fn is_archive(path: &DocPath) -> bool {
     let name = path.as_str().strip_suffix(".jsonl");
     let rest =
@@ -78,27 +79,25 @@ pub fn is_archive(path: &DocPath) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
 }
 
-/// An event in an archive.
+/// An archived event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archived {
-    /// The event.
     pub event: Event,
-    /// When it left the ledger; a line that no head announces left at the beginning of time.
+    /// When it left the ledger; none, meaning before everything, for a line without a batch head.
     pub at: Option<Timestamp>,
-    /// Where its line starts, in bytes.
     pub offset: u64,
-    /// How long the line is, in bytes, without its line break.
+    /// The length of the line in bytes, without its line break.
     pub length: usize,
-    /// Its line, counted from 1.
+    /// The line number, from 1.
     pub line: usize,
 }
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Archive {
-    /// Its events, in the order of the file.
+    /// The events, in file order.
     pub lines: Vec<Archived>,
-    /// What is wrong with it, for a person.
+    /// Descriptions of its faults.
     pub complaints: Vec<String>,
 }
 
@@ -110,7 +109,7 @@ struct Head {
     lines: Option<u64>,
 }
 
-/// A batch while its lines are read.
+/// A batch whose lines are being read.
 struct Open {
     at: Option<Timestamp>,
     line: usize,
@@ -123,14 +122,14 @@ impl Open {
         self.announced.is_none_or(|announced| self.read < announced)
     }
 
-    /// The complaint about a batch that ends too early.
+    /// The complaint about a truncated batch.
     fn cut_short(&self) -> Option<String> {
         let announced = self.announced.filter(|announced| self.read < *announced)?;
-        Some(format!("line {} announces {announced} lines, {} follow", self.line, self.read))
+        Some(format!("line {} announces {announced} lines, but {} follow", self.line, self.read))
     }
 }
 
-/// Reads an archive.
+/// Parses an archive.
 pub fn read(bytes: &[u8]) -> Archive {
     let mut archive = Archive::default();
     let mut complaints = Complaints::default();
@@ -144,9 +143,8 @@ pub fn read(bytes: &[u8]) -> Archive {
             && let Some((head, clean)) = head_of(raw.bytes)
         {
             if !clean {
-                complaints.add(|| {
-                    format!("line {} has something torn before the head of a batch", raw.number)
-                });
+                complaints
+                    .add(|| format!("line {} has a partial line before a batch head", raw.number));
             }
             batch
                 .as_ref()
@@ -162,7 +160,7 @@ pub fn read(bytes: &[u8]) -> Archive {
             }
             if head.lines.is_none() {
                 complaints
-                    .add(|| format!("line {} does not say how many lines follow", raw.number));
+                    .add(|| format!("line {} lacks the number of lines in its batch", raw.number));
             }
             batch = Some(Open { at, line: raw.number, announced: head.lines, read: 0 });
             continue;
@@ -171,9 +169,7 @@ pub fn read(bytes: &[u8]) -> Archive {
         if let Some(batch) = batch.as_mut().filter(|_| within) {
             batch.read += 1;
         } else if batch.is_some() && !parsed.events.is_empty() {
-            complaints.add(|| {
-                format!("line {} follows a batch that was complete without it", raw.number)
-            });
+            complaints.add(|| format!("line {} exceeds the line count of its batch", raw.number));
         }
         if parsed.events.is_empty() || !parsed.is_sound() {
             let torn = if raw.ended { "" } else { " and was cut off" };
@@ -199,8 +195,8 @@ pub fn read(bytes: &[u8]) -> Archive {
     archive
 }
 
-/// The head on a line without events, and whether the line has nothing else: a torn line may stand
-/// before it.
+/// The batch head on a line without events, and whether the line holds nothing else: a torn line
+/// may precede it.
 fn head_of(bytes: &[u8]) -> Option<(Head, bool)> {
     let read = |bytes| serde_json::from_slice::<Head>(bytes).ok();
     if let Some(head) = read(bytes) {
@@ -210,7 +206,7 @@ fn head_of(bytes: &[u8]) -> Option<(Head, bool)> {
     read(bytes.get(at..)?).map(|head| (head, false))
 }
 
-/// Complaints up to their limit.
+/// Complaints up to a limit.
 #[derive(Default)]
 struct Complaints {
     told: Vec<String>,
@@ -228,14 +224,13 @@ impl Complaints {
 
     fn told(mut self) -> Vec<String> {
         if self.beyond > 0 {
-            self.told.push(format!("and {} complaints more", self.beyond));
+            self.told.push(format!("and {} more complaints", self.beyond));
         }
         self.told
     }
 }
 
-/// The events that left at this very moment, read from the end of an archive: what left earlier is
-/// not looked at.
+/// The events that were archived at exactly this moment, read from the end of an archive.
 pub fn left_at(tail: &[u8], at: Moment) -> Vec<Event> {
     let head = [HEAD, format!("\"{at}\"").as_bytes()].concat();
     let Some(from) = memchr::memmem::find(tail, &head) else { return Vec::new() };
@@ -247,7 +242,7 @@ pub fn left_at(tail: &[u8], at: Moment) -> Vec<Event> {
         .collect()
 }
 
-/// When the last batch of an archive left the ledger; none if not every line says when it did.
+/// When the last batch was archived; none if some line has no archiving time.
 pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
     let mut newest = None;
     for (at, raw) in lines(bytes, 1).enumerate() {
@@ -262,13 +257,11 @@ pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
     newest
 }
 
-/// The ledger as it was at `until`: what stands in it and was recorded until then, and what left it
-/// only afterwards.
+/// The ledger as of `until`: the events recorded until then, including those archived later.
 pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
     let then = Ledger::read(ledger, Some(until));
     let mut left: Vec<Archived> = archives.iter().flat_map(|bytes| read(bytes).lines).collect();
-    // A run that died between archive and ledger archives its lines once more; the last time is
-    // when they left.
+    // A run that died between archive and ledger archives its lines again; the last batch counts.
     let mut last: HashMap<_, Option<Timestamp>> = HashMap::with_capacity(left.len());
     for archived in &left {
         let at = last.entry(archived.event.id).or_default();
@@ -281,7 +274,7 @@ pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
     if left.is_empty() {
         return then;
     }
-    // An id belongs to the ledger's event, also while that one is not yet there.
+    // An id belongs to the ledger's event even if that event was recorded after `until`.
     let taken: HashSet<_> =
         Ledger::read(ledger, None).entries().iter().map(|entry| entry.event.id).collect();
     then.with_older(
@@ -292,8 +285,7 @@ pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
     )
 }
 
-/// Everything that was ever in the ledger, whatever the time: for showing an event and where it
-/// came from.
+/// Everything that was ever in the ledger, at any time: for showing an event and its provenance.
 pub fn everything(ledger: &[u8], archives: &[&[u8]]) -> Ledger {
     let left = archives
         .iter()
@@ -329,7 +321,7 @@ mod tests {
             (left(&text, first), left(&text, last), left(&text, at("2026-02-15T03:00:00+01:00"))),
             (1, 2, 0)
         );
-        // The end may begin within a line, and a torn line may stand before a head.
+        // The tail may begin within a line, and a torn line may precede a head.
         assert_eq!(left(&text[20..], last), 2);
         let torn = [&lines[0][..9], &write(last, Why::Compaction, &lines[1..])].concat();
         assert_eq!(left(&torn, last), 2);
@@ -382,33 +374,33 @@ mod tests {
             &[(1, Some(then)), (2, Some(then)), (3, Some(later))],
             &[],
         );
-        // Written by other hands.
+        // Written by other programs.
         check(&one, &[(1, None)], &[]);
         check(&format!("{one}\n\r\n{}", batch(then, &[&two])), &[(1, None), (2, Some(then))], &[]);
         check(
             &format!("{first}{three}"),
             &[(1, Some(then)), (2, Some(then)), (3, None)],
-            &["line 4 follows a batch"],
+            &["line 4 exceeds the line count"],
         );
         // Wrong counts.
         let fewer = first.replace("\"lines\":2", "\"lines\":3");
-        check(&fewer, &[(1, Some(then)), (2, Some(then))], &["announces 3 lines, 2 follow"]);
+        check(&fewer, &[(1, Some(then)), (2, Some(then))], &["announces 3 lines, but 2 follow"]);
         check(
             &format!("{fewer}{}", batch(later, &[&three])),
             &[(1, Some(then)), (2, Some(then)), (3, Some(later))],
             &["announces 3"],
         );
         let more = first.replace("\"lines\":2", "\"lines\":1");
-        check(&more, &[(1, Some(then)), (2, None)], &["line 3 follows"]);
+        check(&more, &[(1, Some(then)), (2, None)], &["line 3 exceeds"]);
         let uncounted = first.replace(",\"lines\":2", "");
-        check(&uncounted, &[(1, Some(then)), (2, Some(then))], &["does not say how many"]);
+        check(&uncounted, &[(1, Some(then)), (2, Some(then))], &["lacks the number of lines"]);
         // Torn, foreign and joined lines.
         let cut = &first[..first.len() - 9];
         check(cut, &[(1, Some(then))], &["and was cut off"]);
         check(
             &format!("{cut}{}", batch(later, &[&three])),
             &[(1, Some(then)), (3, Some(later))],
-            &["torn before the head", "announces 2 lines, 1"],
+            &["partial line before a batch head", "announces 2 lines, but 1"],
         );
         check(
             &first.replace("2026-03-01T03", "some day"),
@@ -424,7 +416,7 @@ mod tests {
         check(&batch(then, &[&joined]), &[(1, Some(then)), (2, Some(then))], &[]);
         check(first.trim_end(), &[(1, Some(then)), (2, Some(then))], &[]);
         let many = "no\n".repeat(MAX_COMPLAINTS + 5);
-        assert_eq!(read(many.as_bytes()).complaints.last().unwrap(), "and 5 complaints more");
+        assert_eq!(read(many.as_bytes()).complaints.last().unwrap(), "and 5 more complaints");
     }
 
     // L14, L15
@@ -481,7 +473,7 @@ mod tests {
         // A run that died before the ledger was rewritten: counted once, in its place.
         let both = as_of(lines.concat().as_bytes(), &[&archive, &archive], when.at());
         assert_eq!(said(&both), said(&Ledger::read(lines.concat().as_bytes(), None)));
-        // ... and archived the line again afterwards: until then it was there.
+        // ... and archived the line again afterwards: until then it was in the ledger.
         let again = write(
             at("2026-03-02T03:00:00+01:00"),
             Why::Compaction,
@@ -493,7 +485,7 @@ mod tests {
                 .len(),
             3
         );
-        // Lines that no head announces left before anything is known.
+        // Lines without a head were archived before everything else.
         assert_eq!(as_of(now.as_bytes(), &[lines[0].as_bytes()], until.at()).entries().len(), 2);
         assert_eq!(everything(now.as_bytes(), &[lines[0].as_bytes()]).entries().len(), 3);
     }

@@ -1,13 +1,12 @@
-//! Which lines leave the ledger, and what stands for them (L14, L15).
+//! Plans which lines leave the ledger and which summaries replace them (L14, L15).
 //!
-//! Pruning takes what has expired; compaction also takes whatever something else in the ledger
-//! stands for, and more if the ledger is too long. Both are planned from what is stored, so a run
-//! that died anywhere is finished by the next one, and a second run on the same day finds nothing
-//! to do.
+//! Pruning removes expired events. Compaction also removes events that another event stands for,
+//! and more if the ledger is too long. Both are planned from stored data only: the next run
+//! finishes a run that died, and a second run on the same day has nothing to do.
 //!
-//! The promise: **nothing that stays changes.** Every event that decides what a staying event is
-//! worth stays with it, so the remaining lines read alone say of each event exactly what the whole
-//! ledger said of it. Everything here is linear in the number of events (fitting a ledger into its
+//! The invariant: **compaction never changes the state of a retained event.** Every event that
+//! determines its state is retained too. All steps are linear in the number of events; shrinking to
+//! the limit adds a logarithmic factor.
 //! limit: times the logarithm).
 
 use std::collections::{HashMap, HashSet};
@@ -24,75 +23,73 @@ use crate::ledger::{Entry, Ledger, Standing, lines};
 use crate::plain;
 use crate::record::Trust;
 
-/// What was ended on the same local day stays, so that taking it back needs no archive.
+/// An event that ended on the same local day stays, so that undo needs no archive.
 const UNDO_DAYS: i64 = 1;
-/// What was taken back stays so many days.
+/// Retracted events stay this many days.
 const RETRACTED_DAYS: i64 = 7;
-/// A chain of more events than this is left alone: its summary would be a line that nobody reads.
+/// Longer chains are not summarized: their summary would be too long to read.
 const MAX_MEMBERS: usize = 10_000;
-/// What leaves can set free more; after so many rounds the rest waits for the next run.
+/// Removals can enable more removals; after this many rounds the rest waits for the next run.
 const MAX_ROUNDS: usize = 8;
-/// So much of a commitment's words is told in its summary; the whole is in the archive.
+/// The longest text of a commitment in a summary; the archive has all of it.
 const MAX_WORDING_CHARS: usize = 1_000;
-/// So much of the words it was closed with is told.
+/// The longest closing note in a summary.
 const MAX_NOTE_CHARS: usize = 500;
-/// So many commitments that one event closed are told in its summary, the others counted.
+/// The most commitments of one chain that a summary quotes; it counts the others.
 const MAX_WORDINGS: usize = 5;
 
-/// How long a ledger may be, and what it spares.
+/// Limits of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The most events after a compaction.
     pub most: usize,
-    /// When things are stale, dropped and expired.
+    /// When events become stale, dropped and expired.
     pub ages: Ages,
-    /// What was said or confirmed within so many days does not leave for want of room.
+    /// Events recorded or confirmed within this many days are not removed to shrink the ledger.
     pub spare_days: u16,
 }
 
 impl Limits {
-    /// What a vault has whose policy says nothing else.
+    /// The defaults of a vault policy.
     pub const USUAL: Self = Self { most: 150, ages: Ages::USUAL, spare_days: 7 };
 }
 
-/// What is done to the ledger.
+/// The kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// What has expired leaves.
+    /// Removes expired events.
     Prune,
-    /// What something else stands for leaves too, and more if there is no room.
+    /// Also removes events that others stand for, and shrinks the ledger to its limit.
     Compact,
 }
 
-/// A ledger that is too long though everything that may leave has left.
+/// A ledger that exceeds its limit although everything removable was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Over {
-    /// How many events it has.
     pub events: usize,
-    /// How many of them are P0, P1 or open commitments.
+    /// The number of P0, P1 and open commitments among them.
     pub permanent: usize,
 }
 
-/// Which lines leave, in the order of the file.
+/// The events to remove, in file order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leaving {
-    /// Those that go to the archive of compactions.
+    /// Events for the compaction archive.
     pub compacted: Vec<EventId>,
-    /// Those that have expired.
+    /// Expired events.
     pub pruned: Vec<EventId>,
-    /// Whether the ledger is too long even so.
+    /// Set if the ledger still exceeds its limit.
     pub over: Option<Over>,
 }
 
 impl Leaving {
-    /// All of them.
+    /// All ids.
     pub fn ids(&self) -> HashSet<EventId> {
         self.compacted.iter().chain(&self.pruned).copied().collect()
     }
 }
 
-/// Step one: the summary event that each closed chain is to get which none stands for yet, oldest
-/// chain first.
+/// Step one: the missing summary events of closed chains, oldest chain first.
 pub fn summaries(ledger: &Ledger, now: Moment) -> Vec<Draft> {
     let web = Web::of(ledger);
     let chains = web.chains();
@@ -108,7 +105,7 @@ pub fn summaries(ledger: &Ledger, now: Moment) -> Vec<Draft> {
     drafts
 }
 
-/// Step two: which lines leave the ledger on `today`.
+/// Step two: plans which events leave the ledger on `today`.
 pub fn leaving(ledger: &Ledger, today: Date, limits: Limits, what: What) -> Leaving {
     let mut web = Web::of(ledger);
     let mut gone: Vec<Option<Why>> = vec![None; ledger.entries().len()];
@@ -131,9 +128,8 @@ pub fn leaving(ledger: &Ledger, today: Date, limits: Limits, what: What) -> Leav
     Leaving { compacted: ids(Why::Compaction), pruned: ids(Why::Pruning), over }
 }
 
-/// The new text of the ledger, and the leaving lines byte for byte, without their line breaks. Only
-/// whole lines go, and only those of which every event leaves; a line that is no event stays where
-/// it is.
+/// The new text of the ledger, and the removed lines byte for byte, without line breaks. A line
+/// goes only if all its events leave; lines that are not events stay in place.
 pub fn split<'a>(text: &'a [u8], leaving: &HashSet<EventId>) -> (Vec<u8>, Vec<&'a [u8]>) {
     let mut kept = Vec::with_capacity(text.len());
     let mut gone = Vec::new();
@@ -158,42 +154,43 @@ fn is_permanent(entry: &Entry) -> bool {
     entry.event.priority <= Priority::P1 || entry.is_open_loop()
 }
 
-/// Whether the event acts upon others and means nothing without them. A promotion names events of a
-/// conversation, which only look like ids of this ledger.
+/// Whether the event acts on others and has no meaning without them. A promotion is not such an
+/// act: it names events of a conversation, whose ids only look like ids of this ledger.
 fn is_act(event: &Event) -> bool {
     !event.is_statement() && event.act != Act::Promote
 }
 
-/// Whether the event stands for others since a compaction.
+/// Whether the event is a compaction summary.
 fn is_summary(event: &Event) -> bool {
     event.is_statement() && event.extra.iter().any(|(name, _)| name == COMPACTS)
 }
 
-/// What becomes of an event by itself.
+/// The decision about an event by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It stays, and with it whatever decides what it is worth.
+    /// It stays, with every event that determines its state.
     Stays,
-    /// An act: it leaves if everything leaves that it acts upon.
+    /// An act: it leaves if all its targets leave.
     WithTargets,
-    /// It leaves, unless something that stays needs it.
+    /// It leaves, unless a retained event needs it.
     Leaves(Why),
 }
 
-/// The events and how they hang together, by their places in the ledger.
+/// The events and their links, by index in the ledger.
 struct Web<'a> {
     ledger: &'a Ledger,
-    /// What each has an effect on.
+    /// The targets of each event.
     targets: Vec<Vec<(usize, Effect)>>,
-    /// What has an effect on each.
+    /// The events that act on each event.
     upon: Vec<Vec<(usize, Effect)>>,
-    /// The events that decide what each is worth: who ended it, and the confirmation that counts.
+    /// The events that determine each event's state: the one that ended it, and the confirmation
+    /// that counts.
     needs: Vec<Vec<usize>>,
-    /// The events that stand on a line with each.
+    /// The other events on the same line.
     mates: HashMap<usize, Vec<usize>>,
-    /// Events whose lines are not sound; nothing is done about those but by a person.
+    /// Events on faulty lines; only a person may change those.
     pinned: HashSet<usize>,
-    /// Which have not left yet.
+    /// Whether each event has not left yet.
     here: Vec<bool>,
 }
 
@@ -223,7 +220,7 @@ impl<'a> Web<'a> {
                 .clone()
                 .map(|&(by, _)| by)
                 .max_by_key(|&by| (ledger.entries[by].event.ts, by));
-            // That somebody trusted said so counts besides when it was last said.
+            // The first trusted confirmation also lifts the quarantine, so it is needed too.
             let trusted = |by: &usize| Trust::of(ledger.entries[*by].event.origin) != Trust::Low;
             let vouching = confirmations
                 .map(|&(by, _)| by)
@@ -235,8 +232,7 @@ impl<'a> Web<'a> {
         Self { ledger, targets, upon, needs, mates, pinned, here: vec![true; count] }
     }
 
-    /// Which events share a line, and which stand on lines that are not sound or use an id that
-    /// another event uses too.
+    /// Finds the events that share a line, and those on lines that are faulty or repeat an id.
     fn lines_shared(ledger: &Ledger) -> (HashMap<usize, Vec<usize>>, HashSet<usize>) {
         let mut on_line: HashMap<usize, Vec<usize>> = HashMap::with_capacity(ledger.entries.len());
         for (at, entry) in ledger.entries.iter().enumerate() {
@@ -246,7 +242,7 @@ impl<'a> Web<'a> {
         for (line, id, same) in &ledger.duplicates {
             if let Some(&at) = ledger.by_id.get(id) {
                 on_line.entry(*line).or_default().push(at);
-                // If the first left, the other would come to light.
+                // If the first left, the repeated id would become visible.
                 if !same {
                     pinned.insert(at);
                 }
@@ -257,7 +253,7 @@ impl<'a> Web<'a> {
         }
         let mut mates: HashMap<usize, Vec<usize>> = HashMap::new();
         for shared in on_line.into_values().filter(|shared| shared.len() > 1) {
-            // A ring is enough: who stays keeps the next.
+            // A ring is enough: each retained event retains the next.
             for (at, next) in shared.iter().zip(shared.iter().cycle().skip(1)) {
                 mates.entry(*at).or_default().push(*next);
             }
@@ -281,7 +277,7 @@ impl<'a> Web<'a> {
         self.here.iter().filter(|here| **here).count()
     }
 
-    /// Lets everything leave that may, until nothing more does.
+    /// Removes events until no more can leave.
     fn settle(&mut self, today: Date, limits: Limits, what: What, gone: &mut [Option<Why>]) {
         for _ in 0..MAX_ROUNDS {
             let verdicts = self.verdicts(today, limits, what);
@@ -292,14 +288,14 @@ impl<'a> Web<'a> {
         }
     }
 
-    /// Takes out what does not stay; whether that was anything.
+    /// Removes the events that are not retained; returns whether there were any.
     fn let_go(&mut self, verdicts: &[Verdict], stays: &[bool], gone: &mut [Option<Why>]) -> bool {
         let mut any = false;
         for at in 0..stays.len() {
             if stays[at] || !self.here[at] {
                 continue;
             }
-            // An act goes where the first of its targets went; targets stand before it.
+            // An act goes to the archive of its first target; targets precede it.
             let with = || self.targets[at].iter().find_map(|&(target, _)| gone[target]);
             gone[at] = match verdicts[at] {
                 Verdict::Leaves(why) => Some(why),
@@ -311,7 +307,7 @@ impl<'a> Web<'a> {
         any
     }
 
-    /// What stays: what does so by itself, and whatever that needs.
+    /// The retained events: those that stay by themselves, and all they need.
     fn reached(&self, verdicts: &[Verdict]) -> Vec<bool> {
         let mut stays = vec![false; verdicts.len()];
         let mut open: Vec<usize> =
@@ -333,7 +329,7 @@ impl<'a> Web<'a> {
     }
 
     fn verdicts(&self, today: Date, limits: Limits, what: What) -> Vec<Verdict> {
-        // For each event whether its chain is closed, and whether a summary stands for all of it.
+        // For each event: whether its chain is closed, and whether a summary stands for all of it.
         let mut closed: Vec<(bool, bool)> = vec![(false, false); self.here.len()];
         if what == What::Compact {
             let (chains, covered) = (self.chains(), self.covered());
@@ -383,7 +379,7 @@ impl<'a> Web<'a> {
         {
             return Verdict::Stays;
         }
-        // A closed chain waits as a whole for its summary.
+        // A closed chain leaves only as a whole, once its summary exists.
         let superseded = matches!(entry.standing, Standing::Superseded { .. }) && !closed;
         if compacts && (stood_for || superseded || long_retracted) {
             Verdict::Leaves(Why::Compaction)
@@ -394,8 +390,7 @@ impl<'a> Web<'a> {
         }
     }
 
-    /// How many days ago the entry was ended; very many if it was not, or was so from the
-    /// beginning.
+    /// Days since the entry ended; `i64::MAX` if it did not, or was recorded as ended.
     fn ended_days(&self, entry: &Entry, today: Date) -> i64 {
         let by = entry
             .standing
@@ -405,10 +400,10 @@ impl<'a> Web<'a> {
         by.map_or(i64::MAX, |by| days_between(by.event.ts.day(), today))
     }
 
-    /// Whether this confirms only what a later event confirms too.
+    /// Whether this is a confirmation that a later one supersedes.
     fn is_old_confirmation(&self, at: usize, today: Date) -> bool {
         let event = &self.entry(at).event;
-        // What was taken back leaves with what took it back.
+        // A retracted event leaves together with its retraction.
         if matches!(self.entry(at).standing, Standing::Retracted { .. }) {
             return false;
         }
@@ -420,7 +415,7 @@ impl<'a> Web<'a> {
         event.act == Act::Confirm && days_between(event.ts.day(), today) >= UNDO_DAYS && !counts()
     }
 
-    /// Lets as many leave as it takes to fit, the least valuable first; whether there were any.
+    /// Removes the least valuable events until the ledger fits; returns whether there were any.
     fn make_room(&mut self, today: Date, limits: Limits, gone: &mut [Option<Why>]) -> bool {
         let mut verdicts = self.verdicts(today, limits, What::Compact);
         let mut spent: Vec<(u8, Moment, usize)> = Vec::new();
@@ -441,8 +436,8 @@ impl<'a> Web<'a> {
             spent.push((worth, entry.verified, at));
         }
         spent.sort_unstable();
-        // The more may leave, the fewer stay: so the least number that is enough can be halved
-        // into.
+        // The retained count falls with every removal, so a binary search finds the fewest
+        // removals.
         let (mut few, mut many) = (0, spent.len());
         while few < many {
             let half = few + (many - few) / 2;
@@ -467,8 +462,8 @@ impl<'a> Web<'a> {
         self.reached(&verdicts).iter().filter(|stays| **stays).count()
     }
 
-    /// The chains among what is here, in the order of their first events, each with its members in
-    /// the order of the file.
+    /// The chains among the remaining events, in the order of their first events, each in file
+    /// order.
     fn chains(&self) -> Vec<Vec<usize>> {
         let mut above: Vec<usize> = (0..self.here.len()).collect();
         for at in self.places() {
@@ -489,7 +484,7 @@ impl<'a> Web<'a> {
         chains
     }
 
-    /// The events that summaries stand for.
+    /// The ids of events that a summary stands for.
     fn covered(&self) -> HashSet<EventId> {
         let stands = |entry: &&Entry| {
             matches!(entry.standing, Standing::Closed { .. }) && is_summary(&entry.event)
@@ -497,7 +492,7 @@ impl<'a> Web<'a> {
         self.staying().filter(stands).flat_map(|entry| listed(&entry.event)).collect()
     }
 
-    /// Whether a chain is about commitments that are all done with, and may become one event.
+    /// Whether a chain holds only closed commitments and may become one summary.
     fn is_closed_chain(&self, members: &[usize]) -> bool {
         let mut wordings = 0;
         for &at in members {
@@ -527,12 +522,12 @@ impl<'a> Web<'a> {
         wordings > 0 && members.len() <= MAX_MEMBERS
     }
 
-    /// Whether nothing has happened to a chain since yesterday.
+    /// Whether nothing happened to a chain since yesterday.
     fn rests(&self, members: &[usize], today: Date) -> bool {
         members.iter().all(|&at| days_between(self.entry(at).event.ts.day(), today) >= UNDO_DAYS)
     }
 
-    /// The one event for a closed chain.
+    /// The summary event of a closed chain.
     fn summary(&self, members: &[usize], now: Moment) -> Option<Draft> {
         let entries: Vec<&Entry> = members.iter().map(|&at| self.entry(at)).collect();
         let done: Vec<&Entry> = entries
@@ -548,7 +543,7 @@ impl<'a> Web<'a> {
             .iter()
             .filter_map(|entry| self.ledger.get(entry.standing.by()?))
             .max_by_key(|by| (by.event.ts, by.event.id))?;
-        // What was replaced may have left before; its id still tells its day.
+        // Replaced events may already have left; an id still gives its day.
         let statements = entries.iter().filter(|entry| entry.event.is_statement());
         let days = statements.flat_map(|entry| {
             entry.event.supersedes.iter().map(|id| id.day()).chain([entry.event.ts.day()])
@@ -591,8 +586,7 @@ impl<'a> Web<'a> {
     }
 }
 
-/// The first of the chain that `at` belongs to, as far as is known; every step on the way there is
-/// halved.
+/// The root of the chain of `at`, in a union-find forest with path halving.
 fn top(above: &mut [usize], mut at: usize) -> usize {
     while above[at] != at {
         above[at] = above[above[at]];
@@ -601,13 +595,13 @@ fn top(above: &mut [usize], mut at: usize) -> usize {
     at
 }
 
-/// The ids that a summary lists.
+/// The ids that a summary event lists.
 fn listed(event: &Event) -> Vec<EventId> {
     let ids: Vec<String> = event.field(COMPACTS).unwrap_or_default();
     ids.iter().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// A text on one line, at most so long.
+/// A text on one line, truncated to `most` characters.
 fn told(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.trim_end_matches('.');
@@ -617,7 +611,7 @@ fn told(text: &str, most: usize) -> String {
     }
 }
 
-/// The words a commitment was closed with, if they say more than that it was.
+/// The words a commitment was closed with, if they add anything to its content.
 fn note(closing: &Event, head: &Event) -> Option<String> {
     let words = plain::sameness_key(&closing.content);
     let (mark, rest) = words.split_once(':').unwrap_or((words.as_str(), ""));
@@ -646,8 +640,8 @@ pub(crate) mod tests {
             .moment
     }
 
-    /// One event of a made-up life: what it does, to which earlier ones, how important, how many
-    /// days later.
+    /// One event of a generated history: its act, targets, importance, and the days since the
+    /// previous event.
     pub(crate) type Step = (u8, (usize, usize), u8, u8, u8);
 
     pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -720,7 +714,7 @@ pub(crate) mod tests {
         (events, day)
     }
 
-    /// What the ledger says of each event.
+    /// The state of each event.
     pub(crate) fn said(ledger: &Ledger) -> Vec<(Event, Standing, Moment, bool)> {
         ledger
             .entries()
@@ -729,7 +723,7 @@ pub(crate) mod tests {
             .collect()
     }
 
-    /// Summaries appended as the engine would.
+    /// The ledger with summaries appended as the engine does.
     pub(crate) fn append(text: &mut Vec<u8>, drafts: Vec<Draft>) {
         for draft in drafts {
             let ledger = Ledger::read(text, None);
@@ -770,7 +764,7 @@ pub(crate) mod tests {
                 entry.event.id
             );
         }
-        // Every line is in one of the two, in its order, and what is no event stays.
+        // Every line is in exactly one of the two parts, in order; foreign lines stay.
         let mut left = gone.iter().copied().peekable();
         let mut stayed =
             lines(&kept, 1).map(|raw| raw.bytes).collect::<Vec<_>>().into_iter().peekable();
@@ -824,7 +818,7 @@ pub(crate) mod tests {
             check_split(text.as_bytes(), today, limits, What::Prune)?;
             let kept = check_split(text.as_bytes(), today, limits, What::Compact)?;
             check_split(&kept, today, limits, What::Prune)?;
-            // With summaries, as a whole run does it.
+            // With summaries, as in a complete run.
             let mut text = text.trim_end().as_bytes().to_vec();
             text.push(b'\n');
             let drafts = summaries(&Ledger::read(&text, None), moment(today, 600));
@@ -840,7 +834,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A story on 2026-02-13, looked at so many days later: the numbers of those that leave.
+    /// The numbers of the events that leave, for a story of 2026-02-13 seen that many days later.
     fn check(words: &str, days: i32, what: What, leaves: &[u32]) {
         let ledger = Ledger::of(story(words));
         let today = date(2026, 2, 13).checked_add(days.days()).unwrap();
@@ -932,7 +926,7 @@ pub(crate) mod tests {
         assert_eq!((&draft.scope, draft.tags.len(), draft.supersedes.len()), (&second.scope, 1, 0));
         let ids = all("x").map(|event| event.id.to_string());
         assert_eq!(draft.field::<Vec<String>>(COMPACTS).unwrap(), ids);
-        // Not on the day it was closed, and what was replaced may have left long ago.
+        // Not on the day of closing; replaced events may have left earlier.
         assert_eq!(drafts(&all("x"), days[2]), []);
         assert_eq!(drafts(&all("x")[1..], date(2026, 3, 1))[0].content, format!("{expected}: x)"));
         // P0 is never compacted, an open promise is not closed.
@@ -1131,7 +1125,7 @@ pub(crate) mod tests {
                     entry.standing.by().and_then(|by| after.get(by)).is_some_and(recent)
                 };
                 let spared = |entry: &Entry| is_permanent(entry) || recent(entry) || ended(entry);
-                // What confirms something that stays belongs to it.
+                // A confirmation of a retained event stays with it.
                 let confirms = |entry: &Entry| {
                     entry.event.related.iter().any(|id| after.get(*id).is_some_and(spared))
                 };

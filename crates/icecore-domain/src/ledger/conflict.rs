@@ -1,11 +1,9 @@
-//! Statements that cannot both be true. They are shown, never resolved in silence (L6).
+//! Statements that cannot both be true. Conflicts are shown, never resolved silently (L6).
 //!
-//! A statement is reduced to *claims*: an attribute of something, and the value it is said to have.
-//! Two active statements about the same entity whose claims name the same attribute with another
-//! value contradict each other. What a claim is errs on the side of silence: a conflict shown
-//! wrongly costs trust, so only attributes that can have but one value at a time are read as
-//! claims. Words of little trust claim like any others: whoever shows a conflict shows whose words
-//! they are.
+//! A statement is reduced to *claims*: an attribute of an entity and its value. Two active
+//! statements about the same entity conflict if their claims give the same attribute different
+//! values. A false conflict costs trust, so only attributes with a single value at a time are read
+//! as claims. Untrusted statements make claims too; displays of a conflict name the origin.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,16 +11,16 @@ use crate::id::EventId;
 pub use crate::ledger::claim::{Claim, claims};
 use crate::ledger::{Entry, Ledger};
 
-/// Why two or more events are at odds.
+/// A conflict between events.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Conflict {
-    /// What they disagree about.
+    /// The disputed attribute.
     pub about: String,
     /// The events, oldest first.
     pub events: Vec<EventId>,
 }
 
-/// Every conflict among `entries`: contradicting claims of active statements.
+/// All conflicts between the claims of active statements among `entries`.
 pub fn among<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<Conflict> {
     let mut held: Vec<(EventId, Claim)> = Vec::new();
     for entry in entries {
@@ -33,8 +31,8 @@ pub fn among<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<Conflict> 
     between(&held)
 }
 
-/// The conflicts among these claims, each event named once per conflict, in order of the first
-/// event.
+/// The conflicts between these claims, sorted by their events. Each event appears once per
+/// conflict.
 pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
     let mut by_attribute: BTreeMap<&str, Vec<(EventId, &str)>> = BTreeMap::new();
     for (id, claim) in held {
@@ -58,7 +56,7 @@ pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
     found
 }
 
-/// Two active events that both replace the same one.
+/// Active events that replace the same event.
 pub fn forks(ledger: &Ledger) -> Vec<Conflict> {
     let mut heads: BTreeMap<EventId, Vec<EventId>> = BTreeMap::new();
     for entry in ledger
@@ -80,7 +78,7 @@ pub fn forks(ledger: &Ledger) -> Vec<Conflict> {
         .collect()
 }
 
-/// The attribute for a person: entity and what it is about, without scope and side.
+/// The attribute for display: entity and topic, without scope and facet.
 fn readable(attribute: &str) -> String {
     let mut parts = attribute.splitn(3, '|');
     let (entity, _scope, what) =

@@ -1,7 +1,7 @@
-//! How old a statement may be before a pack stops saying it (L5).
+//! The age at which packs stop showing a statement (L5).
 //!
-//! Decay governs only what packs surface: the ledger, pages, memories and search keep everything.
-//! What is said again, or confirmed, is as fresh as on its first day.
+//! Decay affects only packs: the ledger, pages, memories and search keep everything. A repeated or
+//! confirmed statement is fresh again.
 
 use jiff::civil::Date;
 
@@ -11,40 +11,40 @@ use crate::ledger::Entry;
 use crate::words::words;
 
 words! {
-    /// How far a statement can still be relied on.
+    /// How reliable a statement is by its age.
     Freshness: "a freshness" {
-        /// Said or confirmed not long ago, or of a kind that does not age.
+        /// Recent or recently confirmed, or of a kind that does not age.
         Fresh = "fresh",
-        /// To be shown with a warning.
+        /// Shown with a warning.
         Stale = "stale",
-        /// To be shown only where it matters today.
+        /// Shown only where it matters today.
         Dropped = "dropped",
     }
 }
 
-/// After how many days things happen to a statement that nobody confirms.
+/// The ages in days at which an unconfirmed statement changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
-    /// From so many days on it is stale.
+    /// Stale from this age on.
     pub stale_days: u16,
-    /// Beyond so many days it is dropped.
+    /// Dropped beyond this age.
     pub dropped_days: u16,
-    /// A P2 expires after so many days.
+    /// A P2 event expires after this many days.
     pub p2_days: u16,
-    /// A P3 expires after so many days.
+    /// A P3 event expires after this many days.
     pub p3_days: u16,
 }
 
 impl Ages {
-    /// What a vault has whose policy says nothing else.
+    /// The defaults of a vault policy.
     pub const USUAL: Self = Self { stale_days: 30, dropped_days: 60, p2_days: 90, p3_days: 30 };
 }
 
-/// Tags of what is lasting whatever its type.
+/// Tags of statements that never age, whatever their type.
 const LASTING: &[&str] = &["identity", "principle", "mantra", "account"];
 
-/// Whether the entry is of a kind that loses its truth with time: facts and decisions do, unless
-/// they are P0 or say who somebody is.
+/// Whether the entry ages: facts and decisions do, unless they are P0 or describe someone's
+/// identity.
 pub fn ages(entry: &Entry) -> bool {
     let event = &entry.event;
     matches!(event.kind, Kind::Fact | Kind::Decision)
@@ -52,7 +52,7 @@ pub fn ages(entry: &Entry) -> bool {
         && !event.tags.iter().any(|tag| LASTING.contains(&tag.as_str()))
 }
 
-/// How far the entry can be relied on on `day`.
+/// The freshness of the entry on `day`.
 pub fn freshness(entry: &Entry, day: Date, after: Ages) -> Freshness {
     let age = days_between(entry.verified.day(), day);
     if !ages(entry) || age < i64::from(after.stale_days) {
@@ -64,8 +64,7 @@ pub fn freshness(entry: &Entry, day: Date, after: Ages) -> Freshness {
     }
 }
 
-/// Whether the time of a passing statement is over on `day`: P2 and P3 expire, open commitments
-/// never do (L14).
+/// Whether the statement has expired on `day`: P2 and P3 expire, open commitments never do (L14).
 pub fn has_expired(entry: &Entry, day: Date, after: Ages) -> bool {
     let most = match entry.event.priority {
         Priority::P0 | Priority::P1 => return false,

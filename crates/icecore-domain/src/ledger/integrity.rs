@@ -1,4 +1,4 @@
-//! Whether the ledger and what hangs on it are whole (L12).
+//! Integrity checks of the ledger and the data derived from it (L12).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::hash::Hash;
 use crate::id::EventId;
 use crate::ledger::{Ledger, Standing};
 
-/// What is checked.
+/// The checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -20,26 +20,26 @@ pub enum Check {
     UniqueIds,
     /// The ids of a day count up without gaps.
     SequentialIds,
-    /// What is superseded exists, and stands before what supersedes it.
+    /// What is superseded exists, and precedes what supersedes it.
     Supersedes,
     /// What is related or acted upon exists.
     Related,
-    /// What was there once is still there, byte for byte.
+    /// Every line of the last snapshot is still there, byte for byte.
     Unchanged,
-    /// The index says what the files say.
+    /// The index agrees with the files.
     Index,
-    /// `open-loops.json` says what the ledger says.
+    /// `open-loops.json` agrees with the ledger.
     OpenLoops,
-    /// The checkpoint points at an event that exists.
+    /// The checkpoint points at an existing event.
     Checkpoint,
-    /// Every record lies in exactly one node of each tier that should cover it.
+    /// Every record is covered by exactly one summary of each tier that should cover it.
     Coverage,
-    /// No file is a leftover of a sync or merge gone wrong.
+    /// No file is a leftover of a failed sync or merge.
     Files,
 }
 
 impl Check {
-    /// Every check, in the order of the report.
+    /// All checks, in report order.
     pub const ALL: &'static [Self] = &[
         Self::ValidLines,
         Self::UniqueIds,
@@ -54,7 +54,7 @@ impl Check {
         Self::Files,
     ];
 
-    /// What it checks, for a person.
+    /// A description for reports.
     pub fn title(self) -> &'static str {
         match self {
             Self::ValidLines => "every line is an event",
@@ -62,7 +62,7 @@ impl Check {
             Self::SequentialIds => "ids of a day have no gaps",
             Self::Supersedes => "what is superseded exists",
             Self::Related => "what is related exists",
-            Self::Unchanged => "no line is gone or changed",
+            Self::Unchanged => "no line was removed or changed",
             Self::Index => "the index agrees with the files",
             Self::OpenLoops => "open-loops.json agrees with the ledger",
             Self::Checkpoint => "the checkpoint agrees with the ledger",
@@ -72,70 +72,66 @@ impl Check {
     }
 }
 
-/// One thing that a check found.
+/// One problem that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check found it.
     pub check: Check,
-    /// Whether the check fails for it, or it is only odd.
+    /// Whether it fails the check, or is only a warning.
     pub fails: bool,
-    /// The line of the ledger it is about.
+    /// The ledger line concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The event it is about.
+    /// The event concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<EventId>,
-    /// What was found, for a person.
     pub what: String,
 }
 
 impl Finding {
-    /// A finding that makes its check fail.
+    /// A finding that fails its check.
     pub fn failure(check: Check, what: impl Into<String>) -> Self {
         Self { check, fails: true, line: None, id: None, what: what.into() }
     }
 
-    /// Something odd that does no harm.
+    /// A harmless irregularity.
     pub fn oddity(check: Check, what: impl Into<String>) -> Self {
         Self { fails: false, ..Self::failure(check, what) }
     }
 
-    /// The same finding, with its line.
+    /// Adds the line.
     #[must_use]
     pub fn on_line(self, line: usize) -> Self {
         Self { line: Some(line), ..self }
     }
 
-    /// The same finding, with its event.
+    /// Adds the event.
     #[must_use]
     pub fn about(self, id: EventId) -> Self {
         Self { id: Some(id), ..self }
     }
 }
 
-/// The beginning of the ledger that was once found whole.
+/// A ledger prefix that passed verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// Its length in bytes.
     pub bytes: usize,
-    /// Its hash.
     pub hash: Hash,
 }
 
 impl Prefix {
-    /// The whole of `text`.
+    /// The prefix that is all of `text`.
     pub fn of(text: &[u8]) -> Self {
         Self { bytes: text.len(), hash: Hash::of(text) }
     }
 
-    /// Whether `text` still begins with it.
+    /// Whether `text` still begins with this prefix.
     pub fn holds(&self, text: &[u8]) -> bool {
         text.get(..self.bytes).is_some_and(|prefix| Hash::of(prefix) == self.hash)
     }
 }
 
-/// Examines the ledger by itself. `archived` are ids that moved to an archive and so still resolve;
-/// `known_gaps` are ids whose lines were lost and set aside before, with a person's knowledge.
+/// Checks the ledger by itself. `archived` are ids that moved to an archive and still resolve;
+/// `known_gaps` are ids whose loss a person has accepted.
 pub fn examine(
     ledger: &Ledger,
     archived: &HashSet<EventId>,
@@ -155,15 +151,13 @@ pub fn examine(
         let what = if same {
             format!("line {line} repeats {id} of line {first} word for word")
         } else {
-            format!(
-                "line {line} uses {id} again, which line {first} has; it is not seen by any command"
-            )
+            format!("line {line} uses {id} again, already used by line {first}; commands ignore it")
         };
         found.push(Finding::failure(Check::UniqueIds, what).on_line(line).about(id));
     }
     found.extend(gaps(ledger, archived, known_gaps));
     for (at, entry) in ledger.entries().iter().enumerate() {
-        // What was taken back may refer to anything; that is how a wrong reference is settled.
+        // A retracted event may refer to anything: retracting is the remedy for a wrong reference.
         if matches!(entry.standing, Standing::Retracted { .. }) {
             continue;
         }
@@ -176,8 +170,8 @@ pub fn examine(
     found
 }
 
-/// Compares the ledger with what it once told: the events that are gone, and a finding for each
-/// that is another now.
+/// Compares the ledger with an earlier snapshot: returns the missing events, and a finding for each
+/// changed one.
 pub fn compare(
     ledger: &Ledger,
     told: &HashMap<EventId, Event>,
@@ -189,7 +183,7 @@ pub fn compare(
             None if !archived.contains(&id) => gone.push(id),
             Some(entry) if entry.event != *event => {
                 let what = format!(
-                    "{id} on line {} is not what the last snapshot has. `icecore doctor --fix` puts it back and gives the other an id of its own",
+                    "{id} on line {} differs from the last snapshot. `icecore doctor --fix` restores it and gives the changed event a new id",
                     entry.line
                 );
                 changed
@@ -232,13 +226,13 @@ fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>)
     found
 }
 
-/// The ids that are missing between those that are there; what `doctor --fix` accepts as lost.
+/// The ids that are missing between existing ids; `doctor --fix` accepts them as lost.
 pub fn missing_ids(
     ledger: &Ledger,
     archived: &HashSet<EventId>,
     known: &BTreeSet<EventId>,
 ) -> Vec<EventId> {
-    /// More than this in one day is a typing error in a foreign line, not a loss.
+    /// A larger gap in one day is a typing error in a foreign line, not a loss.
     const MOST: u32 = 10_000;
     let mut missing = Vec::new();
     let taken: HashSet<EventId> = ledger
@@ -263,7 +257,7 @@ pub fn missing_ids(
     missing
 }
 
-/// The ids that a report of `verify` knows to be lost for good; they are not given again.
+/// The ids that a report of `verify` lists as permanently lost; they are never reused.
 pub fn known_gaps(report: &[u8]) -> BTreeSet<EventId> {
     let report: serde_json::Value = serde_json::from_slice(report).unwrap_or_default();
     report["known_gaps"]
@@ -312,14 +306,14 @@ fn references(
     if event.act != Act::Assert && event.related.is_empty() {
         found.push(Finding::failure(
             Check::Related,
-            format!("{} is to {} something but names no event", event.id, event.act),
+            format!("{} has the act {} but names no event", event.id, event.act),
         ));
     }
     let closes_nothing =
         event.is_statement() && event.status == Some(Status::Closed) && event.supersedes.is_empty();
     if closes_nothing && event.kind == Kind::Commitment && !event.related.is_empty() {
         let what = format!(
-            "{} is closed itself and closes nothing; to close another commitment, name it in `supersedes`",
+            "{} has status closed but closes no other event; to close a commitment, name it in `supersedes`",
             event.id
         );
         found.push(Finding::oddity(Check::Related, what));
@@ -375,7 +369,7 @@ mod tests {
         check(&written("f s3 f").concat(), &["comes after it"]);
         check(&written("f s2").concat(), &["supersedes itself"]);
         check(&written("f x7").concat(), &["refers to EVT-20260213-007"]);
-        check(&written("f r").concat(), &["is to retract something but names no event"]);
+        check(&written("f r").concat(), &["has the act retract but names no event"]);
     }
 
     // L12

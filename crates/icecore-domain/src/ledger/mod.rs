@@ -1,8 +1,8 @@
-//! The ledger as a whole: every line read, every event given its standing (L2, L3).
+//! The ledger: all lines read, and the state of every event (L2, L3).
 //!
-//! Events are never edited. What an event is worth today follows from the ones after it, and from
-//! those alone: **an act reaches only backwards**. So supersession can have no cycles, whatever a
-//! foreign line claims; a reference forwards or to itself has no effect and is reported.
+//! Events are never edited. The state of an event follows only from the events after it: **an act
+//! affects only earlier events**. Therefore supersession has no cycles, whatever a foreign line
+//! claims; a reference forwards or to itself has no effect and is reported.
 
 pub mod archive;
 mod claim;
@@ -25,30 +25,21 @@ use crate::format::line::{self, Fault, Severity};
 use crate::id::EventId;
 use crate::record::Trust;
 
-/// What an event is worth after everything that came later.
+/// The state of an event after all later events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It holds; a commitment is open.
+    /// Valid; for a commitment, open.
     Active,
     /// A later event replaced it.
-    Superseded {
-        /// The event that did.
-        by: EventId,
-    },
-    /// A commitment that is done with.
-    Closed {
-        /// The event that says so.
-        by: EventId,
-    },
-    /// It was taken back.
-    Retracted {
-        /// The event that did.
-        by: EventId,
-    },
+    Superseded { by: EventId },
+    /// A fulfilled or ended commitment.
+    Closed { by: EventId },
+    /// Retracted.
+    Retracted { by: EventId },
 }
 
 impl Standing {
-    /// The standing an event has by itself.
+    /// The state of an event before any later event.
     pub fn at_first(event: &Event) -> Self {
         if event.is_statement()
             && event.kind == Kind::Commitment
@@ -60,8 +51,8 @@ impl Standing {
         }
     }
 
-    /// The standing after one more event has had its effect. The first to end an event is the one
-    /// that did; only a retraction goes over everything else.
+    /// The state after one more effect. The first event that ends this one stays responsible; only
+    /// a retraction overrides it.
     #[must_use]
     pub fn after(self, effect: Effect, by: EventId) -> Self {
         match (self, effect) {
@@ -77,7 +68,7 @@ impl Standing {
         self == Self::Active
     }
 
-    /// The one word for it.
+    /// The written form.
     pub fn word(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -95,7 +86,7 @@ impl Standing {
         }
     }
 
-    /// Puts the two halves together again.
+    /// Rebuilds a state from its word and the event that caused it.
     pub fn from_parts(word: &str, by: Option<EventId>) -> Option<Self> {
         match (word, by) {
             ("active", None) => Some(Self::Active),
@@ -107,18 +98,16 @@ impl Standing {
     }
 }
 
-/// An event where it stands in the ledger.
+/// An event with its line and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The event.
     pub event: Event,
-    /// Its line, counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What it is worth now.
     pub standing: Standing,
-    /// When it was last said to hold: recorded or confirmed.
+    /// When it was last recorded or confirmed.
     pub verified: Moment,
-    /// Whether somebody has said since that it holds.
+    /// Whether a trusted later event confirmed it.
     pub confirmed: bool,
 }
 
@@ -130,7 +119,7 @@ impl Entry {
             && self.event.kind == Kind::Commitment
     }
 
-    /// An entry of which nothing later is known yet.
+    /// An entry without later events.
     pub fn fresh(event: Event, line: usize) -> Self {
         Self {
             standing: Standing::at_first(&event),
@@ -141,15 +130,15 @@ impl Entry {
         }
     }
 
-    /// Whether it goes back to a tool's or a stranger's words and nobody has confirmed it: then no
-    /// pack shows it.
+    /// Whether it comes from a tool or another person and is unconfirmed. No pack shows such an
+    /// entry.
     pub fn is_quarantined(&self) -> bool {
         Trust::of(self.event.origin) == Trust::Low && !self.confirmed
     }
 }
 
 impl Serialize for Entry {
-    /// The event's own fields, then what the ledger knows of it.
+    /// Writes the event's own fields, then its state in the ledger.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(serde::Serialize)]
         struct Flat<'a> {
@@ -161,7 +150,7 @@ impl Serialize for Entry {
             ended_by: Option<EventId>,
             verified: Moment,
         }
-        // A foreign field of one of these names stays in the ledger; two of a name are no JSON.
+        // A foreign field of the same name stays in the ledger; JSON must not repeat a name.
         let known = ["line", "standing", "ended_by", "verified"];
         let mut told = self.event.clone();
         told.draft.extra.retain(|(name, _)| !known.contains(&name.as_str()));
@@ -177,30 +166,29 @@ impl Serialize for Entry {
     }
 }
 
-/// A fault and the line it was found on.
+/// A fault with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineFault {
-    /// The line, counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
     pub fault: Fault,
 }
 
-/// The fault of a line whose id is taken.
+/// The fault of a line whose id another line already uses.
 pub fn second_use(id: EventId) -> Fault {
-    Fault { severity: Severity::Bad, what: format!("uses {id} again, so it is not seen") }
+    Fault { severity: Severity::Bad, what: format!("uses {id} again and is ignored") }
 }
 
-/// One line of a file, with where it is.
+/// One raw line of a file with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawLine<'a> {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub number: usize,
-    /// Where it starts, in bytes.
+    /// The byte offset of its start.
     pub offset: usize,
-    /// Its bytes, without the line break.
+    /// The content, without the line break.
     pub bytes: &'a [u8],
-    /// Whether it has a line break; only the last one can be without.
+    /// Whether it ends with a line break; only the last line may lack one.
     pub ended: bool,
 }
 
@@ -226,8 +214,8 @@ pub fn lines(bytes: &[u8], first: usize) -> impl Iterator<Item = RawLine<'_>> {
     })
 }
 
-/// Where the torn last line of an append-only file starts, if it has one: bytes after the last line
-/// break that are not a whole event. A whole event whose writer forgot the line break is not torn.
+/// The byte offset of a torn last line, if any: bytes after the last line break that are not a
+/// complete event. A complete event without a line break is not torn.
 pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
     let start = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
     let tail = &bytes[start..];
@@ -238,7 +226,7 @@ pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
     (parsed.events.is_empty() || !parsed.is_sound()).then_some(start)
 }
 
-/// Those of the events that hang together with `ids` by what one does to another.
+/// The events that are linked to `ids` by their effects, directly or indirectly.
 pub fn tied<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
     let mut neighbours: HashMap<EventId, Vec<EventId>> = HashMap::new();
     for event in events.iter().map(E::borrow) {
@@ -257,7 +245,7 @@ pub fn tied<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
     events.into_iter().filter(|event| known.contains(&event.borrow().id)).collect()
 }
 
-/// The ledger, read and folded.
+/// The parsed ledger with the state of every event.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     entries: Vec<Entry>,
@@ -265,14 +253,14 @@ pub struct Ledger {
     duplicates: Vec<(usize, EventId, bool)>,
     faults: Vec<LineFault>,
     torn: Option<usize>,
-    /// How many lines and bytes were read.
+    /// Numbers of lines and bytes read.
     lines: usize,
     bytes: usize,
 }
 
-/// The events of a ledger with others that stood in it once, each before the first event with a
-/// greater id: ids grow with the file. Each comes with its line; an older one whose id stands in
-/// the ledger is not needed.
+/// Merges archived events into the ledger's events. Each archived event goes before the first event
+/// with a greater id, because ids grow with the file. An archived event whose id is in the ledger
+/// is dropped. The numbers are the line numbers.
 pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(Event, usize)> {
     let known: HashSet<EventId> = own.iter().map(|(event, _)| event.id).collect();
     older.retain(|(event, _)| !known.contains(&event.id));
@@ -294,7 +282,7 @@ pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(E
 }
 
 impl Ledger {
-    /// Reads the whole text of a ledger. With `until`, as it was known at that moment.
+    /// Reads a whole ledger; with `until`, as it was at that moment.
     pub fn read(bytes: &[u8], until: Option<Timestamp>) -> Self {
         let mut ledger = Self::default();
         ledger.take(bytes, until);
@@ -302,9 +290,9 @@ impl Ledger {
         ledger
     }
 
-    /// Reads what was appended since, all of it being known until then and its last line ended. It
-    /// comes to the same as reading everything anew, and costs only what is new, unless something
-    /// is taken back.
+    /// Reads appended lines. All earlier lines must have been read without `until` and must end
+    /// with a line break. The result equals that of reading the whole file again. It costs only the
+    /// new lines, unless they contain a retraction.
     pub fn read_on(&mut self, bytes: &[u8]) {
         let known = self.entries.len();
         self.take(bytes, None);
@@ -321,7 +309,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in the lines that follow those it has.
+    /// Parses and adds the following lines.
     fn take(&mut self, bytes: &[u8], until: Option<Timestamp>) {
         let torn = torn_tail(bytes);
         let most = memchr::memchr_iter(b'\n', bytes).count() + 1;
@@ -343,7 +331,7 @@ impl Ledger {
         self.bytes += bytes.len();
     }
 
-    /// A ledger of these events, in this order.
+    /// Builds a ledger from these events, in this order.
     pub fn of(events: impl IntoIterator<Item = Event>) -> Self {
         let mut ledger = Self::default();
         for (at, event) in events.into_iter().enumerate() {
@@ -353,9 +341,9 @@ impl Ledger {
         ledger
     }
 
-    /// The same ledger with events that stood in it once, each before the first event with a
-    /// greater id: ids grow with the file. Each comes with its line in the archive; one whose id
-    /// stands in the ledger is not needed.
+    /// Merges archived events into the ledger. Each goes before the first event with a greater id,
+    /// because ids grow with the file. Each comes with its line number in the archive; an event
+    /// whose id is in the ledger is dropped.
     #[must_use]
     pub fn with_older(mut self, older: Vec<(Event, usize)>) -> Self {
         if older.is_empty() {
@@ -374,8 +362,8 @@ impl Ledger {
 
     fn push(&mut self, event: Event, line: usize) {
         if let Some(&first) = self.by_id.get(&event.id) {
-            // The first to use an id has it. An identical copy (a merge of two clones) says nothing
-            // new.
+            // The first event with an id wins. An identical copy, from merging two clones, is no
+            // fault.
             let same = self.entries[first].event == event;
             self.duplicates.push((line, event.id, same));
             return;
@@ -384,8 +372,8 @@ impl Ledger {
         self.entries.push(Entry::fresh(event, line));
     }
 
-    /// Gives every event its standing. Retractions are settled from the end backwards, because a
-    /// retraction counts only if it was not itself retracted; then what stands has its effects, in
+    /// Computes the state of every event. Retractions are resolved from the end backwards, because
+    /// a retraction counts only if no later event retracted it. The remaining effects apply in
     /// order.
     fn fold(&mut self) {
         let mut retracted: Vec<Option<EventId>> = vec![None; self.entries.len()];
@@ -409,10 +397,10 @@ impl Ledger {
         }
     }
 
-    /// What the entry at `at` does to earlier ones, but for taking back.
+    /// Applies the effects of the entry at `at` to earlier entries, except retractions.
     fn have_effect(&mut self, at: usize) {
         let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);
-        // A stranger cannot vouch for a stranger.
+        // A confirmation by an untrusted origin does not lift the quarantine.
         let trusted = Trust::of(self.entries[at].event.origin) != Trust::Low;
         for (target, effect) in self.targets(at, |effect| effect != Effect::Retract) {
             let entry = &mut self.entries[target];
@@ -424,7 +412,7 @@ impl Ledger {
         }
     }
 
-    /// Which earlier entries the entry at `at` has such an effect on.
+    /// The earlier entries on which the entry at `at` has such an effect.
     fn targets(&self, at: usize, wanted: impl Fn(Effect) -> bool) -> Vec<(usize, Effect)> {
         let event = &self.entries[at].event;
         if event.is_statement() && event.supersedes.is_empty() {
@@ -438,32 +426,32 @@ impl Ledger {
             .collect()
     }
 
-    /// Every event, in the order of the file.
+    /// All entries, in file order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Likewise, for whoever has no other use for the ledger.
+    /// All entries, in file order, by value.
     pub fn into_entries(self) -> Vec<Entry> {
         self.entries
     }
 
-    /// The entry of that id.
+    /// The entry with this id.
     pub fn get(&self, id: EventId) -> Option<&Entry> {
         self.by_id.get(&id).map(|&at| &self.entries[at])
     }
 
-    /// Lines that are not quite, or not at all, events.
+    /// The faults of all lines.
     pub fn faults(&self) -> &[LineFault] {
         &self.faults
     }
 
-    /// Lines that could not be read as events at all, or only in part.
+    /// The faults of lines that were read only in part or not at all.
     pub fn bad_lines(&self) -> impl Iterator<Item = &LineFault> {
         self.faults.iter().filter(|found| found.fault.severity == Severity::Bad)
     }
 
-    /// Everything that no command can see: lines that are not events, and second uses of an id.
+    /// The lines that no command shows: lines that are not events, and repeated ids.
     pub fn unread(&self) -> Vec<LineFault> {
         let mut unread: Vec<LineFault> = self.bad_lines().cloned().collect();
         unread.extend(
@@ -473,7 +461,7 @@ impl Ledger {
         unread
     }
 
-    /// Where a torn last line starts.
+    /// The byte offset of a torn last line.
     pub fn torn(&self) -> Option<usize> {
         self.torn
     }
@@ -486,8 +474,8 @@ impl Ledger {
         open
     }
 
-    /// Everything that hangs together with `id` by supersession, in the order of the file: what it
-    /// replaced, what replaced it, and the acts upon any of these.
+    /// The supersession chain of `id` in file order: what it replaced, what replaced it, and the
+    /// acts on any of these.
     pub fn chain(&self, id: EventId) -> Vec<&Entry> {
         let mut members: Vec<EventId> = vec![id];
         let mut next = 0;
@@ -522,7 +510,7 @@ pub(crate) mod tests {
     use crate::event::{Act, Draft, Priority};
     use proptest::prelude::*;
 
-    /// A story in short: each word is one event. `f` fact, `c` commitment, `s1` supersedes the
+    /// A story in short form: each word is one event. `f` fact, `c` commitment, `s1` supersedes the
     /// first, `x1` closes, `k1` confirms, `r1` retracts it.
     pub(crate) fn story(words: &str) -> Vec<Event> {
         let ts = |n: usize| {
@@ -574,7 +562,7 @@ pub(crate) mod tests {
         check("f", "a");
         check("f s1", "s2 a");
         check("f s1 s2", "s2 s3 a");
-        check("f s1 s1", "s2 a a"); // a fork: the first to replace it did; `conflicts` shows both
+        check("f s1 s1", "s2 a a"); // a fork: the first replacement counts; `conflicts` shows both
         check("c x1", "c2 a");
         check("c x1 x1", "c2 a a");
         check("c r1 x1", "r2 a a");
@@ -652,8 +640,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        // L3: the standing kept step by step is the one a full fold gives, as long as nothing is
-        // retracted
+        // L3: without retractions, the state kept step by step equals that of a full fold
         #[test]
         fn step_by_step_equals_the_fold(plan in proptest::collection::vec((0_usize..5, 1_usize..20), 1..20)) {
             let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k"][what])).collect();
@@ -671,7 +658,7 @@ pub(crate) mod tests {
             prop_assert_eq!(stepwise, folded);
         }
 
-        // L3: reading on comes to the same as reading everything, wherever the text is parted
+        // L3: incremental reading equals reading everything, wherever the text is split
         #[test]
         fn reading_on_equals_reading_anew(plan in proptest::collection::vec((0_usize..7, 1_usize..20), 1..20), parts in proptest::collection::vec(0_usize..20, 0..3)) {
             let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k", "r", "r"][what])).collect();

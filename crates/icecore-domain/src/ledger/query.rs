@@ -1,4 +1,4 @@
-//! Which events somebody wants to see.
+//! Event queries.
 
 use jiff::civil::Date;
 
@@ -7,28 +7,27 @@ use crate::id::EventId;
 use crate::ledger::Entry;
 use crate::plain;
 
-/// Which events by their standing.
+/// A filter by event state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wanted {
-    /// All of them, whatever became of them, acts included.
+    /// All events in any state, acts included.
     Any,
-    /// Statements that hold.
+    /// Active statements.
     #[default]
     Active,
 }
 
-/// A question to the ledger. Empty lists and `None` ask for nothing in particular.
+/// A query on the ledger. Empty lists and `None` match everything.
 #[derive(Debug, Clone, Default)]
 pub struct EventQuery {
-    /// By standing.
     pub standing: Wanted,
-    /// Only these, in their order.
+    /// Only these ids, sorted.
     pub ids: Vec<EventId>,
     /// Only these types.
     pub kinds: Vec<Kind>,
     /// Only these priorities.
     pub priorities: Vec<Priority>,
-    /// Only about this thing.
+    /// Only about this entity.
     pub entity: Option<String>,
     /// Only with all of these tags.
     pub tags: Vec<String>,
@@ -42,31 +41,31 @@ pub struct EventQuery {
     pub since: Option<Date>,
     /// Only recorded on this day or earlier.
     pub until: Option<Date>,
-    /// Only last said to hold on this day or later.
+    /// Only last recorded or confirmed on this day or later.
     pub verified_since: Option<Date>,
-    /// Only last said to hold on this day or earlier.
+    /// Only last recorded or confirmed on this day or earlier.
     pub verified_until: Option<Date>,
-    /// Only statements that wait for confirmation, or only those that do not.
+    /// Only quarantined statements, or only others.
     pub quarantined: Option<bool>,
-    /// Only what stands behind this event in the ledger; if it is not there, no matter where.
+    /// Only events after this one in the ledger; if it is missing, all events.
     pub after: Option<EventId>,
-    /// Only saying exactly this, but for case, blanks and closing marks.
+    /// Only with this content, ignoring case, blanks and closing marks.
     pub saying: Option<String>,
-    /// Only with this text in the content, whatever the case.
+    /// Only with this text in the content, ignoring case.
     pub text: Option<String>,
     /// At most this many, the newest ones.
     pub limit: Option<usize>,
-    /// With a limit: the weightiest first, and of equal weight the newest.
+    /// With a limit: the highest priority first, then the newest.
     pub weightiest: bool,
 }
 
 impl EventQuery {
-    /// Everything there is.
+    /// All events.
     pub fn everything() -> Self {
         Self { standing: Wanted::Any, ..Self::default() }
     }
 
-    /// Exactly these events, whatever became of them.
+    /// Exactly these events, in any state.
     pub fn these(ids: &[EventId]) -> Self {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
@@ -79,8 +78,7 @@ impl EventQuery {
         Self { kinds: vec![Kind::Commitment], ..Self::default() }
     }
 
-    /// Whether this entry is among those asked for; the limit and where it stands are not its
-    /// business.
+    /// Whether this entry matches; `limit` and `after` are not considered.
     pub fn admits(&self, entry: &Entry) -> bool {
         let event = &entry.event;
         let any_of = |list: &[Kind]| list.is_empty() || list.contains(&event.kind);
@@ -106,7 +104,7 @@ impl EventQuery {
             })
     }
 
-    /// The admitted ones among `entries`, in their order, the newest up to the limit.
+    /// The matching entries in their order; with a limit, the newest.
     pub fn choose<'a>(&self, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let limit = self.limit.unwrap_or(usize::MAX);
         let from = self

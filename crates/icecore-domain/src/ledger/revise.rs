@@ -1,4 +1,4 @@
-//! What may be done to an event, and what to do instead when it may not.
+//! Which acts on an event are allowed, and what to do instead of a forbidden one.
 
 use crate::event::{Effect, Kind, Origin};
 use crate::id::EventId;
@@ -11,65 +11,39 @@ pub enum Refusal {
     /// There is no such event.
     #[error("there is no event {0}; `icecore events --all` lists every one")]
     Unknown(EventId),
-    /// It has left the ledger.
+    /// It was archived.
     #[error(
-        "{0} was put into the archive; `icecore remember … --supersedes {0}` says it anew, `icecore show {0}` shows it"
+        "{0} is archived; `icecore remember … --supersedes {0}` records it again, `icecore show {0}` shows it"
     )]
     Archived(EventId),
-    /// Somebody was faster, or the id is an old one.
-    #[error("{id} was already replaced by {by}; act on {by} instead")]
-    Superseded {
-        /// The event.
-        id: EventId,
-        /// What replaced it.
-        by: EventId,
-    },
-    /// It is done with.
-    #[error("{id} was already closed by {by}; `icecore retract {by}` opens it again")]
-    Closed {
-        /// The event.
-        id: EventId,
-        /// What closed it.
-        by: EventId,
-    },
-    /// It was taken back.
-    #[error("{id} was taken back by {by}; `icecore retract {by}` brings it back")]
-    Retracted {
-        /// The event.
-        id: EventId,
-        /// What took it back.
-        by: EventId,
-    },
+    /// Another event was faster, or the id is outdated.
+    #[error("{id} was already replaced by {by}; use {by} instead")]
+    Superseded { id: EventId, by: EventId },
+    /// It is already closed.
+    #[error("{id} was already closed by {by}; `icecore retract {by}` reopens it")]
+    Closed { id: EventId, by: EventId },
+    /// It is already retracted.
+    #[error("{id} was retracted by {by}; `icecore retract {by}` restores it")]
+    Retracted { id: EventId, by: EventId },
     /// Only commitments can be closed.
     #[error(
-        "{id} is a {kind}, and only commitments are closed; `icecore retract {id}` takes it back, `icecore remember … --supersedes {id}` replaces it"
+        "{id} is a {kind}, and only commitments can be closed; `icecore retract {id}` retracts it, `icecore remember … --supersedes {id}` replaces it"
     )]
-    NotACommitment {
-        /// The event.
-        id: EventId,
-        /// What it is.
-        kind: Kind,
-    },
-    /// A stranger has no say in what others said.
+    NotACommitment { id: EventId, kind: Kind },
+    /// An untrusted origin cannot end a trusted statement.
     #[error(
-        "only a tool or stranger says so, and that cannot end {id}; let the person say it, or leave {id} alone"
+        "the source is a tool or another person, which cannot end {id}; ask the user to confirm it"
     )]
-    Stranger {
-        /// The event.
-        id: EventId,
-    },
-    /// Acts state nothing that could be replaced, closed or confirmed.
+    Stranger { id: EventId },
+    /// Acts cannot be replaced, closed or confirmed.
     #[error(
-        "{id} is not a statement but acts on others; the only thing to do with it is `icecore retract {id}`"
+        "{id} is not a statement but acts on others; only `icecore retract {id}` applies to it"
     )]
-    NotAStatement {
-        /// The event.
-        id: EventId,
-    },
+    NotAStatement { id: EventId },
 }
 
-/// Likewise, if it goes back to words of that origin: what only a tool or a stranger says ends
-/// nothing that counts, for it does not count itself before somebody confirms it.
+/// Like [`check_revision`], for an act of that origin. An untrusted origin cannot end an event that
+/// is in effect, because its own acts have no effect until they are confirmed.
 pub fn may_by(
     origin: Origin,
     id: EventId,
@@ -86,7 +60,7 @@ pub fn may_by(
     }
 }
 
-/// Whether `effect` may be had on the event of that id, which is `entry` if there is one.
+/// Checks whether `effect` is allowed on the event `id`, whose entry is `entry` if it exists.
 pub fn may(id: EventId, entry: Option<&Entry>, effect: Effect) -> Result<(), Refusal> {
     let Some(entry) = entry else { return Err(Refusal::Unknown(id)) };
     match (entry.standing, effect) {
@@ -152,13 +126,13 @@ mod tests {
     fn what_cannot_be_done_says_what_to_do_instead() {
         check("f", 9, Effect::Close, Some("no event EVT-20260213-009"));
         check("f", 1, Effect::Supersede, None);
-        check("f s1", 1, Effect::Supersede, Some("act on EVT-20260213-002 instead"));
+        check("f s1", 1, Effect::Supersede, Some("use EVT-20260213-002 instead"));
         check("f", 1, Effect::Close, Some("is a fact"));
         check("c", 1, Effect::Close, None);
         check("c x1", 1, Effect::Close, Some("closed by EVT-20260213-002"));
         check("c x1", 2, Effect::Confirm, Some("not a statement"));
         check("c x1", 2, Effect::Retract, None);
-        check("f r1", 1, Effect::Retract, Some("taken back by EVT-20260213-002"));
+        check("f r1", 1, Effect::Retract, Some("retracted by EVT-20260213-002"));
         check("f s1", 1, Effect::Retract, None);
     }
 }

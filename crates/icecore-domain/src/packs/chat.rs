@@ -1,6 +1,6 @@
-//! What a chat model is told besides the messages (C3, C10): hard exceptions first, then facts,
-//! then what was said turn by turn. Under a budget the oldest turns give way first, then facts; a
-//! hard exception never does.
+//! The chat pack (C3, C10): the context that a chat model gets besides the messages. Hard
+//! exceptions first, then facts, then turns. When the budget is exceeded, the oldest turns go
+//! first, then facts; hard exceptions are never omitted.
 
 use std::fmt::Write as _;
 
@@ -9,54 +9,52 @@ use jiff::civil::Date;
 use super::{Pack, Section};
 use crate::budget::{self, LeftOut};
 
-/// One thing to be told, and where it comes from.
+/// One line with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The event or the turn.
+    /// The id of the event or turn.
     pub id: String,
-    /// What it says, on one line.
+    /// The text, on one line.
     pub text: String,
 }
 
-/// A turn that is told in short.
+/// The digest of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Its number.
     pub turn: u64,
-    /// What was asked.
+    /// The user's request.
     pub user: String,
-    /// What came of it.
+    /// The result.
     pub assistant: String,
 }
 
-/// All that could be told, oldest first.
+/// All candidate content, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Material {
-    /// What must, must not, always or never be.
+    /// Rules: must, must not, always, never.
     pub hard: Vec<Line>,
-    /// What holds in every conversation of this person.
+    /// Facts that hold in every conversation of this user.
     pub everywhere: Vec<Line>,
-    /// What was established in this one.
+    /// Facts of this conversation.
     pub facts: Vec<Line>,
-    /// What older stretches came to, where turns are too many.
+    /// Summaries of older turns, if there are too many turns.
     pub older: Vec<Line>,
-    /// The turns.
     pub turns: Vec<Told>,
-    /// Code and drafts that can be gone back to.
+    /// Available artifacts: code and drafts.
     pub artifacts: Vec<Line>,
 }
 
-/// What is told, and what is not.
+/// The selected content, and what was omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chosen {
-    /// What is told.
+    /// The selected content.
     pub told: Material,
-    /// What is not, and why.
+    /// What was omitted, and why.
     pub left_out: Vec<LeftOut>,
 }
 
 impl Chosen {
-    /// The events, turns and artifacts that are told.
+    /// The ids of the selected events, turns and artifacts.
     pub fn ids(&self) -> Vec<String> {
         let told = &self.told;
         let lines = [&told.hard, &told.everywhere, &told.facts, &told.older]
@@ -69,14 +67,14 @@ impl Chosen {
             .collect()
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether nothing was selected.
     pub fn is_empty(&self) -> bool {
         self.ids().is_empty()
     }
 }
 
-/// What a chat would be told now, as a pack: the block as it stands in a request, and the turns
-/// that stand there word for word.
+/// The context that a chat would get now, as a pack: the block of a request, and the turns that are
+/// sent verbatim.
 pub fn pack(
     date: Date,
     block: &str,
@@ -114,12 +112,12 @@ pub fn pack(
     }
 }
 
-/// Tokens of a line with its bullet.
+/// The tokens of a line with its bullet.
 fn cost(text: &str) -> usize {
     budget::tokens(text) + 2
 }
 
-/// Of these the newest that fit, in their order, and how many did not.
+/// The newest items that fit, in their order, and the number of omitted ones.
 fn newest<T: Clone>(
     lines: &[T],
     room: usize,
@@ -138,7 +136,7 @@ fn newest<T: Clone>(
     (lines[first..].to_vec(), first, used)
 }
 
-/// Chooses what is told within so many tokens.
+/// Selects the content that fits into `tokens`.
 pub fn choose(material: &Material, tokens: usize) -> Chosen {
     let mut chosen = Chosen::default();
     chosen.told.hard.clone_from(&material.hard);
@@ -146,7 +144,9 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
     if hard > tokens {
         chosen.left_out.push(LeftOut::new(
             "the rest of the memory",
-            format!("the hard exceptions alone take {hard} tokens of {tokens}, and they are never left out"),
+            format!(
+                "the hard exceptions alone need {hard} of {tokens} tokens and are never omitted"
+            ),
         ));
     }
     let mut room = tokens.saturating_sub(hard);
@@ -161,8 +161,8 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
             ));
         }
     };
-    // What holds everywhere may take a quarter, the facts of this conversation most of what is
-    // left, the turns the rest; what one does not need the next may have.
+    // Facts of other conversations get a quarter, facts of this one most of the remainder, turns
+    // the rest. Unused tokens pass on to the next group.
     let share = room / 4;
     let (everywhere, dropped, used) = newest(&material.everywhere, share, line_cost);
     note("fact of other conversations", dropped, share);
@@ -177,7 +177,7 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
     note("artifact", dropped, artifacts_share);
     room -= used;
     let (turns, dropped, used) = newest(&material.turns, room, turn_cost);
-    // Where turns are left out, what they came to stands in for them.
+    // Summaries replace the omitted turns.
     let (older, missing, _) = if dropped > 0 {
         newest(&material.older, room.saturating_sub(used), line_cost)
     } else {

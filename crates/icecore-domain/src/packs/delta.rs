@@ -1,8 +1,8 @@
-//! The delta pack: what one prompt is given along (L7, L8): the oldest open commitments, the
-//! statements that have to do with it, and the pages whose words were said.
+//! The delta pack: the context added to one prompt (L7, L8). It holds the oldest open commitments,
+//! relevant statements, and pages whose trigger words occur in the prompt.
 //!
-//! It never has more characters than it may, pages share the room fairly, and where there is
-//! nothing to say it is empty.
+//! It never exceeds its character limit, pages share the space evenly, and it is empty if there is
+//! nothing relevant.
 
 use jiff::civil::Date;
 
@@ -15,31 +15,31 @@ use crate::layout::DocPath;
 use crate::ledger::Entry;
 use crate::plain;
 
-/// The heading over the commitments.
+/// The heading of the commitments.
 const COMMITMENTS: &str = "Oldest open commitments";
-/// The heading over statements.
+/// The heading of the statements.
 const FOUND: &str = "Known from earlier";
 /// The most words of one commitment.
 const LONGEST_WORDS: usize = 60;
-/// The fewest words one is shortened to.
+/// The fewest words to which one is shortened.
 const LEAST_WORDS: usize = 4;
-/// A page with less room than that, unless it needs less, is not worth its heading.
+/// A page is omitted if it gets less space than this, unless it needs less.
 const LEAST_CHARS: usize = 240;
-/// The most characters that are shown of what was said.
+/// The most characters of the matching prompt text that are shown.
 const MOST_SAID: usize = 60;
 
-/// What a prompt may be given along.
+/// The input of the delta pack.
 #[derive(Debug, Clone, Copy)]
 pub struct Delta<'a> {
-    /// Open commitments, any number in any order.
+    /// Open commitments, in any order.
     pub oldest: &'a [Entry],
-    /// Statements that have to do with the prompt, the most relevant first.
+    /// Statements relevant to the prompt, the most relevant first.
     pub found: &'a [Entry],
-    /// Pages, the words that bring them along, and their text.
+    /// Pages, their matching trigger words, and their text.
     pub pages: &'a [(DocPath, String, String)],
 }
 
-/// The delta pack, in at most `room_chars` characters.
+/// Assembles the delta pack in at most `room_chars` characters.
 pub fn delta(day: Date, from: &Delta<'_>, room_chars: usize) -> Pack {
     let mut left_out = Vec::new();
     let (mut parts, mut sources): (Vec<(String, String)>, Vec<String>) = (Vec::new(), Vec::new());
@@ -144,8 +144,7 @@ fn assembled(
     }
 }
 
-/// A statement on a line, as something that was said, with when and by whom: never as an
-/// instruction.
+/// A statement as one line, as a quotation with date and origin: never as an instruction.
 fn statement(entry: &Entry) -> String {
     let event = &entry.event;
     let scope = if event.scope == Scope::Everywhere {
@@ -164,7 +163,7 @@ fn statement(entry: &Entry) -> String {
     )
 }
 
-/// The commitments on a line each, shortened until they fit; as many of the oldest as can.
+/// The commitments, one line each, shortened until they fit; as many of the oldest as possible.
 fn commitments(day: Date, open: &[&Entry], room: usize) -> Option<(String, usize)> {
     for count in (1..=open.len()).rev() {
         for words in [LONGEST_WORDS, LONGEST_WORDS / 2, LONGEST_WORDS / 4, LEAST_WORDS] {
@@ -181,12 +180,12 @@ fn commitments(day: Date, open: &[&Entry], room: usize) -> Option<(String, usize
     None
 }
 
-/// A page that was asked for.
+/// A page to include.
 struct Page<'a> {
     path: &'a DocPath,
     title: String,
     text: String,
-    /// The characters of the whole, its heading included.
+    /// The characters of the complete page with its heading.
     chars: usize,
 }
 
@@ -199,12 +198,12 @@ impl<'a> Page<'a> {
         Self { path, title, text, chars }
     }
 
-    /// `## `, the title, and the line breaks after it and after the text.
+    /// The characters of `## `, the title, and the line breaks after title and text.
     fn heading(title: &str) -> usize {
         title.chars().count() + 5
     }
 
-    /// As many whole lines as fit, and how many are missing.
+    /// As many whole lines as fit, and the number of missing lines.
     fn shown(&self, room: usize) -> Option<(String, usize)> {
         if self.chars <= room {
             return Some((self.text.clone(), 0));
@@ -219,8 +218,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// How much of the room each page gets, if any. Short pages get what they need, long ones as much
-/// as each other; where that is too little to be of use, the last ones get nothing.
+/// Divides the space between the pages. Short pages get what they need, long ones equal shares. If
+/// the shares become too small, the last pages get nothing.
 fn shares(pages: &[Page<'_>], room: usize) -> Vec<Option<usize>> {
     let mut shares = vec![None; pages.len()];
     let least: Vec<usize> =
@@ -243,7 +242,7 @@ fn shares(pages: &[Page<'_>], room: usize) -> Vec<Option<usize>> {
     shares
 }
 
-/// The page without its history.
+/// The page without its change history.
 fn without_changes(text: &str) -> String {
     let (mut kept, mut history, mut fence) =
         (String::with_capacity(text.len()), false, plain::Fence::default());
@@ -333,7 +332,7 @@ mod tests {
             (pack.text.as_str(), pack.sources.as_slice()),
             (expected, &["EVT-20260203-001".to_owned()][..])
         );
-        // What is told as a commitment is not told again.
+        // A statement listed as a commitment is not repeated.
         let open = commitment_of(3, "x");
         let pack = delta(
             DAY,
@@ -382,7 +381,7 @@ mod tests {
             pack.left_out[0],
             LeftOut::new(format!("{missing} lines of knowledge/a.md"), "2000 characters")
         );
-        // Where not all have a useful share, the first ones do.
+        // Where the shares would be too small, the first pages get them.
         let pack = delta(DAY, &Delta { oldest: &[], found: &[], pages: &pages }, 500);
         assert_eq!(pack.sources, ["knowledge/a.md", "knowledge/b.md"]);
         assert_eq!(pack.left_out.last().unwrap().what, "knowledge/c.md");
@@ -420,7 +419,7 @@ mod tests {
             prop_assert!(pack.text.chars().count() <= room, "{} > {}", pack.text.chars().count(), room);
             prop_assert!(gate::strip(&pack.text).text.trim().is_empty());
             prop_assert_eq!(&delta(DAY, &from, room), &pack);
-            // Every page is shown or told.
+            // Every page is included or reported as omitted.
             for (path, ..) in &pages {
                 let told = pack.left_out.iter().any(|left| left.what.ends_with(path.as_str()));
                 prop_assert!(told || pack.sources.contains(&path.to_string()));

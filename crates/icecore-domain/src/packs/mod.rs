@@ -1,7 +1,7 @@
-//! Packs: text for a model. Pure functions of what is known, a day and a budget: same input, same
-//! bytes.
+//! Packs: text assembled for a model. Pure functions of the input data, a day and a budget: the
+//! same input gives the same bytes.
 //!
-//! Every pack says what was left out and why, and where each part came from.
+//! Every pack states what was omitted and why, and the source of each part.
 
 pub mod chat;
 pub mod delta;
@@ -19,38 +19,34 @@ use crate::budget::{self, LeftOut};
 use crate::gate;
 use crate::summary::Summary;
 
-/// A part of a pack.
+/// One section of a pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Section {
-    /// Its heading.
     pub title: String,
-    /// How many words it has.
+    /// The number of words.
     pub words: usize,
-    /// How many lines.
+    /// The number of lines.
     pub lines: usize,
 }
 
-/// Text for a model.
+/// The assembled text with its measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pack {
-    /// Which kind of pack.
+    /// The kind of pack.
     pub kind: &'static str,
-    /// The day it is for.
+    /// The day it was made for.
     #[serde(serialize_with = "as_text")]
     pub date: Date,
-    /// The text.
     pub text: String,
-    /// Its bytes.
     pub bytes: usize,
-    /// Its words.
     pub words: usize,
-    /// About how many tokens it has.
+    /// The estimated number of tokens.
     pub tokens: usize,
-    /// Its parts.
+    /// The sections.
     pub sections: Vec<Section>,
-    /// What is not in it, and why.
+    /// What was omitted, and why.
     pub left_out: Vec<LeftOut>,
-    /// What it was made from.
+    /// The sources of the text.
     pub sources: Vec<String>,
 }
 
@@ -58,7 +54,7 @@ fn as_text<S: serde::Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(day)
 }
 
-/// A part that is to be put into a pack.
+/// A section before assembly.
 #[derive(Debug, Clone, Default)]
 struct Part {
     title: String,
@@ -75,7 +71,7 @@ impl Part {
     }
 }
 
-/// Puts the parts together, as text that is known for ours when it comes back.
+/// Assembles the sections and marks the text as icecore's own, so that capture can recognize it.
 fn assemble(
     kind: &'static str,
     date: Date,
@@ -105,12 +101,12 @@ fn assemble(
     }
 }
 
-/// Which version of which summary, as a source.
+/// The citation of a summary version as a source.
 fn cited(summary: &Summary) -> String {
     format!("{}#{}", summary.period, summary.version)
 }
 
-/// A summary's text; one that was made without a model says so.
+/// A summary's text; marks a provisional one.
 fn whole(summary: &Summary) -> String {
     let mark = if summary.provisional { " (provisional)" } else { "" };
     let mut text = format!("{}{mark}\n", summary.headline);

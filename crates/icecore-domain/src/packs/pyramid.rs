@@ -1,9 +1,9 @@
-//! The pyramid (Y2): the last day in full, the days before by day, the weeks before those by week,
-//! then months, then years.
+//! The pyramid (Y2): the last day in full, earlier days by day summaries, then weeks, months and
+//! years.
 //!
-//! No time is told twice, and the history stays within its budget however long it is (Y3). Each
-//! step down begins at a border of the coarser step, so that a week is never told half by its days
-//! and half by itself.
+//! No period is covered twice, and the history stays within its budget however long it is (Y3).
+//! Each finer step begins at a boundary of the coarser one, so that a week is never covered half by
+//! days and half by its own summary.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use crate::plain;
 use crate::record::{Record, Trust};
 use crate::summary::{Importance, Period, Summary, Tier};
 
-/// How many days back each step reaches.
+/// The lengths of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Told by day.
+    /// Days covered by day summaries.
     pub days: u16,
-    /// Told by week.
+    /// Days covered by week summaries.
     pub weeks_days: u16,
 }
 
-/// The most tokens of a summary of each tier.
+/// The most tokens for a summary of each tier.
 fn most_tokens(summary: &Summary) -> usize {
     let most = match summary.period.tier() {
         Tier::Session | Tier::Day => 500,
@@ -41,35 +41,34 @@ fn most_tokens(summary: &Summary) -> usize {
     }
 }
 
-/// What of the past is told by which summary, oldest first, and which days with records nobody
-/// tells of yet.
+/// The summaries that cover the past, oldest first, and the days with records that none covers yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Telling {
-    /// The summaries to tell.
+    /// The selected summaries.
     pub told: Vec<Period>,
-    /// Days with records that no summary tells of.
+    /// Days with records that no summary covers.
     pub untold: Vec<Date>,
 }
 
-/// Where the part told in full begins: yesterday.
+/// The first day that is included in full: yesterday.
 pub fn full_from(today: Date) -> Date {
     today.checked_sub(1.day()).unwrap_or(today)
 }
 
-/// The month from which on weeks are told, and the day from which on days are.
+/// The month from which week summaries are used, and the day from which day summaries are used.
 fn steps(today: Date, reach: Reach) -> (Month, Date) {
     let back = |days: u16| today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN);
-    // At least yesterday, so that no week tells of a day that is told in full.
+    // At least yesterday, so that no week summary covers a day that is included in full.
     let days_from = Week::of(back(reach.days.max(1))).monday();
     (Week::of(back(reach.weeks_days.max(reach.days).max(1))).month(), days_from)
 }
 
-/// The days that are told by day.
+/// The days that are covered by day summaries.
 pub fn by_day(today: Date, reach: Reach) -> Days {
     Days { first: steps(today, reach).1, last: full_from(today) }
 }
 
-/// Whether one of these summaries tells of a day that is not told by day.
+/// Whether one of these summaries covers a day that has no day summary in the pyramid.
 pub fn is_told(day: Date, today: Date, reach: Reach, there: &BTreeSet<Period>) -> bool {
     let (month, _) = steps(today, reach);
     let coarse: &[Tier] = if day < month.span_of_weeks().first {
@@ -82,7 +81,7 @@ pub fn is_told(day: Date, today: Date, reach: Reach, there: &BTreeSet<Period>) -
         .any(|&tier| Period::covering(tier, day).is_some_and(|period| there.contains(&period)))
 }
 
-/// Chooses what is told by what, among the summaries there are.
+/// Selects the summaries that cover the past, among those that exist.
 pub fn choose(
     today: Date,
     reach: Reach,
@@ -92,7 +91,7 @@ pub fn choose(
     let full = full_from(today);
     let (month, days_from) = steps(today, reach);
     let weeks_from = month.span_of_weeks().first;
-    // Whole years of which nobody needs the months any more.
+    // Whole years whose months are no longer needed.
     let years_until = month.first().year() - 1;
     let is_told_year = |year: i16| year < years_until && there.contains(&Period::Year(year));
     let mut told: Vec<Period> = there
@@ -131,7 +130,7 @@ pub fn choose(
         .filter(|day| *day < full)
         .for_each(|day| tell_day(day, there, &mut tell));
     told.sort_by_cached_key(|period| (period.days().first, *period));
-    // They do not overlap, so only the last one that begins by then can tell of a day.
+    // They do not overlap, so only the last one that begins by then can cover a day.
     let spans: Vec<Days> = told.iter().map(|period| period.days()).collect();
     let is_told = |day: Date| {
         let begun = spans.partition_point(|span| span.first <= day);
@@ -159,37 +158,37 @@ fn tell_day(day: Date, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
     sessions.copied().for_each(tell);
 }
 
-/// What the pyramid is made from.
+/// The input of the pyramid.
 #[derive(Debug, Clone, Default)]
 pub struct Pyramid {
-    /// Instructions that stand before everything.
+    /// Instructions at the start.
     pub system: Option<String>,
-    /// Files of the project, by name.
+    /// Project files, by name.
     pub files: Vec<(String, String)>,
     /// The records of yesterday and today, in order.
     pub records: Vec<Record>,
-    /// What is told of the past, oldest first.
+    /// The selected summaries, oldest first.
     pub told: Vec<Summary>,
-    /// Days that nobody tells of yet.
+    /// Days that no summary covers yet.
     pub untold: Vec<Date>,
 }
 
-/// Parts that the history can have, with what stands around them.
+/// The possible section titles of the history.
 const TITLES: [&str; 5] = ["Years", "Months", "Weeks", "Days", "Yesterday and today, in full"];
 
-/// A summary as it can be told, and what that costs.
+/// A summary with its possible forms and their costs.
 struct Choice {
     whole: String,
     whole_cost: usize,
-    /// How many lines of it its tier has no room for.
+    /// The number of lines cut by the limit of its tier.
     lines: usize,
     headline: String,
     headline_cost: usize,
 }
 
 impl Choice {
-    /// Marks of ours in strangers' words are broken before anything is measured: that makes them
-    /// longer.
+    /// Marks in foreign text are escaped before anything is measured, because that lengthens the
+    /// text.
     fn new(summary: &Summary) -> Self {
         let most = most_tokens(summary);
         let title = format!("### {}\n", summary.period.title());
@@ -211,16 +210,16 @@ impl Choice {
         Self { whole, whole_cost, lines, headline, headline_cost }
     }
 
-    /// What it costs at the least; a summary without a body may be as short as its headline.
+    /// The smallest cost: its headline, or its text if that is shorter.
     fn least(&self) -> usize {
         self.whole_cost.min(self.headline_cost)
     }
 }
 
-/// The longest headline in place of a body.
+/// The longest headline that replaces a body, in bytes.
 const HEADLINE_BYTES: usize = 400;
 
-/// Makes the context for a day; its history has at most `room` tokens, of which at least 200 are
+/// Assembles the pyramid pack for a day. The history has at most `room` tokens; at least 200 are
 /// needed.
 pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
     let intro = format!("# Memory as of {day}");
@@ -245,14 +244,14 @@ pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
     let room_inside = room.saturating_sub(frame);
     let choices: Vec<Choice> = from.told.iter().map(Choice::new).collect();
     let of_past: usize = choices.iter().map(|choice| choice.whole_cost).sum();
-    // What is fresh may take half, and whatever the past does not need.
+    // The full text may use half of the budget, and whatever the past leaves.
     let full = in_full(
         &from.records,
         room_inside.saturating_sub(of_past).max(room_inside / 2),
         &mut left_out,
     );
     let mut rest = room_inside.saturating_sub(budget::tokens(&full.text));
-    // From the newest to the oldest: whole while the headlines of everything older still fit, then
+    // From newest to oldest: the whole text while the headlines of all older ones still fit, then
     // headlines, then nothing.
     let mut reserved: usize = choices.iter().map(Choice::least).sum();
     let mut groups: [Vec<&str>; 4] = Default::default();
@@ -298,7 +297,7 @@ pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
     if let (Some(first), Some(last)) = (from.untold.first(), from.untold.last()) {
         left_out.push(LeftOut::new(
             format!("{} days from {first} to {last}", from.untold.len()),
-            "not pressed yet",
+            "not summarized yet",
         ));
     }
     for (mut texts, title) in groups.into_iter().zip(TITLES) {
@@ -323,9 +322,9 @@ fn span(names: &[String]) -> String {
     }
 }
 
-/// As much of the beginning of a text as has at most so many tokens.
+/// The beginning of a text, in at most `tokens` tokens.
 fn beginning(text: &str, tokens: usize) -> String {
-    // A token has at most four bytes, and at least one.
+    // A token has at least one byte and at most four.
     let bytes = std::iter::successors(Some(tokens.saturating_mul(4)), |bytes| {
         (*bytes > 0).then_some(bytes / 2)
     });
@@ -335,13 +334,13 @@ fn beginning(text: &str, tokens: usize) -> String {
         .unwrap_or_default()
 }
 
-/// Records that are told in full.
+/// The records that are included in full.
 struct InFull<'a> {
     text: String,
     shown: &'a [Record],
 }
 
-/// The newest records that fit into so many tokens, in order.
+/// The newest records that fit into `room` tokens, in order.
 fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) -> InFull<'a> {
     let mut blocks: Vec<String> = Vec::new();
     let mut rest = room;
@@ -350,8 +349,7 @@ fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) 
         let mut block = gate::disarm(&shown(record)).into_owned();
         let mut tokens = budget::tokens(&block);
         if tokens > rest && blocks.is_empty() {
-            // One message alone that is longer than all the room there is: as many whole lines as
-            // fit.
+            // A single message longer than the whole budget: as many whole lines as fit.
             let (kept, lines) = budget::whole_lines(&block, |text| budget::tokens(text) <= rest);
             let (kept, what) = if kept.is_empty() {
                 let line = block.lines().next().unwrap_or_default();
@@ -361,7 +359,7 @@ fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) 
             };
             tokens = budget::tokens(&kept);
             if kept.len() > 1 && tokens <= rest {
-                let why = "the message alone is longer than the history may be";
+                let why = "the message alone exceeds the history budget";
                 left_out.push(LeftOut::new(format!("{what} of the message of {}", record.ts), why));
                 block = kept;
             } else {
@@ -378,17 +376,17 @@ fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) 
     if let (Some(oldest), Some(newest)) = (records[..first].first(), records[..first].last()) {
         left_out.push(LeftOut::new(
             format!("{first} earlier messages, {} to {}", oldest.ts, newest.ts),
-            "the history has no more room; `icecore zoom` shows them",
+            "the history is full; `icecore zoom` shows them",
         ));
     }
     blocks.reverse();
     InFull { text: blocks.concat(), shown: &records[first..] }
 }
 
-/// The longest tool use or file that is shown whole, in bytes.
+/// Longer tool uses and files are only counted, in bytes.
 const PARTS_BYTES: usize = 2_000;
 
-/// A record as it is shown in full.
+/// A record in full.
 pub fn shown(record: &Record) -> String {
     if Trust::of(record.origin) == Trust::Low {
         return quoted(record);
@@ -411,8 +409,8 @@ pub fn shown(record: &Record) -> String {
     text
 }
 
-/// What a tool or a stranger said, line by line behind a mark: whatever it says, it neither looks
-/// like a turn of its own nor like words of the person.
+/// Text of a tool or another person, with a quotation mark on each line, so that it cannot look
+/// like a turn of its own or like the user's words.
 fn quoted(record: &Record) -> String {
     let name = record
         .name
@@ -455,7 +453,7 @@ mod tests {
         day.checked_add(days.days()).unwrap()
     }
 
-    /// Every summary there can be of these days.
+    /// Every possible summary of these days.
     fn all_of(days: &BTreeSet<Date>) -> BTreeSet<Period> {
         let tiers = Tier::ALL.iter().filter(|tier| **tier != Tier::Session);
         let coarse =
@@ -465,7 +463,7 @@ mod tests {
         coarse.chain(sessions).collect()
     }
 
-    /// Everything that is promised of any telling.
+    /// The invariants of every selection.
     fn check(
         today: Date,
         reach: Reach,
@@ -523,7 +521,7 @@ mod tests {
         all.retain(|(_, period)| period.tier() != Tier::Session);
         for today in (Days { first: date(2024, 1, 1), last }).iter() {
             let recorded: BTreeSet<Date> = everything.range(..=today).copied().collect();
-            // What goes on has not been pressed.
+            // Open periods have no summary.
             let there: BTreeSet<Period> =
                 all.iter().filter(|(last, _)| *last < today).map(|(_, period)| *period).collect();
             let telling = check(today, REACH, &there, &recorded);
@@ -548,7 +546,7 @@ mod tests {
         }
     }
 
-    /// Whether a period is missing: by chance, but the same chance every time.
+    /// Whether a period is missing: pseudo-random, but reproducible.
     fn is_missing(period: Period, seed: u64, in_ten: u8) -> bool {
         Hash::of(format!("{period} {seed}").as_bytes()).bytes()[0] % 10 < in_ten
     }
@@ -628,7 +626,7 @@ mod tests {
             let recorded: BTreeSet<Date> = recorded.into_iter().map(|back| after(TODAY, -back)).collect();
             let there: BTreeSet<Period> = all_of(&recorded).into_iter().filter(|period| !is_missing(*period, seed, in_ten) && period.days().first < full_from(TODAY)).collect();
             check(TODAY, Reach { days, weeks_days }, &there, &recorded);
-            // Days with a log alone have a summary and no records.
+            // Days with only a log have a summary and no records.
             let telling = choose(TODAY, REACH, &there, &BTreeSet::new());
             for &period in there.iter().filter(|period| period.tier() == Tier::Day) {
                 prop_assert!(telling.told.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
@@ -643,23 +641,23 @@ mod tests {
             prop_assert_eq!(&pyramid(TODAY, &from, room), &pack);
             let stripped = gate::strip(&pack.text);
             prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
-            // What stands before the history does not change it.
+            // Text before the history does not change it.
             let before = Pyramid { system: Some("Be brief.".into()), files: vec![("README.md".into(), "# A project".into())], ..from.clone() };
             let with = pyramid(TODAY, &before, room).text;
             let shown = "## System\n\nBe brief.\n\n---\n\n## Project: README.md\n\n# A project\n\n---";
             prop_assert!(with.contains(shown));
             prop_assert_eq!(with.replacen(&format!("{shown}\n\n"), "", 1).replacen(&format!("\n\n{shown}"), "", 1), pack.text.clone());
-            // Everything is told or said to be left out.
+            // Everything is included or reported as omitted.
             let cited: BTreeSet<&str> = pack.sources.iter().map(String::as_str).collect();
             prop_assert_eq!(cited.len(), pack.sources.len());
             let missing = from.told.iter().filter(|told| !cited.contains(format!("{}#1", told.period).as_str())).count();
             let gone = pack.left_out.iter().find(|left| left.why.starts_with("the history has") && left.why.ends_with("tokens") && !left.what.starts_with("the bodies"));
             let said = gone.map_or(0, |left| left.what.split_once(" periods").map_or_else(|| left.what.split(", ").count(), |(number, _)| number.parse().unwrap()));
             prop_assert_eq!(missing, said);
-            prop_assert_eq!(from.untold.is_empty(), !pack.left_out.iter().any(|left| left.why == "not pressed yet"));
+            prop_assert_eq!(from.untold.is_empty(), !pack.left_out.iter().any(|left| left.why == "not summarized yet"));
             let shown = from.records.iter().filter(|record| pack.text.contains(&format!("{} {}] user", record.ts.day(), record.ts.clock()))).count();
             prop_assert!(shown == from.records.len() || pack.left_out.iter().any(|left| left.what.contains("message")));
-            // No line is cut but where it says so.
+            // No line is cut except where that is reported.
             let mut known = lines_of("\n---\n# Memory as of 2026-02-13");
             known.extend(["<!-- icecore:end -->", "<!-- icecore:begin pyramid 2026-02-13 -->"].map(String::from));
             known.extend(TITLES.map(|title| format!("## {title}")));
@@ -736,7 +734,7 @@ mod tests {
                 pack.left_out
             );
         }
-        // One message that is longer than everything.
+        // One message longer than the whole budget.
         for (text, lines) in [
             ("a word ".repeat(90_000), 1),
             ("\u{e9}".repeat(90_000), 1),

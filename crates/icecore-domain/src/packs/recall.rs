@@ -1,9 +1,9 @@
 //! The recall pack: what matters now, in eight sections and at most 3,000 words (L6, L7).
 //!
-//! A pure function of what is known, a day and budgets: the order in which things are handed in
-//! does not matter, and the same input gives the same bytes. P0 is always there and whole, and it
-//! alone may make the pack longer than it should be; then the pack says so. Every open commitment
-//! is there by its words, its id or at least in a count. What did not fit is told.
+//! A pure function of its input, a day and budgets: the order of the input does not matter, and the
+//! same input gives the same bytes. P0 is always included in full; only P0 may exceed the limit,
+//! and then the pack says so. Every open commitment appears by its text, its id or at least in a
+//! count. Omissions are reported.
 
 mod told;
 
@@ -25,53 +25,46 @@ use crate::ledger::Entry;
 use crate::ledger::conflict::Conflict;
 use crate::ledger::decay::Ages;
 
-/// Everything as known at the moment, for the scope that is asked for.
+/// The data for a recall pack, in the requested scope.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// Statements that may be shown: all P0, mantras, accounts and procedures, and what is recent
-    /// or relevant; in any order.
+    /// Statements to show: all P0, mantras, accounts and procedures, and recent or relevant ones;
+    /// in any order.
     pub statements: &'a [Entry],
     /// Every open commitment; may overlap with the statements.
     pub open: &'a [Entry],
-    /// What is at odds.
+    /// Conflicts between statements.
     pub conflicts: &'a [Conflict],
-    /// The log of the day, as far as it is known.
+    /// The log of the day, so far.
     pub log: &'a str,
-    /// What the page of an entity says in a paragraph, by the entity's key.
+    /// The introductory paragraph of an entity's page, by the entity's key.
     pub about: &'a BTreeMap<String, String>,
-    /// What is wrong with the memory itself, each in a sentence.
+    /// Problems of the store, one sentence each.
     pub troubles: &'a [String],
-    /// How many statements of low trust wait for confirmation.
+    /// The number of quarantined statements.
     pub quarantined: usize,
-    /// How many older statements were not handed in.
+    /// The number of older statements that were not loaded.
     pub not_looked_at: usize,
 }
 
-/// How many words each section has.
+/// The word limits of the sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
-    /// P0 constraints.
     pub p0: usize,
-    /// The mantra.
     pub mantra: usize,
-    /// Open commitments.
     pub open: usize,
-    /// What waits on others.
+    /// Commitments that wait on others.
     pub waiting: usize,
-    /// Today's focus.
     pub focus: usize,
-    /// Context.
     pub context: usize,
-    /// Procedures.
     pub procedures: usize,
-    /// Accounts.
     pub accounts: usize,
-    /// For headings, troubles, and whichever section needs more than it has.
+    /// For headings, problems, and sections that need more words.
     pub buffer: usize,
 }
 
 impl Words {
-    /// What a vault has whose policy says nothing else.
+    /// The defaults of a vault policy.
     pub const USUAL: Self = Self {
         p0: 200,
         mantra: 20,
@@ -84,12 +77,12 @@ impl Words {
         buffer: 330,
     };
 
-    /// The most words of the whole pack.
+    /// The word limit of the whole pack.
     pub fn most(self) -> usize {
         self.rooms().iter().fold(self.buffer, |sum, room| sum.saturating_add(*room))
     }
 
-    /// The sections' words, in their order.
+    /// The sections' limits, in their order.
     fn rooms(self) -> [usize; 8] {
         [
             self.p0,
@@ -104,17 +97,17 @@ impl Words {
     }
 }
 
-/// What an empty section says.
+/// The text of an empty section.
 const NONE: &str = "- none";
-/// How many words the line has that counts what a section left out, or the open commitments that
-/// are not even listed.
+/// The words of the line that counts what a section omitted, or that counts the commitments without
+/// an id.
 const NOTE_WORDS: usize = 5;
-/// The words of the line with ids of open commitments, but for the ids.
+/// The words of the line with ids of open commitments, without the ids.
 const ALSO_OPEN_WORDS: usize = 3;
-/// One word in so many of its section may go to ids of commitments for which there are no words.
+/// At most one in this many words of the section is used for ids of commitments without text.
 const SHARE_OF_IDS: usize = 4;
 
-/// The recall pack of a day.
+/// Assembles the recall pack of a day.
 pub fn recall(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> Pack {
     let told = told::choose(day, known, words, ages);
     let (filled, left_out) = fill(day, told, words);
@@ -158,18 +151,18 @@ fn first_of_each(ids: Vec<EventId>) -> Vec<String> {
     ids.into_iter().filter(|id| seen.insert(*id)).map(|id| id.to_string()).collect()
 }
 
-/// A section as it is shown.
+/// A section with its selected lines.
 #[derive(Debug, Clone, Default)]
 struct Filled {
     lines: Vec<Line>,
-    /// What it says about what it does not show.
+    /// Lines about what is omitted.
     tail: Vec<Line>,
-    /// How many there were to show.
+    /// The number of candidate lines.
     of: usize,
 }
 
-/// Gives each section what fits: first what must be told, then the sections' own words, then the
-/// buffer, first sections first.
+/// Distributes the words: first required lines, then each section's own limit, then the buffer,
+/// first sections first.
 fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     let Told { sections, mut left_out } = told;
     let rooms = words.rooms();
@@ -183,14 +176,14 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     let needed = frame + musts.iter().sum::<usize>();
     let spare = most.saturating_sub(needed);
     let wishes = rooms.iter().zip(&musts).enumerate().map(|(at, (room, must))| {
-        // Troubles are no context: they are at the cost of the buffer.
+        // Problems use the buffer, not the limit of the context section.
         room.saturating_sub(if at == CONTEXT { NOTE_WORDS.min(*must) } else { *must })
     });
     let wishes: Vec<usize> = wishes.collect();
     let sum = |words: &[usize]| words.iter().fold(0_usize, |sum, words| sum.saturating_add(*words));
-    // What no section has a claim to is what is left of the buffer.
+    // The unclaimed rest of the buffer.
     let mut buffer = spare.saturating_sub(sum(&wishes));
-    // Where P0 takes more, the others share what is left by what they have to say.
+    // If P0 needs more, the other sections share the rest in proportion to their needs.
     let claims: Vec<usize> =
         wishes.iter().zip(&sections).map(|(wish, section)| (*wish).min(asked(section))).collect();
     let claimed = sum(&claims);
@@ -223,7 +216,7 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     if cut > 0 {
         left_out.push(LeftOut::new(
             format!("the ends of {cut} long lines"),
-            "only P0 is told at any length",
+            "only P0 is never shortened",
         ));
     }
     if needed > most {
@@ -231,7 +224,7 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
         let what = format!("the limit of {most} words");
         left_out.push(LeftOut::new(
             what,
-            format!("P0 has {p0} words, and what is always told besides has {rest}"),
+            format!("P0 has {p0} words, and other required lines have {rest}"),
         ));
         if let Some(section) = filled.get_mut(P0).filter(|_| p0 > words.p0) {
             let text =
@@ -242,20 +235,20 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     (filled, left_out)
 }
 
-/// `part` of `whole`, of a room that is smaller than that.
+/// Scales `part` of `whole` to a smaller `room`.
 fn share(room: usize, part: usize, whole: usize) -> usize {
     room.saturating_mul(part).checked_div(whole).unwrap_or(0)
 }
 
-/// The words a section has whatever the room: what is always told, and a note on the rest if there
-/// is any.
+/// The words a section needs in any case: its required lines, and a note if anything else is
+/// omitted.
 fn must(section: &Lines) -> usize {
     let always: usize = section.lines.iter().filter(|line| line.always).map(Line::words).sum();
     let may = section.lines.iter().any(|line| !line.always) || !section.beyond.is_empty();
     always + if may { NOTE_WORDS } else { 0 }
 }
 
-/// The words it would have besides, if there were room.
+/// The further words that the section could use.
 fn asked(section: &Lines) -> usize {
     if section.beyond.is_empty() {
         section.lines.iter().filter(|line| !line.always).map(Line::words).sum()
@@ -264,8 +257,8 @@ fn asked(section: &Lines) -> usize {
     }
 }
 
-/// The first lines that fit and do not tell what has been told; how many words of the room they
-/// took.
+/// The first lines that fit and do not repeat events that were already told, and the words they
+/// need.
 fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize) {
     let mut said = told.clone();
     let wanted: Vec<Line> = section
@@ -280,7 +273,7 @@ fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize
     let beyond = section.beyond.iter().filter(|id| !said.contains(id)).count();
     let of = wanted.len() + beyond;
     let asked: usize = wanted.iter().filter(|line| !line.always).map(Line::words).sum();
-    // The note's own words are free where no note is needed.
+    // Without omissions no note is needed, so its words are free.
     if beyond == 0 && asked <= room.saturating_add(NOTE_WORDS) {
         return (Filled { lines: wanted, tail: Vec::new(), of }, asked.saturating_sub(NOTE_WORDS));
     }
@@ -299,7 +292,7 @@ fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize
     (Filled { lines: shown, tail: vec![note], of }, used)
 }
 
-/// Open commitments: with their words as far as they go, then by their ids, then as a count.
+/// Open commitments: by text while it fits, then by id, then as a count.
 fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
     let of = section.lines.len() + section.beyond.len();
     let asked: usize = section.lines.iter().filter(|line| !line.always).map(Line::words).sum();
@@ -346,21 +339,21 @@ fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
     (Filled { lines: shown, tail, of }, used)
 }
 
-/// How the whole pack is got; the file of that name may not be there yet, and whoever reads this
-/// does not know where it would be.
+/// The note of a partial pack. It names the command, because the recall file may not exist and its
+/// location is unknown to the reader.
 const WHOLE: &str = "(This is a part; `icecore pack recall` prints the whole.)";
-/// The same where not even P0 has room.
+/// The note of a partial pack in which not even P0 fits.
 const NOT_ALL_RULES: &str = "(P0 has more than fits here; `icecore pack recall` prints all of it.)";
-/// The order of a condensed pack; what stands before `WAITING` comes first when room is given, too.
+/// The section order of a condensed pack; sections before `WAITING_SECTION` also get space first.
 const CONDENSED: [usize; 8] = [P0, THE_MANTRA, OPEN, FOCUS, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
 /// The most characters of the line that counts open commitments.
 const COUNT_CHARS: usize = 32;
 
-/// The recall pack in at most so many characters, as the body of another pack; what is not in it,
-/// and what it was made from.
+/// The recall pack in at most `room_chars` characters, as the body of another pack; with what was
+/// omitted, and the sources.
 ///
-/// P0, the mantra, the oldest commitments and the focus come first and whole, as long as they fit;
-/// the other sections get whole lines by their share of what they would need.
+/// P0, the mantra, the oldest commitments and the focus come first and complete, while they fit;
+/// the other sections get whole lines in proportion to their needs.
 pub fn condensed(
     day: Date,
     known: &Known<'_>,
@@ -374,10 +367,8 @@ pub fn condensed(
     let frame =
         title.chars().count() + 2 + NOT_ALL_RULES.chars().count().max(WHOLE.chars().count());
     let Some(room) = room_chars.checked_sub(frame) else {
-        left_out.push(LeftOut::new(
-            "the recall pack",
-            format!("{room_chars} characters are too few for any of it"),
-        ));
+        left_out
+            .push(LeftOut::new("the recall pack", format!("{room_chars} characters are too few")));
         return (String::new(), left_out, Vec::new());
     };
     let mut page = Condensed { filled: &filled, taken: vec![Vec::new(); HEADINGS.len()], room };
@@ -425,7 +416,7 @@ pub fn condensed(
     (text, left_out, first_of_each(sources))
 }
 
-/// Lines that are chosen for a condensed pack, and the characters that are left.
+/// The lines selected for a condensed pack, and the characters that remain.
 struct Condensed<'a> {
     filled: &'a [Filled],
     taken: Vec<Vec<usize>>,
@@ -433,7 +424,7 @@ struct Condensed<'a> {
 }
 
 impl Condensed<'_> {
-    /// What it costs to show the line: the first of a section brings its heading.
+    /// The characters that a line needs: the first line of a section adds its heading.
     fn cost(&self, at: usize, line: &Line) -> usize {
         let heading = match self.taken.get(at) {
             Some(taken) if !taken.is_empty() => 0,
@@ -470,7 +461,7 @@ impl Condensed<'_> {
     fn by_share(&mut self) {
         let filled = self.filled;
         let rest = [OPEN, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
-        // A commitment that is always told and did not fit before does not fit now.
+        // A required commitment that did not fit before does not fit now.
         let waiting = |at: usize| -> Vec<(usize, &Line)> {
             let lines =
                 filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate());
@@ -500,9 +491,8 @@ impl Condensed<'_> {
     }
 }
 
-/// The lines of a daily log that are known at `clock` (`HH:MM`): those with a time that is not
-/// after it, with what hangs on them. A line without a time may have been written at any, so it is
-/// not counted.
+/// The lines of a daily log that were written by `clock` (`HH:MM`): lines with a time up to it, and
+/// the lines nested under them. Lines without a time are excluded, because their time is unknown.
 pub fn log_known(log: &str, clock: &str) -> String {
     let mut known = String::new();
     let Some(now) = time(clock) else { return known };
@@ -510,7 +500,7 @@ pub fn log_known(log: &str, clock: &str) -> String {
     for line in log.lines() {
         let item = line.trim_start();
         let (hangs, blank) = (item.len() < line.len(), item.is_empty());
-        // A time of its own goes before that of the line it hangs on.
+        // A line's own time takes precedence over that of its parent.
         let at = item
             .strip_prefix("- ")
             .and_then(|item| time(item.split_whitespace().next().unwrap_or_default()));
@@ -1157,7 +1147,7 @@ mod tests {
             prop_assert!(gate::disarm(&text) == text);
             prop_assert!(gate::strip(&wrapped).text.is_empty());
             if !text.is_empty() {
-                // What is a part says so, and how the rest is got; what is all there does not.
+                // A partial pack says so and names the command; a complete one does not.
                 prop_assert_eq!(text.lines().last().unwrap().contains("`icecore pack recall`"), !left_out.is_empty());
             }
             let (whole, all_left_out, _) = condensed(DAY, &known, Words::USUAL, Ages::USUAL, usize::MAX);
@@ -1225,7 +1215,7 @@ mod tests {
         assert!(text.ends_with(WHOLE) && text.chars().count() > 1_800, "{}", text.chars().count());
         let (text, ..) = condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 100);
         assert!(text.ends_with(NOT_ALL_RULES));
-        // What is all there is not called a part.
+        // A complete pack is not called partial.
         let (text, left_out, _) =
             condensed(DAY, &known(&all[..1], &[], &about), Words::USUAL, Ages::USUAL, 2_000);
         assert!(left_out.is_empty() && !text.contains("This is a part"), "{text} {left_out:?}");

@@ -1,5 +1,5 @@
-//! What a session starts with (K6): the state that was saved last, who is who, the log of yesterday
-//! and today, and where things stand, within what a client takes.
+//! The session start pack (K6): the last saved state, the people, the logs of yesterday and today,
+//! and the current status, within the client's limit.
 
 use jiff::civil::Date;
 
@@ -7,20 +7,17 @@ use super::{Pack, Part, assemble};
 use crate::budget::{self, LeftOut};
 use crate::gate;
 
-/// One thing to start with: its heading, where it stands, and its text.
+/// One section of the pack: heading, source and text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
-    /// The heading.
     pub title: String,
-    /// Where it is kept.
+    /// The path of its source.
     pub source: String,
-    /// The text.
     pub text: String,
 }
 
-/// Puts the openings together, the first ones first, in at most `room` characters. Each is there at
-/// least by its first lines as long as there is room at all; what is not shown is told with the
-/// place where it stands.
+/// Assembles the sections in order, in at most `room` characters. Each gets at least its first
+/// lines while there is space; omitted lines are reported with their source.
 pub fn session_start(day: Date, openings: &[Opening], room: usize) -> Pack {
     const FRAME: usize = 160;
     const HEADING: usize = 60;
@@ -30,8 +27,7 @@ pub fn session_start(day: Date, openings: &[Opening], room: usize) -> Pack {
     let mut rest = room.saturating_sub(FRAME);
     let mut parts = Vec::new();
     for (at, opening) in openings.iter().enumerate() {
-        // What comes later is left a fair share, so that a long state does not hide everything
-        // else.
+        // Later sections keep a fair share, so that a long state does not displace them.
         let later = openings.len() - at - 1;
         let share =
             if later == 0 { rest } else { (rest / 2).max(rest.saturating_sub(later * 1_200)) };
@@ -41,7 +37,7 @@ pub fn session_start(day: Date, openings: &[Opening], room: usize) -> Pack {
         if lines > 0 {
             left_out.push(LeftOut::new(
                 format!("{lines} lines of {}", opening.source),
-                "what a client takes at the start of a session",
+                "the client's limit at the start of a session",
             ));
         }
         if shown.trim().is_empty() {

@@ -1,5 +1,5 @@
-//! The cascade files: `24hr.md` with saved states in full, `30day.md` with a few sentences a day,
-//! `YYYY.md` with a few a month (K1, K3).
+//! The history files: `24hr.md` with saved states in full, `30day.md` with a few sentences per day,
+//! `YYYY.md` with a few per month (K1, K3).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::calendar::Month;
 use crate::record::Record;
 use crate::summary::{Period, Summary};
 
-/// A saved state as it stands in `24hr.md`: under its time and title, between rules.
+/// A saved state as an entry of `24hr.md`: a heading with time and title, between rules.
 pub fn entry(record: &Record) -> String {
     entry_text(&Entry {
         day: record.ts.day(),
@@ -21,12 +21,12 @@ pub fn entry(record: &Record) -> String {
     })
 }
 
-/// What the line begins with that names the memories an entry gave rise to.
+/// The start of the line that lists the memories derived from an entry.
 const MEMORIES: &str = "Memories: [mem:";
-/// So many memories of a month are named; the rest are counted.
+/// The most memories of a month that are listed; the rest are counted.
 const NAMED: usize = 12;
 
-/// The line that names memories, with what goes around it; nothing if there are none.
+/// The line that lists memories, with surrounding blank lines; empty if there are none.
 fn memories_line(names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();
@@ -40,28 +40,26 @@ fn memories_line(names: &[&str]) -> String {
     format!("\n\nMemories: {}{more}", named.join(" "))
 }
 
-/// Those of the memories whose time begins so.
+/// The memories whose names begin with this time.
 fn of_time<'a>(memories: &'a [String], time: &str) -> Vec<&'a str> {
     memories.iter().map(String::as_str).filter(|name| name.starts_with(time)).collect()
 }
 
-/// An entry of `24hr.md` as it stands there.
+/// A parsed entry of `24hr.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its local day.
     pub day: Date,
-    /// Its time, `HH:MM`.
+    /// The time, `HH:MM`.
     pub clock: String,
-    /// Its title.
     pub title: Option<String>,
-    /// What was saved.
+    /// The saved text.
     pub text: String,
-    /// The memories it gave rise to.
+    /// The memories derived from it.
     pub memories: Vec<String>,
 }
 
 impl Entry {
-    /// The same entry with those of `memories` that were made from what was saved then.
+    /// The same entry with those of `memories` that were derived from it.
     #[must_use]
     pub fn with_memories(mut self, memories: &[String]) -> Self {
         let time = format!("{}-{}-", self.day.strftime("%Y%m%d"), self.clock.replace(':', ""));
@@ -70,7 +68,7 @@ impl Entry {
     }
 }
 
-/// An entry that was read, as it stands in the file.
+/// Renders a parsed entry as it appears in the file.
 pub fn entry_text(entry: &Entry) -> String {
     let title = entry.title.as_deref().map_or(String::new(), |title| format!(" \u{2014} {title}"));
     let names: Vec<&str> = entry.memories.iter().map(String::as_str).collect();
@@ -83,7 +81,7 @@ pub fn entry_text(entry: &Entry) -> String {
     )
 }
 
-/// The entries of a file, and whatever stands before the first.
+/// Parses a file into its entries and the text before the first.
 pub fn entries(text: &str) -> (String, Vec<Entry>) {
     let mut before = String::new();
     let mut found: Vec<Entry> = Vec::new();
@@ -99,7 +97,7 @@ pub fn entries(text: &str) -> (String, Vec<Entry>) {
         }
     }
     for entry in &mut found {
-        // The rules around an entry are not part of it; rules inside it are.
+        // The rules around an entry are not part of it; rules inside are.
         let mut text = entry.text.trim();
         while let Some(rest) = text.strip_suffix("---") {
             let rest = rest.trim_end();
@@ -109,7 +107,7 @@ pub fn entries(text: &str) -> (String, Vec<Entry>) {
                 break;
             }
         }
-        // Which memories it gave rise to is not part of what was saved.
+        // The list of memories is not part of the saved text.
         if let Some((before, last)) = text.rsplit_once('\n')
             && last.starts_with(MEMORIES)
         {
@@ -145,17 +143,17 @@ fn heading(line: &str) -> Option<Entry> {
     })
 }
 
-/// An entry of `30day.md` or of the file of a year, as it stands there.
+/// A parsed entry of `30day.md` or of a year file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The day or month that it tells of.
+    /// The day or month it covers.
     pub period: Period,
     heading: String,
     text: String,
 }
 
 impl Block {
-    /// What it says on one line, without the memories that it names.
+    /// Its text on one line, without the list of memories.
     pub fn said(&self) -> String {
         let text = match self.text.rsplit_once('\n') {
             Some((before, last)) if last.starts_with(MEMORIES) => before,
@@ -164,13 +162,13 @@ impl Block {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The entry as it stands in the file.
+    /// Renders the entry as it appears in the file.
     pub fn render(&self) -> String {
         format!("---\n{}\n\n{}\n\n---\n", self.heading, self.text)
     }
 }
 
-/// The entries of `30day.md` or of the file of a year, and whatever stands before the first.
+/// Parses `30day.md` or a year file into its entries and the text before the first.
 pub fn blocks(text: &str) -> (String, Vec<Block>) {
     let mut before = String::new();
     let mut found: Vec<Block> = Vec::new();
@@ -187,7 +185,7 @@ pub fn blocks(text: &str) -> (String, Vec<Block>) {
     (without_rules(&before).to_owned(), found)
 }
 
-/// The day or month that a heading names: `### 2026-02-03 (from 3 snapshots)`, `### February 2026`.
+/// The day or month of a heading: `### 2026-02-03 (from 3 snapshots)`, `### February 2026`.
 fn block_period(line: &str) -> Option<Period> {
     let rest = line.strip_prefix("### ")?.trim();
     if let Some(day) = rest.get(..10).and_then(|day| day.parse::<Date>().ok()) {
@@ -201,7 +199,7 @@ fn block_period(line: &str) -> Option<Period> {
         .map(|first| Period::Month(Month::of(first)))
 }
 
-/// The text without the rules and blank lines around it; rules inside it stay.
+/// The text without surrounding rules and blank lines; rules inside stay.
 fn without_rules(text: &str) -> &str {
     let mut text = text.trim();
     while let Some(rest) =
@@ -212,8 +210,8 @@ fn without_rules(text: &str) -> &str {
     text
 }
 
-/// The rendered file with everything kept that icecore did not write: what stands before the first
-/// entry, and the entries of these periods, word for word and in the order of time.
+/// The rendered file with all foreign content preserved: the text before the first entry, and the
+/// entries of the periods in `foreign`, verbatim and in chronological order.
 pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) -> String {
     let (before, found) = blocks(existing);
     if before.is_empty() && foreign.is_empty() {
@@ -223,15 +221,15 @@ pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) 
     blocks.retain(|block| !foreign.contains(&block.period));
     blocks.extend(found.iter().filter(|block| foreign.contains(&block.period)).cloned());
     blocks.sort_by_key(|block| block.period.days().first);
-    // Not a byte of it changes for the sake of form.
+    // Foreign entries are copied byte for byte.
     if blocks == found {
         return existing.to_owned();
     }
     render_blocks(&before, &blocks)
 }
 
-/// The file with only these entries, and with what stands before the first. Not a byte of it
-/// changes if all of them stay.
+/// The file with only the entries that `is_kept` accepts, and the text before the first. If all
+/// stay, the file is unchanged byte for byte.
 pub fn retain_blocks(existing: &str, is_kept: impl Fn(&Block) -> bool) -> String {
     let (before, found) = blocks(existing);
     let kept: Vec<Block> = found.iter().filter(|block| is_kept(block)).cloned().collect();
@@ -243,12 +241,12 @@ fn render_blocks(before: &str, blocks: &[Block]) -> String {
     blocks.iter().fold(before, |text, block| text + &block.render())
 }
 
-/// How many days the files reach back.
+/// The time spans of the history files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// `24hr.md` keeps today and so many days before.
+    /// `24hr.md` holds today and this many days before.
     pub states_days: u16,
-    /// `30day.md` keeps so many days.
+    /// `30day.md` holds this many days.
     pub days: u16,
 }
 
@@ -256,14 +254,13 @@ fn back(today: Date, days: u16) -> Date {
     today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN)
 }
 
-/// Whether the states of a day have left `24hr.md`: whole local days do, once the day itself has
-/// been pressed.
+/// Whether the states of a day have left `24hr.md`: whole days leave once they are summarized.
 pub fn has_left(day: Date, today: Date, span: Span, pressed: bool) -> bool {
     day < back(today, span.states_days) && pressed
 }
 
-/// What `30day.md` says. `days` are all days that may be in it, in order; `months` are those that
-/// have been pressed, `memories` the names of all memories.
+/// Renders `30day.md`. `days` are the candidate days in order, `months` the summarized months,
+/// `memories` the names of all memories.
 pub fn thirty_days(
     today: Date,
     span: Span,
@@ -275,7 +272,7 @@ pub fn thirty_days(
     for summary in days {
         let Period::Day(day) = summary.period else { continue };
         let month = crate::calendar::Week::of(day).month();
-        // A day stays until its month stands in the file of its year.
+        // A day stays until its month is in the year file.
         let told_by_month =
             day < back(today, span.days) && enters(month, today, span) && months.contains(&month);
         if day >= back(today, span.states_days) || told_by_month {
@@ -295,13 +292,12 @@ pub fn thirty_days(
     text
 }
 
-/// Whether a month's first day has left `30day.md`, so that the month stands in the file of its
-/// year.
+/// Whether a month's first day has left `30day.md`, so that the month enters the year file.
 pub fn enters(month: Month, today: Date, span: Span) -> bool {
     month.span_of_weeks().first < back(today, span.days)
 }
 
-/// What the file of a year says; `months` are those of the year that have been pressed, in order.
+/// Renders a year file; `months` are the summarized months of the year, in order.
 pub fn year(today: Date, span: Span, months: &[Summary], memories: &[String]) -> String {
     let mut text = String::new();
     for summary in months {
@@ -397,7 +393,7 @@ mod tests {
         let today = date(2026, 2, 13);
         for (day, pressed, left) in [
             (date(2026, 2, 13), true, false),
-            // Yesterday evening is less than a day ago, and yesterday morning is the same day.
+            // Yesterday evening is less than a day ago; yesterday morning is on the same day.
             (date(2026, 2, 12), true, false),
             (date(2026, 2, 11), true, true),
             (date(2026, 2, 11), false, false),
@@ -427,7 +423,7 @@ mod tests {
         let first = date(2025, 10, 1);
         let all: Vec<Date> =
             crate::calendar::Days { first, last: date(2026, 12, 31) }.iter().collect();
-        // Months are pressed on time, late, or never.
+        // Months are summarized on time, late, or never.
         for late_days in [2_i32, 45, 10_000] {
             for &today in &all {
                 let days: Vec<Summary> =

@@ -1,9 +1,8 @@
-//! The upload package (P7): what a new session is given to begin with, in a size that does not grow
-//! with the years.
+//! The upload pack (P7): the initial context of a new session, of bounded size.
 //!
-//! The latest month, this week, and today's sessions. Never above its limit, whatever there is:
-//! bodies shrink to headlines before anything is dropped, today's sessions are in it at least by
-//! headline, and what gave way is said.
+//! It holds the latest month, this week, and today's sessions, and never exceeds its limit: bodies
+//! shrink to headlines before anything is omitted, each of today's sessions has at least a
+//! headline, and omissions are reported.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,28 +14,26 @@ use crate::budget::{self, LeftOut};
 use crate::gate;
 use crate::summary::{Period, Summary};
 
-/// What the package is made from. What a coarser one of these tells is not told again by a finer
-/// one.
+/// The input of the upload pack. Periods covered by a coarser summary are not repeated by finer
+/// ones.
 #[derive(Debug, Clone, Default)]
 pub struct Upload {
-    /// The latest month.
     pub month: Option<Summary>,
-    /// The weeks after it; without a month, the latest few. The last one is "this week".
+    /// The weeks after the month; without a month, the latest few. The last one is "this week".
     pub weeks: Vec<Summary>,
-    /// Without any week, the latest days.
+    /// The latest days, if there is no week.
     pub days: Vec<Summary>,
-    /// Sessions that no week tells of yet; without today's.
+    /// Sessions that no week covers yet, except today's.
     pub open_sessions: Vec<Summary>,
-    /// Today's sessions.
     pub today: Vec<Summary>,
 }
 
-/// How much of a summary is shown.
+/// The form in which a summary is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
     Headline,
-    /// The headline, in at most so many bytes.
+    /// The headline, in at most this many bytes.
     Short(usize),
     Gone,
 }
@@ -55,15 +52,15 @@ struct Item<'a> {
     place: Place,
     summary: &'a Summary,
     whole: String,
-    /// On one line, as a list has it.
+    /// The headline on one line, for a list.
     headline: String,
     form: Form,
     had_body: bool,
 }
 
 impl<'a> Item<'a> {
-    /// Marks of ours in strangers' words are broken before anything is measured: that makes them
-    /// longer.
+    /// Marks in foreign text are escaped before anything is measured, because that lengthens the
+    /// text.
     fn new(place: Place, summary: &'a Summary, form: Form) -> Self {
         let headline = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
@@ -103,24 +100,24 @@ impl<'a> Item<'a> {
             (Place::Today, Form::Whole, Period::Session { number, .. }) => {
                 format!("Today Session {number:02}").into()
             }
-            // What is left of several is one list.
+            // Several shortened sessions form one list.
             (Place::Today, ..) => "Today's Sessions".into(),
         }
     }
 }
 
-/// The most of the month's and this week's headlines that stays when today alone needs nearly all
-/// the room.
+/// The bytes that remain of the headlines of the month and this week when today's sessions need
+/// nearly all space.
 const OLD_BYTES: usize = 160;
-/// The shortest a headline of today gets before the oldest of today are only counted.
+/// The shortest headline of today, in bytes; below this the oldest sessions are only counted.
 const SHORTEST_BYTES: usize = 24;
 const INTRO: &str = "# Knowledge Primer -- Upload Package";
 
-/// Makes the package for a day, in at most `room` bytes; at least 512 are needed.
+/// Assembles the pack for a day, in at most `room` bytes; at least 512 are needed.
 pub fn upload(day: Date, from: &Upload, room: usize) -> Pack {
     let mut items = items(from);
     if items.is_empty() {
-        let hint = "# No primers available\n\nNothing has been captured yet. `icecore session add FILE` takes in a transcript, `icecore import FILE --format jsonl` a history.";
+        let hint = "# No primers available\n\nNothing has been captured yet. `icecore session add FILE` imports a transcript, `icecore import FILE --format jsonl` a history.";
         return assemble("upload", day, hint, &[], Vec::new(), Vec::new());
     }
     let frame = assemble("upload", day, INTRO, &[], Vec::new(), Vec::new()).bytes;
@@ -142,13 +139,13 @@ pub fn upload(day: Date, from: &Upload, room: usize) -> Pack {
     assemble("upload", day, INTRO, &parts, left_out, sources)
 }
 
-/// What is to be told, each period once, in the order of the package.
+/// The items in pack order, each period once.
 fn items(from: &Upload) -> Vec<Item<'_>> {
     let told_until = from.month.as_ref().map(|month| month.period.days().last);
     let untold =
         |summary: &&Summary| told_until.is_none_or(|until| summary.period.days().first > until);
     let mut items: Vec<Item<'_>> = Vec::new();
-    // Today first, so that a session that is in two lists counts as today's.
+    // Today first, so that a session in both lists counts as today's.
     items.extend(from.today.iter().map(|summary| Item::new(Place::Today, summary, Form::Whole)));
     items.extend(from.month.iter().map(|summary| Item::new(Place::LongTerm, summary, Form::Whole)));
     let this_week = from.weeks.iter().map(|week| week.period).max();
@@ -181,7 +178,7 @@ fn items(from: &Upload) -> Vec<Item<'_>> {
     items
 }
 
-/// Lets things give way, one after the other, until it fits.
+/// Shrinks items step by step until they fit.
 fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     use Place::{Daily, LongTerm, Open, ThisWeek, Today, Weekly};
     let at = |items: &[Item<'_>], places: &[Place]| -> Vec<usize> {
@@ -190,8 +187,8 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
             .flat_map(|&place| (0..items.len()).filter(move |&at| items[at].place == place))
             .collect()
     };
-    // Bodies first: of what is old before what is new, then this week's and the month's; the newest
-    // session's last.
+    // Bodies first: older ones before newer ones, then those of this week and the month; that of
+    // the newest session last.
     let mut bodies = at(items, &[Weekly, Daily, Today, ThisWeek, LongTerm]);
     bodies.retain(|&at| items[at].form == Form::Whole);
     if let Some(newest) =
@@ -203,7 +200,7 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     if step(items, &bodies, Form::Headline, fits) {
         return;
     }
-    // Then headlines of what other tiers tell as well.
+    // Then headlines of periods that other tiers cover as well.
     if step(items, &at(items, &[Open, Weekly, Daily]), Form::Gone, fits) {
         return;
     }
@@ -211,8 +208,8 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     if step(items, &old, Form::Short(OLD_BYTES), fits) {
         return;
     }
-    // Then today's headlines get shorter, all alike, and for their sake the month's and this week's
-    // go.
+    // Then today's headlines get shorter, evenly; for their sake the headlines of the month and
+    // this week go.
     let today = at(items, &[Today]);
     let longest =
         today.iter().map(|&at| items[at].headline.len()).max().unwrap_or(0).max(SHORTEST_BYTES);
@@ -229,8 +226,8 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
             return;
         }
     }
-    // Not even their beginnings have room: the oldest are only counted. What is longer ago stays if
-    // few more are for its sake.
+    // Not even short headlines fit: the oldest sessions are only counted. The older periods stay if
+    // that costs few sessions.
     let counted = |items: &mut [Item<'_>], form: Form, many: usize| {
         set(items, &old, form);
         set(items, &today[..many], Form::Gone);
@@ -249,7 +246,7 @@ fn set(items: &mut [Item<'_>], which: &[usize], form: Form) {
     which.iter().for_each(|&at| items[at].form = form);
 }
 
-/// Gives the first of these items that form, as many as are needed; true if it fits then.
+/// Gives the first items this form, as many as needed; returns whether the pack fits then.
 fn step(
     items: &mut [Item<'_>],
     order: &[usize],
@@ -272,8 +269,8 @@ fn step(
     true
 }
 
-/// The least number from `low` on for which something holds; it holds for `high`, and the more the
-/// likelier.
+/// Binary search for the least number from `low` on that satisfies a monotonic condition; it holds
+/// for `high`.
 fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) -> usize {
     while low < high {
         let middle = low + (high - low) / 2;
@@ -282,7 +279,7 @@ fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) 
     low
 }
 
-/// What gave way.
+/// The omissions to report.
 fn left_out(items: &[Item<'_>]) -> Vec<LeftOut> {
     let of = |what: &str, gave_way: &dyn Fn(&Item<'_>) -> bool| {
         let periods: Vec<Period> =
@@ -316,7 +313,7 @@ fn left_out_part(left_out: &[LeftOut]) -> Option<Part> {
     (!lines.is_empty()).then(|| Part::new("Left Out", lines.join("\n")))
 }
 
-/// What stands under one heading: at most one whole summary, then a list.
+/// The items under one heading: at most one whole summary, then a list.
 struct Group<'a> {
     title: Cow<'static, str>,
     pieces: Vec<Cow<'a, str>>,
@@ -337,7 +334,7 @@ impl Group<'_> {
         Part::new(self.title.clone(), self.text())
     }
 
-    /// How many bytes the part has, without making it.
+    /// The bytes of the part, without building it.
     fn bytes(&self) -> usize {
         const AROUND: usize = "## \n\n\n\n---\n\n".len();
         let breaks =
@@ -434,7 +431,7 @@ pub(crate) mod tests {
         TODAY.checked_sub(i32::try_from(days).unwrap().days()).unwrap()
     }
 
-    /// Each of these periods, with words from a few to choose from; a body says whose it is.
+    /// Each of these periods, with random words; each body names its period.
     fn told(
         periods: impl IntoIterator<Item = Period>,
         said: &[(String, String)],
@@ -472,7 +469,7 @@ pub(crate) mod tests {
         )
     }
 
-    /// What is to be told, as the demand has it.
+    /// The expected periods, by the requirement.
     fn wanted(from: &Upload) -> Vec<&Summary> {
         let after = from.month.as_ref().map_or(Date::MIN, |month| month.period.days().last);
         let weeks: Vec<&Summary> =
@@ -485,7 +482,7 @@ pub(crate) mod tests {
         from.month.iter().chain(weeks).chain(finer).chain(&from.today).collect()
     }
 
-    /// How many periods a thing that was left out stands for.
+    /// The number of periods that an omission stands for.
     fn count(what: &str) -> usize {
         let named = what
             .trim_start_matches("the bodies of ")
@@ -501,7 +498,7 @@ pub(crate) mod tests {
             .into_owned()
     }
 
-    /// Everything that is promised of any package.
+    /// The invariants of every pack.
     fn check(from: &Upload, room: usize) -> Result<Pack, TestCaseError> {
         let pack = upload(TODAY, from, room);
         prop_assert!(
@@ -522,7 +519,7 @@ pub(crate) mod tests {
             "{:?}",
             cited
         );
-        // What gave way is said, and how much of it.
+        // Omissions are reported, with their number.
         let [mut bodies, mut beginnings, mut gone] = [0; 3];
         for left in &pack.left_out {
             let kind = if left.what.starts_with("the bodies") {
@@ -567,8 +564,7 @@ pub(crate) mod tests {
             gone == 0 || wanted.iter().all(|summary| !has_body(summary)),
             "dropped before a body shrank"
         );
-        // Today's sessions are there at least by the beginning of a headline, as long as that can
-        // be.
+        // Today's sessions have at least a part of a headline, if that is possible.
         let number = |summary: &Summary| {
             if let Period::Session { number, .. } = summary.period { number } else { 0 }
         };
@@ -608,7 +604,7 @@ pub(crate) mod tests {
                 own.period
             );
         }
-        // No line is cut but where it says so.
+        // No line is cut except where that is reported.
         let mut whole_lines: BTreeSet<String> =
             ["", "---", INTRO, "<!-- icecore:end -->", "<!-- icecore:begin upload 2026-02-13 -->"]
                 .map(String::from)
@@ -647,7 +643,7 @@ pub(crate) mod tests {
                 list.reverse();
             }
             prop_assert_eq!(&upload(TODAY, &turned, room), &pack, "depends on the order");
-            // Our text is known for ours, whatever is in it.
+            // The text is recognized as icecore's own, whatever it contains.
             let stripped = gate::strip(&pack.text);
             prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
         }
@@ -658,7 +654,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A day with so many sessions in a vault where every tier is there.
+    /// A day with this many sessions in a vault with all tiers.
     fn busy(sessions: usize) -> Upload {
         let text = |words: usize| {
             "It was decided to go on with the work on the cascade. ".repeat(words / 11)
@@ -774,7 +770,7 @@ pub(crate) mod tests {
         assert_eq!(titles(&weeks), ["Weekly Context", "Weekly Context", "Today Session 01"]);
         let days = Upload { weeks: Vec::new(), ..weeks.clone() };
         assert_eq!(titles(&days), ["Daily Context", "Today Session 01"]);
-        // A day of the month is told by the month.
+        // A day of the month is covered by the month.
         let old = summary(Period::Day(date(2026, 1, 30)), "An old day.", "- b");
         let month = Upload { month: full.month.clone(), days: vec![old, day], ..days };
         assert_eq!(titles(&month), ["Long-Term Context", "Daily Context", "Today Session 01"]);

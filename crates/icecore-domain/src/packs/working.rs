@@ -1,6 +1,6 @@
-//! The working state of a session (K1): what was asked, what was said last, which files were
-//! touched and what is left to do, taken from its records when nobody wrote it down. It is what a
-//! session goes on with after its context was compacted.
+//! The working state of a session (K1): the prompts, the last reply, the touched files and the open
+//! tasks, derived from its records if no state was saved. A session continues with it after its
+//! context was compacted.
 
 use std::collections::HashSet;
 
@@ -10,32 +10,31 @@ use crate::budget;
 use crate::plain;
 use crate::record::{Captured, Record, Role};
 
-/// What such a state begins with.
+/// The first line of such a state.
 pub const TITLE: &str = "# State before compaction";
 /// The most characters of a state.
 const MOST_CHARS: usize = 4_000;
-/// So many of the last prompts are told.
+/// The number of last prompts that are included.
 const PROMPTS: usize = 6;
 /// The most bytes of one prompt, and of the last reply.
 const PROMPT_BYTES: usize = 400;
 const REPLY_BYTES: usize = 900;
-/// So many files are named, the last touched first.
+/// The most files that are listed, the last touched first.
 const FILES: usize = 20;
-/// So many things to do are named.
+/// The most open tasks that are listed.
 const LEFT: usize = 15;
 
-/// What is known besides the records.
+/// The context of the session besides its records.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Around<'a> {
-    /// The session.
     pub session: &'a str,
-    /// The project it is in.
+    /// The project of the session.
     pub project: Option<&'a str>,
-    /// What the person wants the summary to keep, in their words.
+    /// What the user asked the summary to keep, verbatim.
     pub wish: Option<&'a str>,
 }
 
-/// The state of a session as its records tell it; `None` if they tell nothing.
+/// The working state that the records give; `None` if they give nothing.
 pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
     let said: Vec<&Record> = records
         .iter()
@@ -56,7 +55,7 @@ pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
         sections
             .push(("To be kept", vec![budget::shortened(&plain::one_line(wish), PROMPT_BYTES)]));
     }
-    // Where it began says what it is about, the last ones where it stands.
+    // The first prompt gives the topic, the last ones the current status.
     let from = prompts.len().saturating_sub(PROMPTS);
     let mut asked: Vec<String> = prompts
         .first()
@@ -87,15 +86,15 @@ pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
     Some(shown.trim_end().to_owned())
 }
 
-/// The project that a state of this kind was made in; `None` if it is no such state, and none in it
-/// if it was in no project.
+/// The project in which such a state was made: `None` if it is not such a state, `Some(None)` if it
+/// was in no project.
 pub fn made_in(state: &str) -> Option<Option<&str>> {
     let rest = state.trim_start().strip_prefix(TITLE)?;
     let line = rest.trim_start().lines().next().unwrap_or_default();
     Some(line.split_once(" in project ").map(|(_, name)| name.trim_end_matches('.')))
 }
 
-/// Files that tools wrote, the last first, and what the last list of things to do has left.
+/// The files that tools wrote, the last first, and the open tasks of the last task list.
 fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
     let (mut files, mut left, mut seen) = (Vec::new(), None, HashSet::new());
     for record in said.iter().rev().filter(|record| record.role == Role::Assistant) {

@@ -1,8 +1,8 @@
-//! What a person changed in a page, as events to be (L4).
+//! Detects a person's edits of a page and turns them into event drafts (L4).
 //!
-//! Worked out from the file as it is now and the events as they are now; nothing is remembered in
-//! between. A file that was rendered some events ago is no edit, a line that is missing is no
-//! retraction, and what a person wrote enters once.
+//! The edits are computed from the current file and the current events; no other state is stored. A
+//! file that was rendered some events ago is not an edit, a missing line is not a retraction, and
+//! new text is recorded once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,56 +24,53 @@ use crate::id::EventId;
 use crate::ledger::Entry;
 use crate::plain;
 
-/// The largest file that is looked at, in bytes.
+/// Maximum size of a page file, in bytes.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
-/// How alike a text must be to an event that it only mentions to count as an edit of it.
+/// Minimum similarity of a text to an event it names by id for it to count as an edit of the event.
 const EDITED: f64 = 0.45;
-/// Up to how many characters texts are compared for that.
+/// Maximum number of characters compared for that.
 const MAX_COMPARED_CHARS: usize = 1_000;
-/// How many statements that share a line are looked at to find the one a piece was torn from.
+/// Maximum number of statements with a common line that are searched for the source of a fragment.
 const MAX_TORN_FROM: usize = 32;
 
-/// What a person did to a page.
+/// A person's edits of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edits {
-    /// Events to be, in the order of the file.
+    /// The edits in the order of the file.
     pub drafts: Vec<Edit>,
-    /// What a person should know.
+    /// Messages for the user.
     pub complaints: Vec<String>,
-    /// Whether something stands there that could not be taken: then the file must stay as it is.
+    /// Whether the file contains text that could not be read. Then it must not be overwritten.
     pub untaken: bool,
 }
 
-/// One thing a person did.
+/// One edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// Wrote something, or wrote it anew.
+    /// New or changed text.
     State {
-        /// The words.
         content: String,
-        /// Its type, by the section or guessed.
+        /// By the section, or guessed.
         kind: Kind,
-        /// The section they stand in.
         section: Option<String>,
-        /// Labels.
         tags: Vec<String>,
-        /// What kind of thing the page's entity is, if that was said.
+        /// The kind of the page's entity, if the edit sets it.
         entity_kind: Option<EntityKind>,
-        /// What it replaces.
+        /// Events it replaces.
         supersedes: Vec<EventId>,
-        /// What it belongs with.
+        /// Events it is related to.
         related: Vec<EventId>,
     },
-    /// Says that something still holds.
+    /// A statement still holds.
     Confirm(EventId),
-    /// Struck something through.
+    /// A statement was struck through.
     Retract(EventId),
-    /// Ticked a promise off.
+    /// A commitment was checked off.
     Close(EventId),
 }
 
 impl Edit {
-    /// The event that this is about, if it is about one.
+    /// The event that this edit acts on, if any.
     pub fn target(&self) -> Option<EventId> {
         match self {
             Self::State { supersedes, .. } => supersedes.first().copied(),
@@ -81,7 +78,7 @@ impl Edit {
         }
     }
 
-    /// The event to be. `entity` is the page's, `target` the event that [`Self::target`] names.
+    /// The event draft. `entity` is the page's, `target` the event that [`Self::target`] names.
     pub fn draft(
         &self,
         key: &PageKey,
@@ -124,7 +121,8 @@ impl Edit {
                 if let Some(section) = section {
                     draft = draft.with_field(SECTION, section);
                 }
-                // A page by another name than its thing's would not find what was written into it.
+                // A page whose name differs from its entity's would not find events written into
+                // it.
                 if key.kind != PageKind::Entity
                     || entity
                         .as_deref()
@@ -139,7 +137,7 @@ impl Edit {
     }
 }
 
-/// How much weight a statement has that a person wrote into a page.
+/// The default priority of a statement that a person wrote into a page.
 fn usual_priority(kind: Kind) -> Priority {
     match kind {
         Kind::Constraint | Kind::Decision | Kind::Relationship => Priority::P1,
@@ -147,32 +145,31 @@ fn usual_priority(kind: Kind) -> Priority {
     }
 }
 
-/// What a person changed in `file`, the page of `key`. `entries` are everything known that belongs
-/// to it, as for `render`.
+/// Detects a person's edits in `file`, the page of `key`. `entries` is everything known that
+/// belongs to it, as for `render`.
 pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits {
     let refuse = |why: String| {
         let complaint =
-            format!("{}: {why}; nothing was taken from it, and it stays as it is", key.path());
+            format!("{}: {why}; no edits were read and the file stays unchanged", key.path());
         Edits { drafts: Vec::new(), complaints: vec![complaint], untaken: true }
     };
     if file.len() > MAX_PAGE_BYTES {
-        return refuse(format!("has {} bytes, at most {MAX_PAGE_BYTES} are read", file.len()));
+        return refuse(format!("has {} bytes, the limit is {MAX_PAGE_BYTES}", file.len()));
     }
-    // What a stranger said never stands at the beginning of a line, so these are a merge that was
-    // left unfinished.
+    // Event text never begins a line, so conflict markers there come from an unfinished merge.
     if let Some(at) =
         file.lines().position(|line| line.starts_with("<<<<<<<") || line.starts_with(">>>>>>>"))
     {
-        return refuse(format!("has a conflict of a merge on line {}", at + 1));
+        return refuse(format!("has a merge conflict on line {}", at + 1));
     }
-    // Where an event has the sign of lost bytes in it, a file may have it too.
+    // If an event contains a replacement character, a file may contain it too.
     let is_lossy = |text: &str| text.contains('\u{fffd}');
     if is_lossy(file)
         && !entries
             .iter()
             .any(|entry| is_lossy(&entry.event.content) || is_lossy(&entry.event.source))
     {
-        return refuse("is not all UTF-8".into());
+        return refuse("is not valid UTF-8".into());
     }
     let file = without_torn_end(key, file, entries);
     let known = Known::of(key, entries);
@@ -202,9 +199,8 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
     Edits { drafts: reading.drafts, complaints: reading.complaints, untaken: reading.untaken }
 }
 
-/// Whether a person or another program wrote the file of a page: it has none of our marks, and it
-/// says something that our rendering of the page does not. Such a file is read and never written
-/// over.
+/// Whether another writer created the file of a page: it has none of our marks, and it contains
+/// text that the rendered page does not. Such a file is read but never overwritten.
 pub fn is_foreign(file: &str, rendered: &str) -> bool {
     if !super::ids(file).is_empty() {
         return false;
@@ -220,8 +216,8 @@ pub fn is_foreign(file: &str, rendered: &str) -> bool {
     false
 }
 
-/// In a foreign file no line names its event. A statement of the file whose words have left it was
-/// replaced by the new statement that is most like it.
+/// Adds supersedes links for a foreign file, whose lines do not name events. A new statement
+/// replaces the most similar statement of this file that is no longer in it.
 pub fn supersede_changed_lines(edits: &mut Edits, file: &str, path: &str, entries: &[Entry]) {
     let file = squash(file);
     let is_gone = |entry: &&Entry| {
@@ -250,8 +246,7 @@ pub fn supersede_changed_lines(edits: &mut Edits, file: &str, path: &str, entrie
     }
 }
 
-/// The file without a last line that was cut off in the middle: the beginning of a line of ours
-/// that is not there.
+/// The file without a torn last line: the beginning of a generated line whose rest is missing.
 fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a str {
     let start = file.rfind('\n').map_or(0, |at| at + 1);
     let last = &file[start..];
@@ -264,8 +259,8 @@ fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a 
     if torn_from.into_iter().any(|line| !present.contains(line)) { &file[..start] } else { file }
 }
 
-/// Whether the file was rendered after that event: its changes tell of it. Elsewhere anybody's
-/// words may name it.
+/// Whether the file was rendered after that event: its list of changes names it. Elsewhere any text
+/// may name it.
 fn has_seen(file: &str, id: EventId) -> bool {
     let id = id.to_string();
     let mut named = false;
@@ -278,13 +273,13 @@ fn has_seen(file: &str, id: EventId) -> bool {
     false
 }
 
-/// What of an item belongs together: its text and the marks at the end of that.
+/// A part of an item that belongs together: text and the marks at its end.
 #[derive(Clone)]
 struct Piece {
     place: Place,
     text: String,
     marks: Option<Marks>,
-    /// The marks stood on a line of their own.
+    /// The marks were on a line of their own.
     apart: bool,
     numbered: bool,
     adjacent: bool,
@@ -294,18 +289,18 @@ struct Reading<'a> {
     known: &'a Known<'a>,
     by_id: HashMap<EventId, &'a Entry>,
     today: Date,
-    /// Which events were confirmed when, whatever became of that.
+    /// Which events were confirmed when, in any state.
     confirmations: HashSet<(EventId, Date)>,
-    /// What the page says already.
+    /// The texts already on the page.
     said: HashSet<String>,
-    /// The lines of statements that have several, and in which statements they stand.
+    /// The lines of multi-line statements, and the statements that contain them.
     lines: HashMap<String, Vec<usize>>,
-    /// The same, without the bullets before them.
+    /// The same lines without bullets.
     inner_lines: HashSet<String>,
     blocks: Vec<(EventId, Vec<String>)>,
-    /// Statements of which lines stand in the file without their marks.
+    /// Statements of which lines are in the file without their marks.
     torn: HashSet<EventId>,
-    /// Events whose words stand in the file as they are.
+    /// Events whose text is unchanged in the file.
     untouched: HashSet<EventId>,
     taken: HashSet<String>,
     acted: HashSet<EventId>,
@@ -314,13 +309,13 @@ struct Reading<'a> {
     untaken: bool,
 }
 
-/// What two texts have in common that say the same; of a text that is nothing but marks, the marks.
+/// A key that is equal for texts that say the same; for a text of marks only, the marks.
 fn same_key(text: &str) -> String {
     let key = plain::sameness_key(text);
     if key.is_empty() { squash(text) } else { key }
 }
 
-/// The lines of a text that say something, each with single blanks.
+/// The non-empty lines of a text, with single spaces.
 fn spoken_lines(text: &str) -> Vec<String> {
     text.lines().map(squash).filter(|line| !line.is_empty()).collect()
 }
@@ -329,8 +324,8 @@ fn is_same(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
-/// Whether `some` are lines of `all`, in their order. A bullet that begins what is left of a
-/// statement was taken for an item's.
+/// Whether `some` are lines of `all`, in order. The first line of a fragment may have lost its
+/// bullet.
 fn is_part_of(some: &[String], all: &[String]) -> bool {
     let mut rest = all.iter();
     some.iter().enumerate().all(|(at, line)| {
@@ -340,7 +335,7 @@ fn is_part_of(some: &[String], all: &[String]) -> bool {
     })
 }
 
-/// Whether the one has the lines of the other, all of them, in another order.
+/// Whether one text has exactly the lines of the other in a different order.
 fn is_reordered(one: &[String], other: &[String]) -> bool {
     let sorted = |lines: &[String]| {
         let mut lines = lines.to_vec();
@@ -390,8 +385,8 @@ impl<'a> Reading<'a> {
         self.complaints.push(format!("{}: {what}", self.known.key.path()));
     }
 
-    /// The title, the type and the other names. What the page had once is an edit only in a file
-    /// that has seen the newest event; else it was rendered before that.
+    /// Reads the title, type and aliases. An earlier value is an edit only in a file rendered after
+    /// the newest event; otherwise the file is merely older.
     fn frame(&mut self, sheet: &Sheet, file: &str, titles: &HashSet<String>) {
         let is_current =
             self.known.told().next_back().is_none_or(|newest| has_seen(file, newest.event.id));
@@ -451,8 +446,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Takes an item apart at the marks in it. A stranger's words may look like marks; where an
-    /// event's own words end is found by these.
+    /// Splits an item at the marks in it. An event's text may look like marks; comparing with the
+    /// known texts finds where it ends.
     fn pieces(&self, item: &Item) -> Vec<Piece> {
         let weight = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
         let marked: Vec<Option<(String, Marks)>> =
@@ -469,7 +464,7 @@ impl<'a> Reading<'a> {
                 None => (weight(line), None),
             })
             .collect();
-        // How much stands before each line, marks not left out.
+        // The length of the text before each line, including marks.
         let mut before: Vec<usize> = vec![0];
         for line in &item.lines {
             before.push(before.last().copied().unwrap_or_default() + weight(line));
@@ -504,8 +499,8 @@ impl<'a> Reading<'a> {
                         .and_then(|id| self.by_id.get(&id))
                         .is_some_and(|entry| is_same(&text_of(start, *end), &shown(&entry.event)))
             };
-            // Else at the first marks that are not a line of what somebody said. An id alone within
-            // a text is only named there.
+            // Otherwise split at the first marks that are not part of an event's text. An id alone
+            // within a text only mentions an event.
             let is_mark = |end: &usize| {
                 let Some((_, marks)) = marked.get(*end).and_then(Option::as_ref) else {
                     return false;
@@ -550,8 +545,8 @@ impl<'a> Reading<'a> {
         pieces
     }
 
-    /// Puts the steps of a procedure together again that were one statement: the marks stand below
-    /// the last of them.
+    /// Regroups the steps of a procedure that were one statement: its marks are below the last
+    /// step.
     fn grouped(&self, pieces: Vec<Piece>) -> Vec<Piece> {
         let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
         for mut piece in pieces {
@@ -567,7 +562,8 @@ impl<'a> Reading<'a> {
                 let mut steps = vec![std::mem::take(&mut piece.text)];
                 while piece.adjacent
                     && let Some(above) = out.last().filter(|above| is_step(above) && above.marks.is_none() && !above.text.contains('\n'))
-                    // What another statement says is that one's, its marks gone astray.
+                    // Another statement's text stays with that statement, even if its marks are
+                    // misplaced.
                     && (wanted.contains(&squash(&above.text)) || !self.is_known(&above.text))
                 {
                     steps.push(above.text.clone());
@@ -582,7 +578,7 @@ impl<'a> Reading<'a> {
         out
     }
 
-    /// Whether the page says this already, whole or as consecutive lines of something longer.
+    /// Whether the page already has this text, as a whole or as consecutive lines of a longer one.
     fn is_known(&self, text: &str) -> bool {
         if self.said.contains(&same_key(text)) {
             return true;
@@ -590,7 +586,7 @@ impl<'a> Reading<'a> {
         text.trim().is_empty() || !self.torn_from(text).is_empty()
     }
 
-    /// The statements in which the lines of this text follow each other.
+    /// The statements that contain the lines of this text consecutively.
     fn torn_from(&self, text: &str) -> Vec<EventId> {
         let spoken = spoken_lines(text);
         let Some(first) = spoken.first() else { return Vec::new() };
@@ -600,13 +596,12 @@ impl<'a> Reading<'a> {
         blocks.filter(|(_, block)| follow(block)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether this is a line of a statement that has several, perhaps without its bullet.
+    /// Whether this is a line of a multi-line statement, possibly without its bullet.
     fn is_line(&self, line: &str) -> bool {
         self.lines.contains_key(line) || self.inner_lines.contains(line)
     }
 
-    /// Whether every line is one of a statement that has several: what is left of some, with
-    /// nothing new in it.
+    /// Whether every line belongs to some multi-line statement: fragments with nothing new in them.
     fn is_patched(&self, spoken: &[String]) -> bool {
         let mut spoken = spoken.iter();
         spoken.next().is_some_and(|line| self.is_line(line))
@@ -630,10 +625,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// A line that only tells of others, wherever it stands, is passed over; what a person wrote
-    /// among these is a note.
+    /// Skips a derived line, wherever it is. A person's text among derived lines is a note.
     fn take_derived(&mut self, piece: &Piece, marks: Option<Marks>) -> bool {
-        // Such lines have no source and no date; an item of ours that was moved here has.
+        // Derived lines have no source and no date; a moved item has both.
         if marks.is_some_and(|marks| !marks.bare && self.by_id.contains_key(&marks.id)) {
             return false;
         }
@@ -655,7 +649,7 @@ impl<'a> Reading<'a> {
         true
     }
 
-    /// A summary that nobody wrote, if it is one: passed over if it is as we made it, else a
+    /// Reads a derived summary, if this is one: an unchanged one is skipped, a changed one is the
     /// person's.
     fn take_summary(&mut self, piece: &Piece, marks: Marks) -> bool {
         if !marks.bare || self.known.key.kind != PageKind::Entity {
@@ -677,7 +671,7 @@ impl<'a> Reading<'a> {
         ours
     }
 
-    /// Marks of ours in the middle of a text: somebody went on writing behind them.
+    /// Marks in the middle of a text: a person continued writing after them.
     fn inner_marks(&self, text: &str) -> Option<(String, Marks)> {
         let at = text.rfind("[EVT-")?;
         let end = at + text[at..].find(']')? + 1;
@@ -694,8 +688,8 @@ impl<'a> Reading<'a> {
     }
 
     fn take_marked(&mut self, piece: &Piece, marks: Marks) {
-        // Marks whose text is gone say nothing. Somebody's own words may end by naming an event, or
-        // be nothing else.
+        // Marks without text mean nothing. A person's text may end with an event id or consist of
+        // one.
         if piece.text.is_empty() && !marks.bare {
             return;
         }
@@ -735,8 +729,8 @@ impl<'a> Reading<'a> {
         } else if is_part_of(&spoken, &said)
             || (self.is_patched(&spoken) && !is_reordered(&spoken, &said))
         {
-            // Lines that are missing take nothing back, within a statement as elsewhere.
-            self.complain(&format!("lines of {id} are missing and come back; strike it through or reword it to change it"));
+            // A missing line is not a retraction, within a statement as elsewhere.
+            self.complain(&format!("lines of {id} are missing and will be restored; strike the statement through or reword it to change it"));
         } else if struck {
             if holds && self.acted.insert(id) {
                 self.drafts.push(Edit::Retract(id));
@@ -774,26 +768,26 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The text as an event can keep it.
+    /// The text, sanitized and limited to an event's maximum length.
     fn fit(&mut self, text: &str) -> Option<String> {
         let cleaned = plain::clean(text);
         if cleaned.text.len() > MAX_CONTENT_BYTES {
             let begin: String = cleaned.text.chars().take(40).collect();
             let bytes = cleaned.text.len();
             self.complain(&format!(
-                "`{}…` has {bytes} bytes, at most {MAX_CONTENT_BYTES} are kept; the page stays as it is until it is shorter",
+                "`{}…` has {bytes} bytes, the limit is {MAX_CONTENT_BYTES}; the page is not rewritten until it is shorter",
                 plain::one_line(&begin)
             ));
             self.untaken = true;
             return None;
         }
         if cleaned.removed > 0 {
-            self.complain(&format!("{} control characters were taken out", cleaned.removed));
+            self.complain(&format!("{} control characters removed", cleaned.removed));
         }
         (!cleaned.text.is_empty()).then_some(cleaned.text)
     }
 
-    /// Something a person wrote, unless the page says it.
+    /// Records a person's text, unless the page already has it.
     fn state(&mut self, text: &str, place: &Place, related: Vec<EventId>) {
         if self.is_known(&plain::clean(text).text) {
             return;
@@ -819,7 +813,7 @@ impl<'a> Reading<'a> {
         });
     }
 
-    /// Sections that a person made and left empty.
+    /// Records sections that a person created and left empty.
     fn headings(&mut self, sheet: &Sheet) {
         let known: HashSet<String> = self.known.own_sections(true).into_iter().collect();
         let filled: HashSet<String> = self.drafts.iter().filter_map(section_drafted).collect();
@@ -846,7 +840,7 @@ fn section_drafted(edit: &Edit) -> Option<String> {
     }
 }
 
-/// The type of what a person wrote into a section.
+/// The event type for text that a person wrote into a section.
 fn kind_in(section: Option<&str>, text: &str) -> Kind {
     match (section, guess_kind(text)) {
         (Some("Relationships"), _) => Kind::Relationship,
@@ -907,7 +901,7 @@ mod tests {
         (key.kind == PageKind::Entity).then_some("apollo")
     }
 
-    /// The events after the edits have become some.
+    /// The events after the edits were recorded.
     fn applied(key: &PageKey, events: &[Event], edits: &Edits) -> Vec<Event> {
         let mut all = events.to_vec();
         for (at, edit) in edits.drafts.iter().enumerate() {
@@ -944,7 +938,7 @@ mod tests {
         edits.drafts.iter().map(tell).collect()
     }
 
-    /// Renders the page of these facts, puts `new` for `old` and looks what that says.
+    /// Renders the page of these facts, replaces `old` with `new` and checks the detected edits.
     fn check(facts: &[&str], old: &str, new: &str, expected: &[&str]) {
         let events: Vec<Event> =
             facts.iter().zip(1..).map(|(content, number)| fact(number, content)).collect();
@@ -1093,7 +1087,7 @@ mod tests {
             "fact Key Facts [] ~ 1: because of what was said in [EVT-20260201-001]",
         );
         check(&["one"], end, &format!("{end}- {line}\n"), &[told]);
-        // A copy of a line is something new beside it.
+        // A copy of a line is a new statement next to it.
         let copy = "- one more [source: live] [verified: 2026-02-01] [EVT-20260201-001]";
         check(&["one"], end, &format!("{end}{copy}\n"), &["fact Key Facts [] ~ 1: one more"]);
         let elsewhere = "- from elsewhere [source: live] [verified: 2026-02-01] [EVT-20250101-001]";
@@ -1214,7 +1208,7 @@ mod tests {
         check("## Notes", "- rest a while\n## Notes", &["procedure Steps []: rest a while"]);
     }
 
-    /// Words that look like parts of a page, and others.
+    /// Texts that look like parts of a page, and ordinary ones.
     const PIECES: &[&str] = &[
         "alpha",
         "beta",
@@ -1269,7 +1263,7 @@ mod tests {
         prop::collection::vec(piece, 1..9).prop_map(|pieces| pieces.concat())
     }
 
-    /// One event in short: what it says, what it is, what it does to an earlier one.
+    /// An event in short: its text, its type, and its act on an earlier event.
     type Plan = (
         String,
         (usize, usize, usize),
@@ -1356,7 +1350,7 @@ mod tests {
         events
     }
 
-    /// What a person might write; `{}` is a word nobody else has.
+    /// Lines a person might write; `{}` is a unique word.
     const LINES: &[&str] = &[
         "- {}",
         "* {} and more",
@@ -1397,11 +1391,10 @@ mod tests {
     }
 
     proptest! {
-        // Always the same cases, so that a run says whether something changed; PROPTEST_RNG_SEED
-        // looks for others.
+        // A fixed seed makes runs reproducible; set PROPTEST_RNG_SEED to try other cases.
         #![proptest_config(ProptestConfig { cases: 400, rng_seed: seed(), ..ProptestConfig::default() })]
 
-        // L4: what we wrote ourselves, now or some events ago, is nobody's edit
+        // L4: our own rendering, current or older, is not an edit.
         #[test]
         fn our_own_words_are_no_edits(kind in 0_usize..4, plans in plans(), seen in 0_usize..10) {
             let key = page_key(kind);
@@ -1412,15 +1405,15 @@ mod tests {
             prop_assert_eq!(edits(&key, &older, &entries(&events), TODAY).drafts, [], "{}", older);
         }
 
-        // L4: what a person writes enters once and is there afterwards
+        // L4: a person's text is recorded once and is on the page afterwards.
         #[test]
         fn nothing_a_person_writes_is_lost(
             kind in 0_usize..4,
             plans in plans(),
             written in prop::collection::vec((0_usize..100, 0_usize..LINES.len()), 1..6),
         ) {
-            // Where statements of several lines share a line, it is open which of them a line in
-            // their midst was written into; and what looks like a heading there is taken for one.
+            // If multi-line statements share a line, it is ambiguous which one a person wrote into;
+            // and text that looks like a heading is parsed as one.
             let mut said = HashSet::new();
             let all = plans.iter().flat_map(|plan| plan.0.lines()).map(str::trim).filter(|line| !line.is_empty());
             prop_assume!(all.into_iter().all(|line| said.insert(line.to_owned())));
@@ -1446,7 +1439,7 @@ mod tests {
             prop_assert_eq!(edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
         }
 
-        // L4: a file that lost lines takes nothing back
+        // L4: missing lines retract nothing.
         #[test]
         fn lines_that_are_missing_lose_nothing(
             kind in 0_usize..4,

@@ -1,8 +1,7 @@
-//! Reading a page as a person left it: its frame, its headings, its items and the marks at their
-//! ends (L4).
+//! Parses a page as a person left it: its frame, headings, items and the marks at their ends (L4).
 //!
-//! Nothing is judged here and nothing is refused: whatever stands in the file is an item of some
-//! section, or a line of the frame around them.
+//! This module judges and rejects nothing: everything in the file is an item of some section, or a
+//! line of the frame.
 
 use std::collections::HashSet;
 
@@ -13,57 +12,55 @@ use super::{MAX_NAME_BYTES, PageKind, heading_name};
 use crate::id::EventId;
 use crate::plain;
 
-/// The longest block of code or comment, in lines; a longer one is read line by line.
+/// Maximum length of a code block or comment, in lines; a longer one is parsed line by line.
 const MAX_BLOCK_LINES: usize = 1_000;
 
-/// The marks that a generated item ends with.
+/// The marks at the end of a generated item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Marks {
     pub id: EventId,
     pub verified: Option<Date>,
-    /// Only the id stands there, neither a source nor a date.
+    /// Only the id is present, without source and date.
     pub bare: bool,
 }
 
-/// Where an item stands.
+/// Where an item is on the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Above the first heading there is.
+    /// Above the first heading.
     Head,
-    /// In a section that a person may fill.
+    /// In a section that a person may edit.
     Section(String),
-    /// Among lines that only tell of others.
+    /// In a section of derived lines.
     Derived,
 }
 
-/// One item: a bullet with all that is indented below it, a paragraph, a block of code or a
-/// comment.
+/// An item: a bullet with the lines indented below it, a paragraph, a code block or a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub place: Place,
     pub lines: Vec<String>,
-    /// It was a numbered one.
     pub numbered: bool,
-    /// It follows the item before without an empty line or heading between.
+    /// Whether it follows the previous item without an empty line or heading in between.
     pub adjacent: bool,
 }
 
-/// A file, read.
+/// A parsed page file.
 #[derive(Debug, Default)]
 pub(super) struct Sheet {
-    /// The title, without what its kind puts before it.
+    /// The title, without the prefix of its kind.
     pub title: Option<String>,
     /// Lines like `*Type: person*` above the first heading.
     pub frame: Vec<String>,
-    /// The names of sections that no template has, each once.
+    /// The names of sections that are not in the template, without duplicates.
     pub headings: Vec<String>,
     pub items: Vec<Item>,
 }
 
-/// A line without the marks at its end, and these.
+/// Splits a line into its text and the marks at its end.
 pub(super) fn split_marks(line: &str) -> Option<(String, Marks)> {
     let line = line.trim();
-    // Struck through as a whole, marks included.
+    // Struck through as a whole, including the marks.
     if let Some(inner) = line.strip_suffix("~~") {
         return split_marks(inner)
             .filter(|(text, _)| text.starts_with("~~"))
@@ -79,8 +76,8 @@ pub(super) fn split_marks(line: &str) -> Option<(String, Marks)> {
     Some((sourced.map_or(rest, |(rest, _)| rest).to_owned(), marks))
 }
 
-/// A text that ends with `[NAME value]`, taken apart. Only the last one counts, and it stands by
-/// itself.
+/// Splits a text that ends with `[NAME value]`. Only the last mark counts, and a space must precede
+/// it.
 fn split_mark<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let inner = text.trim_end().strip_suffix(']')?;
     let at = inner.rfind('[')?;
@@ -90,7 +87,7 @@ fn split_mark<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
         .then(|| (before.trim_end(), value))
 }
 
-/// The ids at the end of a text, and what stands before them.
+/// Splits off the ids at the end of a text.
 pub(super) fn split_ids(text: &str) -> (&str, Vec<EventId>) {
     let (mut rest, mut ids) = (text.trim(), Vec::new());
     while let Some((before, id)) = split_mark(rest, "EVT-") {
@@ -108,7 +105,7 @@ fn heading(line: &str) -> Option<(usize, &str)> {
         .then(|| (level, rest.trim()))
 }
 
-/// What a bullet or a number stands before, how far that is indented, and whether it was a number.
+/// The text after a bullet or number, its indentation, and whether it was a number.
 pub(super) fn bullet(line: &str) -> Option<(&str, usize, bool)> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let numbered =
@@ -119,7 +116,7 @@ pub(super) fn bullet(line: &str) -> Option<(&str, usize, bool)> {
     })
 }
 
-/// A line that only separates: it says nothing.
+/// Whether a line is a horizontal rule.
 fn is_rule(line: &str) -> bool {
     line.chars().all(|c| matches!(c, '-' | '*' | '_' | '=' | '+'))
 }
@@ -128,7 +125,7 @@ fn is_indented(line: &str) -> bool {
     line.starts_with("  ") || line.starts_with('\t')
 }
 
-/// The line without the blanks that make it part of an item.
+/// The line without the indentation that makes it part of an item.
 fn dedented(line: &str, width: usize) -> &str {
     if let Some(rest) = line.strip_prefix('\t') {
         return rest;
@@ -137,7 +134,7 @@ fn dedented(line: &str, width: usize) -> &str {
     &line[blanks..]
 }
 
-/// How the lines of a page's head begin.
+/// Prefixes of the lines of a page's frame.
 const FRAME: &[&str] = &[
     "*Type: ",
     "*Aliases: ",
@@ -148,14 +145,13 @@ const FRAME: &[&str] = &[
     "*Priority: ",
 ];
 
-/// The last line of the block of code or the comment that `lines` begins with. A block that is
-/// never closed, or that has an item of ours in it, is none: a stray fence must not swallow the
+/// The last line of the code block or comment that `lines` begins with. A block that is never
+/// closed or that contains a generated item does not count: a stray fence must not swallow the
 /// page.
 fn block_end(lines: &[&str], is_ours: &impl Fn(EventId) -> bool) -> Option<usize> {
     let first = lines.first()?.trim_start();
     if first.starts_with("<!--") {
-        // Nor does a comment reach over the head of a page, which names whatever somebody's source
-        // is called.
+        // A comment also cannot extend over the frame of a page.
         let ours = |line: &str| {
             has_ours(line, is_ours) || FRAME.iter().any(|begin| line.starts_with(begin))
         };
@@ -197,7 +193,7 @@ enum Open {
     Bullet { width: usize, blanks: usize },
 }
 
-/// Reads a file. `is_title` knows the titles the page ever had, `is_ours` the events.
+/// Parses a file. `is_title` recognizes all titles the page ever had, `is_ours` the page's events.
 pub(super) fn read(
     kind: PageKind,
     file: &str,
@@ -305,7 +301,7 @@ pub(super) fn read(
         }
         let marked = split_marks(line);
         match (&marked, sheet.items.last_mut()) {
-            // Marks on a line of their own belong to what stands right above.
+            // Marks on a line of their own belong to the item directly above.
             (Some((text, _)), Some(last)) if text.is_empty() && !gap && last.place == place => {
                 last.lines.push(line.to_owned())
             }
@@ -318,7 +314,7 @@ pub(super) fn read(
     sheet
 }
 
-/// Whether a line is one that the frame of such a page has.
+/// Whether a line belongs to the frame of a page of this kind.
 fn is_frame(kind: PageKind, line: &str) -> bool {
     let names: &[&str] = match kind {
         PageKind::Entity => &["Type", "Aliases", "Last updated"],

@@ -1,8 +1,8 @@
-//! Knowledge pages: what is known of a thing, as Markdown that people read and write (L4).
+//! Knowledge pages: what is known about a thing, as Markdown that people read and edit (L4).
 //!
-//! A page is a pure function of events. Every line it shows names the event it comes from; what a
-//! person writes into a page becomes events, and rendering these gives the person's words back. So
-//! a page that is deleted or garbled loses nothing.
+//! A page is a pure function of events. Every line names the event it comes from. A person's edit
+//! becomes events, and rendering these reproduces the person's words. A deleted or damaged page
+//! therefore loses nothing.
 
 pub mod edit;
 mod items;
@@ -22,49 +22,50 @@ use crate::layout::DocPath;
 use crate::plain;
 use crate::words::words;
 
-/// The folder of all pages.
+/// The directory of all pages.
 pub const KNOWLEDGE: &str = "knowledge";
-/// The field with the path of the page that an event was written into, if it is no entity's page.
+/// The field with the path of the page that an event was written into, unless it is an entity's
+/// page.
 pub const PAGE: &str = "page";
-/// The tag of an event that says what a page is called.
+/// The tag of an event that sets a page's title.
 pub const TITLE_TAG: &str = "title";
-/// The tag of an event that lists the other names of a page's thing, separated by commas.
+/// The tag of an event that lists a page's aliases, separated by commas.
 pub const ALIASES_TAG: &str = "aliases";
-/// The tag of an event that only says what kind of thing an entity is.
+/// The tag of an event that only sets an entity's kind.
 pub const TYPE_TAG: &str = "type";
-/// The tag of an event that stands for a section in which there is nothing yet.
+/// The tag of an event that creates an empty section.
 pub const SECTION_TAG: &str = "section";
-/// The tag of what belongs on a principle's page.
+/// The tag of events for a principle's page.
 pub const PRINCIPLE_TAG: &str = "principle";
-/// The tag of what belongs on an insight's page.
+/// The tag of events for an insight's page.
 pub const INSIGHT_TAG: &str = "insight";
 
-/// The longest slug, in bytes.
+/// Maximum length of a slug, in bytes.
 pub const MAX_SLUG_BYTES: usize = 60;
-/// The longest title or name of a section, in bytes.
+/// Maximum length of a title or section name, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
-/// The most words and bytes of a statement that become a title.
+/// Maximum number of words and bytes of a statement that become a title.
 const TITLE_WORDS: usize = 6;
 const TITLE_BYTES: usize = 60;
-/// The section in which things go that a person wrote where only derived lines stand.
+/// The section for text that a person wrote in a section with derived lines only.
 pub(crate) const NOTES: &str = "Notes";
 
 words! {
-    /// The kinds of page; the word is the folder.
+    /// The kinds of page; the word is the directory.
     PageKind: "a kind of page" {
-        /// What is known of a person, company, project, account or tool.
+        /// A person, company, project, account or tool.
         Entity = "entities",
         /// How something is done.
         Procedure = "procedures",
-        /// A standing rule.
+        /// A permanent rule.
         Principle = "principles",
-        /// Something learnt from experience.
+        /// A lesson from experience.
         Insight = "insights",
     }
 }
 
 impl PageKind {
-    /// What stands before the name in the title.
+    /// The prefix of the page title.
     fn prefix(self) -> &'static str {
         match self {
             Self::Entity => "",
@@ -74,7 +75,7 @@ impl PageKind {
         }
     }
 
-    /// The sections every page of the kind has, which a person may fill.
+    /// The sections every page of the kind has, which a person may edit.
     fn sections(self) -> &'static [&'static str] {
         match self {
             Self::Entity => &["Summary", "Key Facts", "Relationships", "Active Context"],
@@ -84,7 +85,7 @@ impl PageKind {
         }
     }
 
-    /// The sections that only tell of the others.
+    /// The sections that are derived from the others.
     fn derived(self) -> &'static [&'static str] {
         match self {
             Self::Entity => &["History", "Changes"],
@@ -92,7 +93,7 @@ impl PageKind {
         }
     }
 
-    /// Where a statement goes that nobody put anywhere.
+    /// The section of a statement that was not written into one.
     fn usual_section(self, kind: Kind) -> &'static str {
         match (self, kind) {
             (Self::Entity, Kind::Relationship) => "Relationships",
@@ -105,7 +106,7 @@ impl PageKind {
         }
     }
 
-    /// The section a name means: the template's own in its spelling, never a derived one.
+    /// The section a name means: the template's in its own spelling, never a derived one.
     fn section(self, name: &str) -> String {
         if self.is_derived(name) {
             return NOTES.to_owned();
@@ -122,33 +123,32 @@ impl PageKind {
     }
 }
 
-/// Which page: its kind and its name in the file system.
+/// The identity of a page: its kind and its file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageKey {
-    /// The kind, and so the folder.
+    /// The kind and directory.
     pub kind: PageKind,
-    /// The file's name without `.md`.
+    /// The file name without `.md`.
     pub slug: String,
 }
 
 impl PageKey {
-    /// The page of that name.
+    /// The page for that name.
     pub fn new(kind: PageKind, name: &str) -> Self {
         Self { kind, slug: slug(name) }
     }
 
-    /// Where the page stands.
+    /// The path of the page.
     pub fn path(&self) -> DocPath {
         let path = |slug: &str| format!("{KNOWLEDGE}/{}/{slug}.md", self.kind).parse().ok();
-        // A slug made by `slug` is always a name that every file system takes; the rest is for one
-        // made by hand.
+        // A slug made by `slug` is valid on every file system; the fallback is for a hand-made one.
         path(&self.slug)
             .or_else(|| path(&slug(&self.slug)))
             .or_else(|| path("x"))
             .unwrap_or_else(|| DocPath::log(Date::ZERO))
     }
 
-    /// The page that stands at `path`, if one can.
+    /// The page at `path`, if there can be one.
     pub fn of_path(path: &DocPath) -> Option<Self> {
         let (kind, name) =
             path.as_str().strip_prefix(KNOWLEDGE)?.strip_prefix('/')?.split_once('/')?;
@@ -168,25 +168,22 @@ impl fmt::Display for PageKey {
     }
 }
 
-/// A page, rendered.
+/// A rendered page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Which one.
     pub key: PageKey,
-    /// What it is called.
     pub title: String,
-    /// What else its thing is called.
     pub aliases: Vec<String>,
-    /// What it says, in a few sentences.
+    /// A few sentences.
     pub summary: String,
     /// The whole file.
     pub text: String,
 }
 
-/// A name for the file system: words of `a-z` and `0-9`, joined by `-`.
+/// A file name for a name: words of `a-z` and `0-9`, joined by `-`.
 ///
-/// A name that cannot be told from it again carries a piece of its hash, so that no two names share
-/// a slug: `cafe` and `café` are two things.
+/// A name that its slug does not represent completely gets a hash suffix, so that no two names
+/// share a slug: `cafe` and `café` are two things.
 pub fn slug(name: &str) -> String {
     let key = plain::entity_key(name);
     let hash = || Hash::of(if key.is_empty() { name } else { &key }.as_bytes()).short();
@@ -218,13 +215,13 @@ pub fn slug(name: &str) -> String {
     format!("{}-{hash}", cut_at_word(&base, MAX_SLUG_BYTES - hash.len() - 1))
 }
 
-/// As many whole words of a slug as fit into `room` bytes; of a single long word its beginning.
+/// Truncates a slug to whole words within `room` bytes; a single long word is cut.
 pub(crate) fn cut_at_word(slug: &str, room: usize) -> &str {
     if slug.len() <= room {
         return slug;
     }
     let head = &slug[..slug.floor_char_boundary(room)];
-    // The word that the cut goes through is left out, unless the cut is just behind one.
+    // Drop the word that the cut splits, unless the cut is at its end.
     let whole = if slug[head.len()..].starts_with('-') {
         head
     } else {
@@ -233,7 +230,7 @@ pub(crate) fn cut_at_word(slug: &str, room: usize) -> &str {
     whole.trim_end_matches('-')
 }
 
-/// Names that are devices on some systems.
+/// Whether it is a device name on some system.
 fn is_reserved(slug: &str) -> bool {
     ["con", "prn", "aux", "nul"].contains(&slug)
         || ["com", "lpt"].iter().any(|device| {
@@ -243,23 +240,24 @@ fn is_reserved(slug: &str) -> bool {
         })
 }
 
-/// On which pages an event stands. `root` is the oldest event of its chain: itself if it replaces
-/// nothing, and for an act the root of what it acts upon.
+/// The pages an event appears on. `root` is the oldest event of its chain: the event itself if it
+/// replaces nothing, and for an act the root of its target.
 ///
-/// The name of a page comes from the root, so that a correction does not move it.
+/// The page name comes from the root, so that a correction does not move the statement to another
+/// page.
 pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
     keys_by(event, root, PageKind::ALL, &mut |entity| PageKey::new(PageKind::Entity, entity))
 }
 
-/// Likewise, with at least those of these kinds; `named` gives the page of a thing, for those who
-/// ask for the same things again and again.
+/// Like [`page_keys`], but with at least these kinds; `named` gives the page of a thing and can
+/// cache it.
 fn keys_by(
     event: &Event,
     root: &Event,
     kinds: &[PageKind],
     named: &mut dyn FnMut(&str) -> PageKey,
 ) -> Vec<PageKey> {
-    // An act belongs where its target does.
+    // An act belongs to the page of its target.
     let said = if event.is_statement() { event } else { root };
     let mut keys: Vec<PageKey> = Vec::new();
     if let Some(entity) =
@@ -291,12 +289,12 @@ fn keys_by(
     keys
 }
 
-/// The page an event was written into, if it says so.
+/// The page an event was written into, if it has that field.
 fn page_field(event: &Event) -> Option<PageKey> {
     PageKey::of_path(&event.field::<String>(PAGE)?.parse().ok()?)
 }
 
-/// What a statement could be called: what stands before its colon, or its first words.
+/// A title for a statement: the part before its colon, or its first words.
 pub fn title_of(content: &str) -> String {
     let cleaned = plain::clean(content).text;
     let line = plain::one_line(cleaned.lines().next().unwrap_or_default());
@@ -318,14 +316,14 @@ pub fn title_of(content: &str) -> String {
     title.trim_end_matches(['.', ',', ';', ':', '!']).to_owned()
 }
 
-/// A name as it stands in a heading: on one line, blanks single, not too long. Giving it again
-/// gives the same.
+/// A name as it appears in a heading: one line, single spaces, limited length. The function is
+/// idempotent.
 fn heading_name(text: &str) -> String {
     let shown = squash(&plain::one_line(text));
     shown[..shown.floor_char_boundary(MAX_NAME_BYTES)].trim_end().to_owned()
 }
 
-/// The text with every stretch of white space as one blank.
+/// Replaces every run of white space with one space.
 fn squash(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -337,20 +335,20 @@ fn squash(text: &str) -> String {
     out
 }
 
-/// The section of this page that an event stands in.
+/// The section of this page in which an event appears.
 fn section_of(key: &PageKey, event: &Event) -> String {
     said_section(key, event).unwrap_or_else(|| key.kind.usual_section(event.kind).to_owned())
 }
 
-/// The section of this page that an event was written into, if it was.
+/// The section of this page that an event was written into, if any.
 fn said_section(key: &PageKey, event: &Event) -> Option<String> {
     let here = page_field(event).map_or(key.kind == PageKind::Entity, |page| page == *key);
     let name = heading_name(&event.field::<String>(SECTION)?);
     (here && !name.is_empty()).then(|| key.kind.section(&name))
 }
 
-/// Whether the event says something about the page itself, and so is not listed on it: written into
-/// a page, not just labelled so.
+/// Whether the event is about the page itself and therefore not listed on it. It must have been
+/// written into a page; a tag alone is not enough.
 pub fn is_about_page(event: &Event) -> bool {
     event.source.starts_with(KNOWLEDGE)
         && event

@@ -1,8 +1,8 @@
-//! How a page looks: the same events give the same bytes, in whatever order they come (L4).
+//! Renders a page: the same events give the same bytes, in whatever order they come (L4).
 //!
-//! A statement is one item of a list. What has several lines goes on indented by two blanks, so
-//! that no heading, rule or id in a stranger's words can be taken for the page's own; the last
-//! marks of an item are the page's.
+//! A statement is one list item. Its further lines are indented by two spaces, so that no heading,
+//! rule or id in its text can be mistaken for the page's own. The last marks of an item are the
+//! page's.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -21,40 +21,39 @@ use crate::id::EventId;
 use crate::ledger::Entry;
 use crate::plain;
 
-/// The most statements that hold on the page of a thing; the others are counted. A page is for
-/// reading: what is on it is what weighs most and what is newest, and its cost does not grow for
-/// ever with what was ever said of the thing.
+/// Maximum number of active statements on an entity's page; the rest is counted. A page is meant to
+/// be read: it shows what is most important and newest, and its cost does not grow without limit.
 const MAX_LISTED: usize = 100;
-/// So many of them are the newest, whatever their weight.
+/// Minimum number of them that are the newest, whatever their priority.
 const NEWEST: usize = 40;
-/// The most lines of history; older ones are counted.
+/// Maximum number of history lines; older ones are counted.
 const MAX_HISTORY: usize = 30;
-/// The most days of changes; older ones are counted.
+/// Maximum number of days in the list of changes; older ones are counted.
 const MAX_CHANGE_DAYS: usize = 20;
-/// The most changes told of one day; more are counted.
+/// Maximum number of changes shown per day; the rest is counted.
 const MAX_CHANGES_A_DAY: usize = 40;
-/// The most statements in a summary nobody wrote.
+/// Maximum number of statements in a derived summary.
 const SUMMARY_STATEMENTS: usize = 3;
-/// The most characters of a statement in a summary or in the history.
+/// Maximum number of characters of a statement in a summary or in the history.
 const MAX_TOLD_CHARS: usize = 300;
-/// The most characters of a note among the changes, and of a source.
+/// Maximum number of characters of a note in the changes, and of a source.
 const MAX_NOTE_CHARS: usize = 120;
-/// The most other names of a thing.
+/// Maximum number of aliases.
 const MAX_ALIASES: usize = 50;
 
-/// Everything known that belongs to a page, put in order.
+/// Everything known that belongs to a page, in order.
 pub(super) struct Known<'a> {
     pub key: &'a PageKey,
-    /// Everything, oldest first.
+    /// All entries, oldest first.
     all: Vec<&'a Entry>,
-    /// What may be shown, oldest first.
+    /// The entries that may be shown, oldest first.
     visible: Vec<&'a Entry>,
-    /// Where a statement stands among others: where the first of its chain stood, so that a
-    /// correction stays in place.
+    /// The position of each statement: that of the first of its chain, so that a correction keeps
+    /// its position.
     ranks: HashMap<EventId, (Moment, EventId)>,
 }
 
-/// Whether the entry says that about the page; a label of that name elsewhere is just a label.
+/// Whether the entry has that tag as metadata of the page; elsewhere it is an ordinary tag.
 fn is_tagged(entry: &Entry, tag: &str) -> bool {
     is_about_page(&entry.event) && entry.event.tags.iter().any(|known| known == tag)
 }
@@ -79,7 +78,7 @@ impl<'a> Known<'a> {
         Self { key, all, visible, ranks }
     }
 
-    /// The statements that hold and are listed, each in its place.
+    /// The active statements that are listed, each in its position.
     pub fn listed(&self) -> Vec<&'a Entry> {
         let mut listed: Vec<&Entry> =
             self.visible.iter().copied().filter(|entry| is_listed(entry)).collect();
@@ -89,8 +88,8 @@ impl<'a> Known<'a> {
         listed
     }
 
-    /// Of what is listed, that for which the page of a thing has no room. The newest stand there in
-    /// any case; then what is promised or weighty, then what is newer.
+    /// The listed statements for which an entity's page has no room. The newest always have room,
+    /// then commitments and important statements, then newer ones.
     fn without_room(&self, listed: &[&Entry]) -> HashSet<EventId> {
         if self.key.kind != PageKind::Entity || listed.len() <= MAX_LISTED {
             return HashSet::new();
@@ -103,7 +102,7 @@ impl<'a> Known<'a> {
         order.iter().skip(MAX_LISTED).map(|entry| entry.event.id).collect()
     }
 
-    /// The newest statement that holds and is tagged so, with something in it.
+    /// The newest active statement with that tag and a non-empty content.
     pub fn tagged(&self, tag: &str) -> Option<&'a Entry> {
         self.active()
             .rev()
@@ -121,14 +120,14 @@ impl<'a> Known<'a> {
         self.visible.iter().copied().filter(|entry| entry.event.is_statement())
     }
 
-    /// Every statement there ever was, shown or not: what an older state of the page can have been
-    /// made of.
+    /// Every statement there ever was, shown or not: an older state of the page may have contained
+    /// it.
     fn past(&self) -> impl Iterator<Item = &'a Entry> + '_ {
         self.all.iter().copied().filter(|entry| entry.event.is_statement())
     }
 
-    /// What the changes tell of, oldest first: what may be shown, and what had an effect on that
-    /// even if it may not.
+    /// The entries for the list of changes, oldest first: those that may be shown, and hidden ones
+    /// that affected them.
     pub fn told(&self) -> impl DoubleEndedIterator<Item = &'a Entry> + '_ {
         self.all
             .iter()
@@ -136,14 +135,14 @@ impl<'a> Known<'a> {
             .filter(|entry| !entry.is_quarantined() || entry.event.effects().next().is_some())
     }
 
-    /// Which events were confirmed on which days, whatever became of that.
+    /// Which events were confirmed on which days, in any state.
     pub fn confirmations(&self) -> HashSet<(EventId, Date)> {
         let acts = self.all.iter().filter(|entry| entry.event.act == Act::Confirm);
         acts.flat_map(|entry| entry.event.related.iter().map(|id| (*id, entry.event.ts.day())))
             .collect()
     }
 
-    /// The oldest statement that the page is about.
+    /// The oldest statement of the page.
     fn root(&self) -> Option<&'a Entry> {
         self.statements().find(|entry| !is_about_page(&entry.event))
     }
@@ -159,7 +158,7 @@ impl<'a> Known<'a> {
         said.filter(|title| !title.is_empty()).unwrap_or_else(|| self.slug_title())
     }
 
-    /// What the thing is called in the ledger.
+    /// The entity's name in the ledger.
     fn thing(&self) -> String {
         self.statements()
             .find_map(|entry| entry.event.entity.clone())
@@ -186,10 +185,10 @@ impl<'a> Known<'a> {
         said.chain([self.slug_title()]).filter(|title| !title.is_empty()).collect()
     }
 
-    /// What kind of thing the page is about.
+    /// The kind of the page's entity.
     pub fn entity_kind(&self) -> Option<EntityKind> {
-        // What it is does not change because something said of it does not hold any more. What was
-        // written into the page is about the page, not about what the thing is, unless it says so.
+        // The kind does not change when a statement about the entity ends. Text written into the
+        // page does not set the kind unless it says so.
         let says = |entry: &&Entry| {
             let on_page = entry.event.source.starts_with(super::KNOWLEDGE);
             !on_page || is_tagged(entry, super::TYPE_TAG)
@@ -199,7 +198,7 @@ impl<'a> Known<'a> {
         now.or_else(|| self.active().rev().find_map(|entry| entry.event.entity_kind)).or_else(last)
     }
 
-    /// Every kind of thing it was ever said to be.
+    /// Every kind the entity ever had.
     pub fn past_entity_kinds(&self) -> Vec<EntityKind> {
         self.past().filter_map(|entry| entry.event.entity_kind).collect()
     }
@@ -208,14 +207,14 @@ impl<'a> Known<'a> {
         self.tagged(ALIASES_TAG).map(|entry| read_aliases(&entry.event.content)).unwrap_or_default()
     }
 
-    /// Every list of other names there ever was.
+    /// Every list of aliases there ever was.
     pub fn past_aliases(&self) -> Vec<Vec<String>> {
         let tagged = |entry: &&Entry| is_tagged(entry, ALIASES_TAG);
         self.past().filter(tagged).map(|entry| read_aliases(&entry.event.content)).collect()
     }
 
-    /// The sections a person made, in the order of their first event; with `ever`, also those that
-    /// nothing is left of.
+    /// The sections a person created, in the order of their first event; with `ever`, also those
+    /// that are empty now.
     pub fn own_sections(&self, ever: bool) -> Vec<String> {
         let (mut names, mut seen) = (Vec::new(), HashSet::new());
         for entry in self
@@ -240,7 +239,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The weightiest of what is listed, newest first.
+/// The listed statements with the highest priority, newest first.
 fn weightiest<'a>(listed: &[&'a Entry]) -> Vec<&'a Entry> {
     let mut weighty: Vec<&Entry> = listed
         .iter()
@@ -274,7 +273,7 @@ fn capital(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The other names in a list of them.
+/// Parses a list of aliases.
 pub(super) fn read_aliases(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in text.split(',').map(heading_name).filter(|name| !name.is_empty()) {
@@ -285,7 +284,7 @@ pub(super) fn read_aliases(text: &str) -> Vec<String> {
     names
 }
 
-/// What an item says: the content, and of a promise what is owed when and by whom.
+/// The text of an item: the content, and for a commitment its due date and whom it waits for.
 pub(super) fn shown(event: &Event) -> String {
     let content = plain::clean(&event.content).text;
     let owed = owed(event);
@@ -311,8 +310,7 @@ fn owed(event: &Event) -> String {
     }
 }
 
-/// A promise as it stands in an item, taken apart again: what is promised, when it is due, whom it
-/// waits for.
+/// Parses an item's commitment: its content, its due date and whom it waits for.
 pub(super) fn read_owed(text: &str) -> (String, Option<Date>, Option<String>) {
     let whole = || (text.to_owned(), None, None);
     let Some(open) = text.strip_suffix(')').and_then(|inner| inner.rfind('(')) else {
@@ -342,7 +340,7 @@ pub(super) fn read_owed(text: &str) -> (String, Option<Date>, Option<String>) {
     }
 }
 
-/// At most `most` characters of a text, on one line.
+/// The first `most` characters of a text, on one line.
 fn told(text: &str, most: usize) -> String {
     let line = squash(&plain::one_line(&plain::clean(text).text));
     match line.char_indices().nth(most) {
@@ -351,20 +349,19 @@ fn told(text: &str, most: usize) -> String {
     }
 }
 
-/// The marks at the end of an item: where it was learnt, when it last held, which event it is.
+/// The marks at the end of an item: its source, when it was last verified, and its id.
 fn marks(entry: &Entry) -> String {
     // A bracket in a source would end the mark.
     let source = told(&entry.event.source, MAX_NOTE_CHARS).replace('[', "(").replace(']', ")");
     format!("[source: {source}] [verified: {}] [{}]", entry.verified.day(), entry.event.id)
 }
 
-/// A summary nobody wrote: the statements as sentences. It can be made again from the ids behind
-/// it.
+/// A derived summary: the statements as sentences. The ids after it allow it to be rebuilt.
 pub(super) fn sentences(entries: &[&Entry]) -> String {
     let sentence = |entry: &&Entry| {
         let mut text = told(&entry.event.content, MAX_TOLD_CHARS);
-        // The closing mark also keeps an id at the end of a stranger's words from being read as
-        // ours.
+        // The final punctuation also keeps an id at the end of a statement from being parsed as a
+        // mark.
         if !text.ends_with(['.', '!', '?', '…', '。']) {
             text.push('.');
         }
@@ -373,12 +370,12 @@ pub(super) fn sentences(entries: &[&Entry]) -> String {
     entries.iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-/// How a line of history begins, whatever became of the event since.
+/// The prefix of a history line; it does not depend on the event's state.
 pub(super) fn history_head(entry: &Entry) -> String {
     format!("{}: {} (", entry.event.ts.day(), told(&entry.event.content, MAX_TOLD_CHARS))
 }
 
-/// Whether a line is one of those that count what is not told.
+/// Whether a line counts omitted lines.
 pub(super) fn is_count_line(line: &str) -> bool {
     let Some((count, rest)) = line.strip_prefix("*and ").and_then(|rest| rest.split_once(' '))
     else {
@@ -388,11 +385,10 @@ pub(super) fn is_count_line(line: &str) -> bool {
     told && !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// How the count of statements goes on that the page has no room for: with the command that lists
-/// them all.
+/// The note that counts statements without room on the page, up to the command that lists them all.
 const MORE: &str = "more: `icecore events --entity ";
 
-/// Whether a line tells of changes in the way of `## Changes`.
+/// Whether a line is an entry of `## Changes`.
 pub(super) fn is_change_line(line: &str) -> bool {
     let Some((day, told)) = line.split_once(": ") else { return false };
     let verb = ["added ", "replaced ", "closed ", "took back ", "confirmed ", "lifted "]
@@ -403,7 +399,7 @@ pub(super) fn is_change_line(line: &str) -> bool {
         && verb.is_some_and(|rest| rest.starts_with("EVT-"))
 }
 
-/// What an event changed.
+/// The changes that an event made.
 fn changes(entry: &Entry) -> Vec<String> {
     let event = &entry.event;
     let mut changes: Vec<String> = Vec::new();
@@ -413,7 +409,7 @@ fn changes(entry: &Entry) -> Vec<String> {
         } else {
             told(&event.content, MAX_NOTE_CHARS)
         };
-        // Only the ids of these events stand there as ids.
+        // Only the ids of these events may be written as ids.
         let note =
             if note.is_empty() { note } else { format!(": {}", note.replace("EVT-", "evt-")) };
         changes.push(match effect {
@@ -430,8 +426,8 @@ fn changes(entry: &Entry) -> Vec<String> {
     changes
 }
 
-/// Renders a page from everything known that belongs to it: statements and the acts upon them,
-/// holding or not, in any order.
+/// Renders a page from everything known that belongs to it: statements and the acts on them, in any
+/// state and order.
 pub fn render(key: &PageKey, entries: &[Entry]) -> Page {
     let known = Known::of(key, entries);
     let (title, aliases) = (known.title(), known.aliases());
@@ -522,7 +518,7 @@ fn write_summary(text: &mut String, entries: &[&Entry], summary: &str) {
     if entries.is_empty() {
         return;
     }
-    // A paragraph, unless its first words would make it something else.
+    // A paragraph, unless its first characters would be parsed as something else.
     if !summary.starts_with(char::is_alphabetic) {
         text.push_str("- ");
     }
@@ -533,7 +529,7 @@ fn write_summary(text: &mut String, entries: &[&Entry], summary: &str) {
     text.push('\n');
 }
 
-/// Writes one item; with `step`, as steps from that number on.
+/// Writes one item; with `step`, as numbered steps from that number on.
 fn write_item(text: &mut String, entry: &Entry, step: Option<&mut usize>) {
     let (shown, marks) = (shown(&entry.event), marks(entry));
     let lines: Vec<&str> = shown.lines().collect();
@@ -555,7 +551,7 @@ fn write_item(text: &mut String, entry: &Entry, step: Option<&mut usize>) {
         (_, lines) => {
             for (at, line) in lines.iter().enumerate() {
                 let lead = if at == 0 { "- " } else { "  " };
-                // Blanks at the end of a line say nothing, and editors take them away.
+                // Editors remove trailing spaces.
                 text.push_str(format!("{lead}{line}").trim_end());
                 text.push('\n');
             }
@@ -564,8 +560,8 @@ fn write_item(text: &mut String, entry: &Entry, step: Option<&mut usize>) {
     }
 }
 
-/// Whether a line can be a step by itself: neither empty nor indented, nor the beginning of
-/// something else.
+/// Whether a line can be a step of its own: not empty, not indented, and not the start of another
+/// element.
 fn is_plain_step(line: &str) -> bool {
     line.starts_with(char::is_alphabetic) && split_marks(line).is_none()
 }
@@ -792,7 +788,7 @@ mod tests {
             read.drafts.is_empty() && read.complaints.is_empty(),
             "what has no room is not taken for taken away: {read:?}"
         );
-        // Fewer are all there, and nothing is counted.
+        // With fewer statements all are shown, and nothing is counted.
         let page = text(&key, events.split_off(200));
         assert!(shown(&page).len() == 100 && !page.contains("*and 200"), "{page}");
         for line in [

@@ -1,4 +1,4 @@
-//! Which events are seen on which page.
+//! Assigns the events of a ledger to pages.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,20 +6,20 @@ use super::{PageKey, PageKind, keys_by};
 use crate::id::EventId;
 use crate::ledger::{Entry, Ledger};
 
-/// The events that a page names at the end of its lines, each once, in order.
+/// The event ids at the end of a page's lines, in order and without duplicates.
 pub fn ids(text: &str) -> Vec<EventId> {
     let mut seen = BTreeSet::new();
     let marks = text.split('[').skip(1).filter_map(|rest| rest.split(']').next());
     marks.filter_map(|mark| mark.parse().ok()).filter(|id| seen.insert(*id)).collect()
 }
 
-/// Every page of these events, each with everything that is to be seen on it: its statements,
-/// whatever became of them, and the acts upon them.
+/// All pages of these events, each with everything shown on it: its statements in any state, and
+/// the acts on them.
 pub fn sorted(ledger: &Ledger) -> BTreeMap<PageKey, Vec<Entry>> {
     gathered(keys_of(ledger, PageKind::ALL), ledger.entries().iter().cloned())
 }
 
-/// Likewise only those that are asked for, of a ledger that nobody needs any more.
+/// Like [`entries_by_page`], but only the pages asked for. It consumes the ledger.
 pub fn into_sorted(ledger: Ledger, asked_for: &BTreeSet<PageKey>) -> BTreeMap<PageKey, Vec<Entry>> {
     let kinds: Vec<PageKind> = PageKind::ALL
         .iter()
@@ -37,7 +37,7 @@ fn gathered(
 ) -> BTreeMap<PageKey, Vec<Entry>> {
     let mut pages: BTreeMap<PageKey, Vec<Entry>> = BTreeMap::new();
     for (mut keys, entry) in keys.into_iter().zip(entries) {
-        // Most stand on one page only.
+        // Most events are on one page only.
         let Some(last) = keys.pop() else { continue };
         for key in keys {
             pages.entry(key).or_default().push(entry.clone());
@@ -47,7 +47,7 @@ fn gathered(
     pages
 }
 
-/// The pages of each entry, at least those of these kinds, in the order of the ledger.
+/// The pages of each entry, at least those of these kinds, in ledger order.
 fn keys_of(ledger: &Ledger, kinds: &[PageKind]) -> Vec<Vec<PageKey>> {
     let mut roots: HashMap<EventId, EventId> = HashMap::new();
     let mut at: HashMap<EventId, usize> = HashMap::new();
@@ -59,7 +59,7 @@ fn keys_of(ledger: &Ledger, kinds: &[PageKind]) -> Vec<Vec<PageKey>> {
             things.entry(thing.to_owned()).or_insert(PageKey::new(PageKind::Entity, thing)).clone()
         }
     };
-    // What an event does reaches only backwards, so everything it refers to has been met.
+    // Events refer only to earlier ones, so every target has been visited.
     for entry in ledger.entries() {
         let event = &entry.event;
         let own = if event.is_statement() {

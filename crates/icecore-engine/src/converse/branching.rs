@@ -1,10 +1,10 @@
-//! Which conversation a request continues, and after which of its turns.
+//! Finds the conversation that a request continues, and the turn that it follows.
 //!
-//! An id that the client sends names the conversation. Without one the history decides: a request
-//! continues the conversation with the most turns that all stand in the history it sent, at the
-//! same places. Whatever memory adds to a request comes from turns that the client's own history
-//! shows, so two chats that began alike never see each other, and a turn that was edited away does
-//! not come back.
+//! - An id from the client names the conversation. Without one the history decides: a request
+//!   continues the conversation with the most turns that all occur in the sent history, at the same
+//!   positions.
+//! - Memory adds only turns that the client's own history shows. So two chats with the same
+//!   beginning never see each other, and a turn that was edited away does not come back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,30 +21,29 @@ use super::{Chats, Exchange, Room, State, exchanges, last_turn};
 use crate::find::Hit;
 use crate::{Memory, Result};
 
-/// The exchanges that a conversation is first looked up by.
+/// The exchanges by which a conversation is looked up.
 const OPENING_EXCHANGES: usize = 2;
-/// So many conversations that began alike are compared with a history, the newest first.
+/// The most conversations with the same beginning that are compared, newest first.
 pub(super) const MAX_CANDIDATES: usize = 32;
-/// So many branches of a conversation are compared with a history, the newest first.
+/// The most branches of a conversation that are compared, newest first.
 const MAX_BRANCHES: usize = 64;
-/// The messages among which the last turn of a conversation is.
+/// The last messages in which the last turn of a conversation is searched.
 const RECENT_MESSAGES: usize = 16;
-/// A reply of so many bytes is not the same by chance.
+/// A reply of this length is not equal by chance.
 const TELLING_REPLY_BYTES: usize = 40;
 
 /// What a client is known to send with every request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientHistory {
-    /// The whole history or only the newest words; what it sent before tells which.
+    /// The whole history or only the newest messages; its earlier requests show which.
     #[default]
     Unknown,
-    /// The whole history.
     Whole,
-    /// Only the newest words.
+    /// Only the newest messages.
     Newest,
 }
 
-/// A recorded exchange as a history is compared with it.
+/// A recorded exchange in the form that is compared with histories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecordedExchange {
     turn: u64,
@@ -66,20 +65,21 @@ impl RecordedExchange {
     }
 }
 
-/// The turns that a request is about.
+/// The turns that a request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shown {
     /// The turns that memory may come from.
     pub(super) path: Turns,
-    /// What the new turn follows, if the client's history says so; otherwise it follows the head.
+    /// The turns before the new one, if the client's history shows them; otherwise it follows the
+    /// head.
     pub(super) follows: Option<Turns>,
-    /// The recorded turns among the history that the client sent.
+    /// The recorded turns in the history that the client sent.
     pub(super) sent: Turns,
     /// Whether every exchange of that history is recorded.
     pub(super) is_recorded: bool,
 }
 
-/// A sent history with the hashes it is compared by.
+/// A sent history with the hashes for comparison.
 pub(super) struct History<'a> {
     exchanges: &'a [SentExchange],
     hashes: Vec<(Hash, Hash)>,
@@ -100,17 +100,17 @@ impl<'a> History<'a> {
 }
 
 impl State {
-    /// The last turn that is recorded.
+    /// The last recorded turn.
     pub(super) fn last(&self) -> u64 {
         self.recent.last().map_or(0, |last| last.turn).max(last_turn(&self.log))
     }
 
-    /// The turns of the conversation as it stands.
+    /// The turns of the active branch.
     pub(super) fn active(&self) -> Turns {
         self.branches.active(self.last())
     }
 
-    /// Facts of these turns.
+    /// The facts of these turns.
     pub(super) fn facts_of(&self, conversation: &str, path: &Turns) -> Vec<Fact> {
         if self.branches.is_empty() && *path == Turns::up_to(self.last()) {
             return self.facts.clone();
@@ -118,18 +118,18 @@ impl State {
         truth::facts_of(&self.ledger, conversation, path)
     }
 
-    /// The days on which something was said that is not among these turns.
+    /// The days with messages that are not in these turns.
     pub(super) fn days_outside(&self, path: &Turns) -> HashSet<Date> {
         let outside = self.recorded.iter().flatten().filter(|one| !path.contains(one.turn));
         outside.map(|one| one.day).collect()
     }
 
-    /// Whether an exchange follows these turns; without any it is at the head.
+    /// Whether an exchange follows these turns; `None` means the head.
     pub(super) fn is_at(&self, exchange: &Exchange, follows: Option<&Turns>) -> bool {
         follows.is_none_or(|follows| self.follows(exchange.turn, follows))
     }
 
-    /// Takes in the exchanges of a turn that has just been recorded.
+    /// Adds the exchanges of a turn that was just recorded.
     pub(super) fn record(&mut self, turn: u64) {
         let Some(recorded) = &mut self.recorded else { return };
         recorded.retain(|one| one.turn != turn);
@@ -157,7 +157,7 @@ impl State {
             .all(|one| before.contains(one.turn) == follows.contains(one.turn))
     }
 
-    /// How well a sent exchange fits a recorded one of a conversation that the client named.
+    /// Compares a sent exchange with a recorded one of a conversation that the client named.
     fn fit(&self, history: &History<'_>, at: usize, recorded: &RecordedExchange) -> Fit {
         let (Some(sent), Some((asked, replied))) =
             (history.exchanges.get(at), history.hashes.get(at))
@@ -168,7 +168,7 @@ impl State {
             (true, true) => Fit::Whole,
             (true, false) => Fit::Partly,
             (false, true) => {
-                // Front ends put documents around a question when they ask it, and later send the
+                // Front ends add documents to a question when they ask it, and later send the
                 // question alone.
                 let own = self.recent.iter().find(|exchange| exchange.turn == recorded.turn);
                 let is_within = match own {
@@ -181,7 +181,7 @@ impl State {
         }
     }
 
-    /// What a request with a history is about: the branch that fits it best.
+    /// The branch that fits a sent history best.
     fn shown_by(&self, history: &History<'_>) -> Shown {
         let head = self.branches.head(self.last());
         let mut best: Option<(usize, Turns, Turns, bool)> = None;
@@ -207,7 +207,7 @@ impl State {
         Shown { follows: Some(path.clone()), path, sent, is_recorded }
     }
 
-    /// What a request is about.
+    /// The turns that a request refers to.
     pub(super) fn shown(&self, history: &History<'_>, new: &New, client: ClientHistory) -> Shown {
         if !history.is_empty() {
             return self.shown_by(history);
@@ -218,7 +218,7 @@ impl State {
             sent: Turns::default(),
             is_recorded: true,
         };
-        // A tool was called: the request goes on with the turn that called it.
+        // After a tool call the request continues the turn of the call.
         if let Some(exchange) = super::asked_again(new, &self.recent) {
             return at(Some(self.branches.before(exchange.turn)));
         }
@@ -238,20 +238,20 @@ impl State {
     }
 }
 
-/// How well a conversation fits a history: the higher, the better.
+/// How well a conversation fits a history; greater is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Continuation {
-    /// How many of its turns stand in the history.
+    /// The number of its turns in the history.
     turns: usize,
-    /// Whether these are all of a branch.
+    /// Whether these are all turns of a branch.
     is_end: bool,
-    /// How many replies are the same word for word.
+    /// The number of identical replies.
     same_replies: usize,
-    /// Whether no other request is under way in it.
+    /// Whether it has no other request under way.
     is_idle: bool,
 }
 
-/// The longest beginning of a branch that stands in the history, at the same places.
+/// The longest beginning of a branch that occurs in the history, at the same positions.
 fn continuation(state: &State, history: &History<'_>, room: &Room) -> Option<Continuation> {
     let places: HashMap<usize, &(Hash, Hash)> =
         history.exchanges.iter().map(|one| one.before).zip(&history.hashes).collect();
@@ -281,8 +281,7 @@ fn continuation(state: &State, history: &History<'_>, room: &Room) -> Option<Con
 }
 
 impl Memory {
-    /// Marks the messages of turns that their conversations go on without: edited, deleted, or
-    /// asked by a front end.
+    /// Marks the messages of withdrawn turns: edited, deleted, or asked by a front end on its own.
     pub(crate) async fn mark_withdrawn(&self, records: &mut [Record]) -> Result<()> {
         let mut known = HashMap::new();
         for record in records {
@@ -292,8 +291,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Marks search hits in withdrawn turns. A passage has no turn; the id of its record begins
-    /// with it.
+    /// Marks search hits in withdrawn turns. A passage has no turn; its record's id begins with it.
     pub(crate) async fn mark_withdrawn_hits(&self, hits: &mut [Hit]) -> Result<()> {
         let mut known = HashMap::new();
         for hit in hits.iter_mut().filter(|hit| hit.placed.passage.kind == PassageKind::Message) {
@@ -325,7 +323,7 @@ impl Memory {
             .is_some_and(|turns| !turns.contains(turn)))
     }
 
-    /// The turns of a conversation as it stands; `None` if it has no branches.
+    /// The turns of the active branch; `None` if the conversation has no branches.
     async fn active_turns(&self, conversation: &str) -> Result<Option<Turns>> {
         let file = super::folder::path(&Folder::of(conversation).branches())?;
         let branches = Branches::read(&self.store.document(&file).await?.unwrap_or_default());
@@ -338,7 +336,7 @@ impl Memory {
 }
 
 impl Chats {
-    /// Reads which turns follow which, if that has changed.
+    /// Reads the order of the turns, if it has changed.
     pub(super) async fn read_branches(&self, conversation: &str, state: &mut State) -> Result<()> {
         if let Some(lines) = self
             .read_if_grown(&self.folder(conversation).branches(), &mut state.branch_bytes)
@@ -349,7 +347,7 @@ impl Chats {
         Ok(())
     }
 
-    /// Reads what a history is compared with, if that was not done yet.
+    /// Reads the exchanges that histories are compared with, once.
     pub(super) async fn read_recorded(&self, conversation: &str, state: &mut State) -> Result<()> {
         if state.recorded.is_none() {
             let all = exchanges(&self.memory.store.last_said(conversation, usize::MAX).await?);
@@ -359,7 +357,7 @@ impl Chats {
     }
 
     /// The conversation that a request without an id continues; a new one if there is none, or if
-    /// it cannot be told which of several is meant.
+    /// the choice is ambiguous.
     pub(super) async fn by_history(
         &self,
         sent: &[Sent<'_>],
@@ -395,8 +393,8 @@ impl Chats {
             }
         }
         match best {
-            // Conversations that stand exactly where the client does are the same so far; any of
-            // them will do.
+            // Conversations that end exactly where the client is are equal so far, so any of them
+            // is right.
             Some((found, name, is_tie)) if found.is_end || !is_tie => Ok(name),
             _ => {
                 let first = told.first().map_or(new.asked.as_str(), |one| one.asked.as_str());
@@ -405,7 +403,7 @@ impl Chats {
         }
     }
 
-    /// The line that says what a turn follows, if it does not simply follow the one before it.
+    /// The line that records what a turn follows, if it is not simply the turn before.
     pub(super) fn branch_line(
         &self,
         state: &State,
@@ -429,7 +427,7 @@ impl Chats {
             .then(|| Branches::line(turn, &follows, background, self.memory.now()))
     }
 
-    /// Whether and by what a conversation without an id is to be found from now on.
+    /// The beginning by which a conversation without an id will be found, if it should be.
     pub(super) fn opening_of(
         &self,
         told: &[SentExchange],

@@ -1,4 +1,4 @@
-//! A conversation's folder: its ledger, its turn log, its artifacts, and how they are looked at.
+//! The folder of a conversation: its ledger, turn log and artifacts, and the queries on them.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ use super::branching::MAX_CANDIDATES;
 use super::{Chats, PROMOTED, last_turn};
 use crate::{ATTEMPTS, Error, Result, Secrets};
 
-/// Where conversations are.
+/// The folder of all conversations.
 pub const CONVERSATIONS: &str = "conversations";
-/// Where it stands which conversation began how, beneath them.
+/// The index of conversations by their first exchanges, beneath it.
 const OPENINGS: &str = "openings";
-/// So many bytes of artifacts are told word for word when somebody asks for one.
+/// The most bytes of artifacts that are inserted word for word on request.
 const MOST_RECALLED_BYTES: usize = 48 * 1024;
 
-/// Where the files of a conversation are.
+/// The path of a conversation's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Folder(String);
 
@@ -74,7 +74,7 @@ impl Folder {
         self.file(&format!("snapshots/turn-{turn:05}.json"))
     }
 
-    /// A file that the index of artifacts names.
+    /// The path of a file that the artifact index names.
     pub(super) fn artifact(&self, file: &str) -> String {
         self.file(file)
     }
@@ -86,29 +86,27 @@ pub(crate) fn files_of(conversation: &str) -> [String; 4] {
     [folder.events(), folder.turns(), folder.artifacts(), folder.branches()]
 }
 
-/// The folder of a conversation.
+/// The path of a conversation's folder.
 pub(crate) fn folder_of(conversation: &str) -> String {
     Folder::of(conversation).0
 }
 
-/// What a conversation's own file says of it.
+/// The content of a conversation's own file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct About {
-    /// Its name.
     pub(super) id: String,
-    /// When it began.
     begun: String,
-    /// What it is found by if the client sends no id: hashes of its first exchanges.
+    /// Hashes of its first exchanges, which find it if the client sends no id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     openings: Vec<String>,
 }
 
-/// Where the names of the conversations stand that began like this, the newest last.
+/// The list of the conversations with this beginning, newest last.
 fn opening_place(opening: &str) -> Result<DocPath> {
     path(&format!("{CONVERSATIONS}/{OPENINGS}/{opening}.txt"))
 }
 
-/// The names in such a list, the newest first.
+/// The names in such a list, newest first.
 fn names_of_opening(list: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(list)
         .lines()
@@ -121,54 +119,45 @@ fn names_of_opening(list: &[u8]) -> Vec<String> {
 /// A conversation in a list.
 #[derive(Debug, Clone, Serialize)]
 pub struct Conversation {
-    /// Its name.
     pub conversation: String,
-    /// How many messages it has.
     pub messages: u64,
-    /// How many turns, if it went through the server.
+    /// The number of turns, if it went through the server.
     pub turns: u64,
-    /// How many facts hold.
+    /// The number of active facts.
     pub facts: usize,
-    /// How many turns wait to be summarised.
+    /// The number of pending turns.
     pub unsummarized: usize,
-    /// When it began.
+    /// The time of the first message.
     pub first: Moment,
-    /// When the last was said.
+    /// The time of the last message.
     pub last: Moment,
 }
 
 /// A version of an artifact.
 #[derive(Debug, Clone, Serialize)]
 pub struct Kept {
-    /// Its name.
     pub name: String,
-    /// Which version.
     pub version: u32,
-    /// Of which turn.
     pub turn: u64,
-    /// When.
     pub ts: Moment,
-    /// What it is.
+    /// Code or a document.
     pub kind: String,
-    /// In which language.
+    /// The programming language.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// How many lines it has.
     pub lines: usize,
-    /// How many bytes.
     pub bytes: usize,
-    /// Where it stands.
+    /// The path of the file.
     pub file: String,
 }
 
-/// What was forgotten with a conversation.
+/// The result of deleting a conversation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Forgotten {
-    /// Its name.
     pub conversation: String,
-    /// How many messages.
+    /// The number of deleted messages.
     pub messages: usize,
-    /// How many files.
+    /// The number of deleted files.
     pub files: usize,
 }
 
@@ -176,7 +165,7 @@ pub(super) fn path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(StoreError::Path)?)
 }
 
-/// What a chat model is told of the artifacts: each with its versions.
+/// The context lines about artifacts, one per artifact with its versions.
 pub(super) fn artifact_lines(index: &Index) -> Vec<Line> {
     let mut latest: Vec<&artifact::Entry> =
         index.names().filter_map(|name| index.latest(name)).collect();
@@ -193,7 +182,7 @@ pub(super) fn artifact_lines(index: &Index) -> Vec<Line> {
     latest.iter().map(told).collect()
 }
 
-/// The ids that a conversation's ledger gives next, after what it has.
+/// Gives new events the next ids of a conversation's ledger.
 fn with_ids(ledger: &Ledger, drafts: Vec<Draft>) -> Vec<Event> {
     let mut next: BTreeMap<jiff::civil::Date, u32> = BTreeMap::new();
     for entry in ledger.entries() {
@@ -218,8 +207,7 @@ impl Chats {
         Ok(self.memory.store.document(&path(place)?).await?.unwrap_or_default())
     }
 
-    /// A file of a conversation, if it has another length than it had; `bytes` is how long it was
-    /// when it was last read.
+    /// Reads a file of a conversation if its size differs from `bytes`, the size at the last read.
     pub(super) async fn read_if_grown(
         &self,
         place: &str,
@@ -238,14 +226,14 @@ impl Chats {
         Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
     }
 
-    /// The conversations that began like this, the newest first.
+    /// The conversations with this beginning, newest first.
     pub(super) async fn opened_by(&self, opening: &str) -> Result<Vec<String>> {
         Ok(names_of_opening(
             &self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default(),
         ))
     }
 
-    /// Writes down that there is a conversation now.
+    /// Creates the file of a new conversation.
     pub(super) async fn introduce(&self, conversation: &str) -> Result<()> {
         let about = About {
             id: conversation.to_owned(),
@@ -260,8 +248,8 @@ impl Chats {
         Ok(self.memory.store.put(&path(&self.folder(&about.id).about())?, text.as_bytes()).await?)
     }
 
-    /// Changes the list of the conversations that began like this, which other chats and processes
-    /// change as well. Returns whether any is left in it.
+    /// Changes the list of conversations with this beginning, which other processes change too.
+    /// Returns whether it has any entry left.
     async fn change_opening(
         &self,
         opening: &str,
@@ -287,7 +275,7 @@ impl Chats {
         Err(last.into())
     }
 
-    /// Writes down by what a conversation is found whose client sends no id.
+    /// Indexes a conversation by its beginning, for clients that send no id.
     pub(super) async fn register_opening(&self, conversation: &str, opening: &str) -> Result<()> {
         let Some(mut about) = self.about(conversation).await? else { return Ok(()) };
         if about.openings.iter().any(|known| known == opening) {
@@ -303,13 +291,13 @@ impl Chats {
         self.write_about(&about).await
     }
 
-    /// Appends lines to a file of a conversation, whatever stands there.
+    /// Appends lines to a file of a conversation.
     pub(super) async fn extend(&self, place: &str, lines: &str) -> Result<()> {
         Ok(self.memory.store.extend(&path(place)?, lines.as_bytes()).await?)
     }
 
-    /// Appends lines to a file of a conversation; `lines` makes them from what stands there, and is
-    /// asked again if somebody else was faster.
+    /// Appends lines to a file of a conversation. `lines` makes them from the present content, and
+    /// is called again if another process was faster.
     pub(super) async fn grow(
         &self,
         place: &str,
@@ -336,7 +324,7 @@ impl Chats {
         Err(last.into())
     }
 
-    /// Appends events to a conversation's ledger; `drafts` makes them from the ledger as it is.
+    /// Appends events to a conversation's ledger; `drafts` makes them from the present ledger.
     pub(super) async fn append(
         &self,
         conversation: &str,
@@ -370,7 +358,7 @@ impl Chats {
         )))
     }
 
-    /// Every conversation, the one that was last spoken in first.
+    /// Every conversation, the most recent first.
     pub async fn conversations(&self) -> Result<Vec<Conversation>> {
         let mut found: BTreeMap<String, Conversation> = BTreeMap::new();
         for stat in self.memory.store.sessions(None).await? {
@@ -389,7 +377,7 @@ impl Chats {
             entry.first = entry.first.min(stat.first);
             entry.last = entry.last.max(stat.last);
         }
-        // Only those that went through the server have a log and facts.
+        // Only conversations through the server have a log and facts.
         for entry in found.values_mut().filter(|entry| entry.turns > 0) {
             let log = turn::read(&self.read(&self.folder(&entry.conversation).turns()).await?);
             entry.turns = entry.turns.max(last_turn(&log));
@@ -401,12 +389,12 @@ impl Chats {
         Ok(found)
     }
 
-    /// Which turns follow which.
+    /// The order of the turns.
     pub(super) async fn branches(&self, conversation: &str) -> Result<Branches> {
         Ok(Branches::read(&self.read(&self.folder(conversation).branches()).await?))
     }
 
-    /// The facts of a conversation as it stands; `last` is its last turn.
+    /// The active facts of a conversation; `last` is its last turn.
     pub(super) async fn facts_now(&self, conversation: &str, last: u64) -> Result<Vec<Fact>> {
         let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
         let branches = self.branches(conversation).await?;
@@ -423,7 +411,7 @@ impl Chats {
         Ok(self.fresh(conversation, &mut state).await?.last())
     }
 
-    /// What was established in a conversation, now or at the end of a turn.
+    /// The facts of a conversation, now or at the end of a turn.
     pub async fn facts(&self, conversation: &str, turn: Option<u64>) -> Result<Vec<Fact>> {
         self.known(conversation).await?;
         let Some(turn) = turn else {
@@ -435,7 +423,7 @@ impl Chats {
         Ok(truth::facts_of(&ledger, conversation, &path))
     }
 
-    /// What changed between the ends of two turns.
+    /// The difference between the facts at the ends of two turns.
     pub async fn changes(&self, conversation: &str, from: u64, to: u64) -> Result<Compared> {
         let (older, newer) = (
             self.facts(conversation, Some(from)).await?,
@@ -444,8 +432,8 @@ impl Chats {
         Ok(truth::compare(&older, &newer))
     }
 
-    /// The turns of a conversation, as the log has them; the last line of each counts. Those that
-    /// are not part of the conversation as it stands are marked as withdrawn.
+    /// The turns of a conversation from the turn log; the last line of each counts. Turns outside
+    /// the active branch are marked as withdrawn.
     pub async fn turns(&self, conversation: &str) -> Result<Vec<TurnLine>> {
         self.known(conversation).await?;
         let mut log = turn::read(&self.read(&self.folder(conversation).turns()).await?);
@@ -459,7 +447,7 @@ impl Chats {
         Ok(log.turns.into_values().collect())
     }
 
-    /// What was said in a turn, word for word.
+    /// The records of a turn.
     pub async fn said(&self, conversation: &str, turn: u64) -> Result<Vec<Record>> {
         self.known(conversation).await?;
         let mut records = self.memory.store.last_said(conversation, usize::MAX).await?;
@@ -492,7 +480,7 @@ impl Chats {
         Ok(index.names().flat_map(|name| index.versions(name)).map(kept).collect())
     }
 
-    /// An artifact in one of its versions: `NAME`, `NAME@v2` or `NAME@turn-3`.
+    /// One version of an artifact: `NAME`, `NAME@v2` or `NAME@turn-3`.
     pub async fn artifact(&self, conversation: &str, which: &str) -> Result<(Kept, String)> {
         let all = self.artifacts(conversation).await?;
         let (index, _) = Index::read(&self.read(&self.folder(conversation).artifacts()).await?);
@@ -512,7 +500,7 @@ impl Chats {
         Ok((kept, text))
     }
 
-    /// Artifacts that these words refer to, and those that the last reply marked: name, version and
+    /// The artifacts that a text refers to, and those that the last reply marked: name, version and
     /// text.
     pub(super) async fn recalled(
         &self,
@@ -550,8 +538,8 @@ impl Chats {
         Ok(found)
     }
 
-    /// Lifts a fact of a conversation to everywhere: from then on all conversations of this person
-    /// are told it.
+    /// Promotes a fact of a conversation to everywhere: from then on it is part of every
+    /// conversation's context.
     pub async fn promote(&self, conversation: &str, id: EventId) -> Result<Event> {
         self.known(conversation).await?;
         let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
@@ -563,7 +551,7 @@ impl Chats {
         };
         if !entry.standing.is_active() || !entry.event.is_statement() {
             return Err(Error::Nothing(format!(
-                "{id} does not hold any more, so it cannot be lifted to everywhere"
+                "{id} is no longer active, so it cannot be promoted to everywhere"
             )));
         }
         let source = format!("{}#{id}", self.folder(conversation).events());
@@ -600,8 +588,7 @@ impl Chats {
         Ok(event)
     }
 
-    /// Everything of a conversation, for somebody who asks for their data: its records and its
-    /// files.
+    /// Exports all data of a conversation: its records and its files.
     pub async fn export(&self, conversation: &str) -> Result<serde_json::Value> {
         self.known(conversation).await?;
         let records = self.memory.store.last_said(conversation, usize::MAX).await?;
@@ -620,9 +607,8 @@ impl Chats {
         )
     }
 
-    /// Takes a conversation away: its folder and its messages. What was lifted to everywhere stays;
-    /// a summary of nothing else says nothing from now on, and one that tells of more is due again.
-    /// The answer says how much went.
+    /// Deletes a conversation: its folder and its messages. Facts promoted to everywhere stay.
+    /// Summaries of nothing else become empty; others are due again.
     pub async fn forget(&self, conversation: &str) -> Result<Forgotten> {
         self.known(conversation).await?;
         let room = self.room(conversation);

@@ -1,10 +1,12 @@
-//! Conversing (C1–C14): what a chat model is told before it answers, and what is kept of the
-//! exchange afterwards.
+//! Chat conversations (C1–C14): the context that a chat model gets before it answers, and the
+//! record of the exchange afterwards.
 //!
-//! A turn has two phases. Before the reply, what is known is put together; after it, the exchange
-//! is kept, and only then remembered: summarised into the turn log, its facts into the
-//! conversation's own ledger. What waits to be remembered is found by comparing the records with
-//! the turn log, so a process that died in between loses nothing.
+//! - A turn has two phases. [`Chats::prepare_turn`] builds the context. After the reply,
+//!   [`Chats::record_exchange`] stores the exchange.
+//! - Reflection follows later: it summarizes the turn for the turn log, and its facts enter the
+//!   conversation's own ledger.
+//! - A turn is pending if it has records but no line in the turn log. So a crash in between loses
+//!   nothing.
 
 mod branching;
 mod folder;
@@ -51,164 +53,159 @@ use crate::config::{Mode, Placement};
 use crate::prompts::Prompts;
 use crate::{Error, Memory, Result};
 
-/// So many records of a conversation are read when it is opened: a turn with tools has more than
-/// two.
+/// The records that are read when a conversation is opened: a turn with tools has more than two.
 const RECENT_RECORDS: usize = 200;
-/// A server looks for turns of so many days that wait to be remembered.
+/// The days in which a server looks for pending turns.
 pub const REACH_DAYS: u16 = 14;
-/// What holds everywhere is told up to so many lines.
+/// The most lines of facts that hold everywhere.
 const EVERYWHERE: usize = 60;
-/// So many conversations stay open; what is not in use is opened again when it is needed.
+/// The most conversations in memory; idle ones are opened again when they are needed.
 const OPEN_ROOMS: usize = 10_000;
-/// After so many more turns it is looked up what older stretches came to.
+/// The headlines of older sessions are read again after this many turns.
 const LOOK_AT_OLDER: usize = 40;
-/// The field of what another person asked the model in the place of the owner.
+/// The record field with the question of another person than the owner.
 const ASKS: &str = "asks";
-/// The field that says how many bytes a text had before it was cut.
+/// The record field with the size of a text in bytes before it was cut.
 pub const CUT: &str = "cut_from_bytes";
-/// The tag of what was lifted from a conversation to everywhere.
+/// The tag of a fact that was promoted from a conversation to everywhere.
 pub const PROMOTED: &str = "promoted";
 
-/// A message that a client sent.
+/// A message from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who speaks, in the client's word.
+    /// The role, as the client sends it.
     pub role: String,
-    /// By which name, if the client says so.
+    /// The speaker's name, if the client sends one.
     pub name: Option<String>,
-    /// What it says.
     pub text: String,
     /// The message as it came, as JSON.
     pub raw: String,
-    /// Whether it calls tools or brings what they gave back.
+    /// Whether it calls tools or contains their results.
     pub has_tools: bool,
 }
 
-/// A request, as far as memory is concerned.
+/// A chat request, as far as memory is concerned.
 #[derive(Debug, Clone, Default)]
 pub struct Heard {
     /// The conversation, if the client names one.
     pub conversation: Option<String>,
     /// What the client is known to send with every request.
     pub history: ClientHistory,
-    /// A key of the client's that several conversations may share. Without a name it narrows down
-    /// which one is meant.
+    /// A key of the client that several conversations may share. Without a name it narrows down the
+    /// candidates.
     pub shared_key: Option<String>,
-    /// What becomes of the client's history, if the client says so.
+    /// How to treat the client's history, if the client says so.
     pub mode: Option<Mode>,
-    /// Everything that was sent.
+    /// All messages of the request.
     pub messages: Vec<Message>,
 }
 
-/// A turn that has begun: what the model is to be told.
+/// A prepared turn: the context for the model.
 #[derive(Debug, Clone)]
 pub struct Begun {
-    /// The conversation.
     pub conversation: String,
-    /// The number of the turn.
     pub turn: u64,
-    /// The block of memory, marked as ours; none if there is nothing to tell.
+    /// The memory block with its marks; `None` if it is empty.
     pub memory: Option<String>,
-    /// Where it stands.
+    /// Where the block is inserted.
     pub placement: Placement,
-    /// What becomes of the client's history.
+    /// How to treat the client's history.
     pub mode: Mode,
-    /// Turns to be told word for word, as messages: role and text.
+    /// Turns that are inserted word for word, as messages: role and text.
     pub window: Vec<(&'static str, String)>,
     /// Where the new turn begins among the messages.
     pub new_from: usize,
-    /// What is told: ids of events, turns and artifacts.
+    /// The ids of injected events, turns and artifacts.
     pub injected: Vec<String>,
-    /// About how many tokens it has.
+    /// The estimated size.
     pub tokens: usize,
-    /// What is not told, and why.
+    /// What did not fit, and why.
     pub left_out: Vec<LeftOut>,
-    /// What remembering this conversation has cost so far, in tokens.
+    /// The tokens that reflection has used for this conversation so far.
     pub cost_tokens: u64,
     new: New,
     said: Vec<Message>,
-    /// Who of several people says each of these, if it is not the owner.
+    /// The speaker of each message, if several people speak and it is not the owner.
     others: Vec<Option<String>>,
-    /// What the owner says in them.
+    /// The owner's part of the messages.
     own: String,
-    /// The last turn that was kept when this one began.
+    /// The last stored turn when this one began.
     after: u64,
-    /// What tells this exchange from others that get the same number.
+    /// Distinguishes this exchange from others that get the same number.
     mark: String,
-    /// The exchange that is gone on with or asked for again.
+    /// The id of the exchange that this one continues or repeats.
     again: Option<String>,
-    /// The turns that this one follows, if the client's history says so.
+    /// The turns that this one follows, if the client's history shows them.
     follows: Option<Turns>,
-    /// The history that the client sent, if its conversation is found by that.
+    /// The client's history, if the conversation is found by it.
     told: Option<Vec<SentExchange>>,
     shared_key: Option<String>,
-    /// Its number, unless it is that of an earlier exchange.
+    /// The reserved number, unless it is that of an earlier exchange.
     number: Option<Arc<Number>>,
 }
 
-/// What the model replied.
+/// The model's reply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {
-    /// Its words.
     pub text: String,
-    /// Tool calls and whatever else came with it, as raw JSON.
+    /// Tool calls and other parts, as raw JSON.
     pub parts: Option<String>,
-    /// Whether it came to its end.
+    /// Whether it was received completely.
     pub complete: bool,
 }
 
 /// One exchange, word for word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// What the ids of its records begin with. Two processes may give the same number to two
-    /// exchanges; they are two all the same.
+    /// The prefix of its records' ids. Two processes may give one number to two exchanges; the ids
+    /// differ.
     pub(crate) id: String,
     pub(crate) turn: u64,
-    /// How many records it has.
+    /// The number of its records.
     pub(crate) records: usize,
     pub(crate) ts: Moment,
     pub(crate) before: usize,
-    /// The words of every user in the exchange.
+    /// The text of all users in the exchange.
     pub(crate) asked: String,
-    /// What the owner of this memory asked.
+    /// The text of the owner of this memory.
     pub(crate) own: String,
     pub(crate) replied: String,
 }
 
-/// What is known of an open conversation.
+/// The state of an open conversation.
 #[derive(Debug, Default)]
 struct State {
     /// The last exchanges, oldest first.
     recent: Vec<Exchange>,
-    /// What the records of which days came to when these were read; none if they must be read
+    /// The digest of the recent days' records when they were read; `None` if they must be read
     /// again.
     said: Option<(Days, Digest)>,
-    /// The conversation's ledger, folded into facts, and how many bytes it had.
+    /// The conversation's ledger folded into facts, and its size at that time.
     facts: Vec<Fact>,
     ledger: Ledger,
     ledger_bytes: u64,
-    /// Which turns follow which.
+    /// The order of the turns.
     branches: Branches,
     branch_bytes: u64,
-    /// Every exchange, for comparing histories with; none if no client has sent a history yet.
+    /// Every exchange, for comparison with histories; `None` until a client sends a history.
     recorded: Option<Vec<RecordedExchange>>,
     log: Arc<TurnLog>,
     log_bytes: u64,
     artifacts: Index,
     artifact_bytes: u64,
-    /// What the sessions of older days came to, looked up as of so many turns.
+    /// The headlines of older sessions, and the turn as of which they were read.
     older: Vec<(jiff::civil::Date, Line)>,
     older_turns: usize,
 }
 
-/// An open conversation.
+/// A conversation in memory.
 struct Room {
     state: Mutex<Option<State>>,
-    /// Held while the conversation is remembered: one turn after the other.
+    /// Held during reflection: one turn at a time.
     reflecting: Mutex<()>,
-    /// The last turn that waits to be remembered; 0 if none does.
+    /// The last pending turn; 0 if there is none.
     waiting: watch::Sender<u64>,
-    /// The numbers of turns that have begun and are not over.
+    /// The numbers of turns under way.
     under_way: StdMutex<BTreeSet<u64>>,
 }
 
@@ -218,7 +215,7 @@ impl Room {
     }
 }
 
-/// The number of a turn that is under way: nobody else gets it until it is over.
+/// The reserved number of a turn under way.
 struct Number {
     room: Arc<Room>,
     turn: u64,
@@ -226,7 +223,7 @@ struct Number {
 }
 
 impl Number {
-    /// The next one after what is kept and what is under way.
+    /// Reserves the next number after those that are stored or under way.
     fn next(room: &Arc<Room>, kept: u64) -> Self {
         let mut under_way = room.under_way();
         let turn = under_way.last().copied().unwrap_or(0).max(kept) + 1;
@@ -258,40 +255,40 @@ pub struct Chats {
     memory: Arc<Memory>,
     prompts: Prompts,
     rooms: StdMutex<HashMap<String, Arc<Room>>>,
-    /// What holds everywhere, as of a position of the ledger: hard exceptions, and the rest.
+    /// The facts that hold everywhere, as of a position of the ledger.
     everywhere: StdMutex<Option<(Position, Everywhere)>>,
-    /// Messages that wait to be written, and who waits for them.
+    /// Messages to be written, and the callers that wait for them.
     queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
     writing: Mutex<()>,
     waits: AtomicBool,
-    /// Conversations in which nothing waited to be remembered.
+    /// Conversations without pending turns.
     settled: StdMutex<HashMap<String, reflect::Settled>>,
-    /// A seed that no other has, and how often it was used.
+    /// A unique seed, and how often it was used.
     seed: Hash,
     marks: AtomicU64,
-    /// What this one is called among processes that share a home.
+    /// The name of this instance among processes that share a store.
     who: String,
 }
 
-/// How often conversations were opened in this process.
+/// The number of instances in this process.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
-/// What holds in every conversation.
+/// The facts that hold in every conversation.
 #[derive(Debug, Clone, Default)]
 struct Everywhere {
     hard: Vec<Line>,
     others: Vec<Line>,
 }
 
-/// Who waits for messages to be written.
+/// Receives the result of a write.
 type Waiting = oneshot::Sender<std::result::Result<Vec<String>, String>>;
 
 impl Chats {
-    /// The conversations of this memory. The prompts are read once.
+    /// Opens the conversations of a memory. The prompts are read once.
     pub async fn open(memory: Arc<Memory>) -> Result<Self> {
         let prompts = Prompts::load(memory.store.as_ref()).await?;
         let (process, opened) = (std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
-        // Processes on two machines may have the same number and begin at the same moment.
+        // Processes on two machines may have the same id and start at the same moment.
         let chance = RandomState::new().hash_one(process);
         let seed =
             Hash::of(format!("{} {process} {opened} {chance}", memory.now().at()).as_bytes());
@@ -310,7 +307,7 @@ impl Chats {
         })
     }
 
-    /// The memory they belong to.
+    /// The memory of these conversations.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
@@ -318,7 +315,7 @@ impl Chats {
     fn room(&self, conversation: &str) -> Arc<Room> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         if rooms.len() >= OPEN_ROOMS && !rooms.contains_key(conversation) {
-            // One that nobody is in can be opened again.
+            // An idle conversation can be opened again.
             rooms.retain(|_, room| Arc::strong_count(room) > 1);
         }
         let new = || {
@@ -332,14 +329,14 @@ impl Chats {
         rooms.entry(conversation.to_owned()).or_insert_with(new).clone()
     }
 
-    /// A word that nobody else has.
+    /// A unique id.
     fn unique(&self) -> String {
         self.seed.then(&self.marks.fetch_add(1, Ordering::Relaxed).to_be_bytes()).short()
     }
 
-    /// What tells an exchange from others of the same number: what is asked after what. The same
-    /// request gives the same, so that asking again revises; who sends only the newest words may
-    /// say the same twice and mean it.
+    /// Identifies an exchange among those of the same number by its question and history. A
+    /// repeated request gets the same mark, so it revises the exchange. A client that sends only
+    /// the newest message may repeat it on purpose.
     fn mark(&self, new: &New, sent: &[Sent<'_>]) -> String {
         if !new.tells_history() {
             return self.unique();
@@ -352,8 +349,8 @@ impl Chats {
             .short()
     }
 
-    /// Puts together what the model is told. Waits a little if the last turn is still being
-    /// remembered.
+    /// Prepares a turn: builds the context for the model. Waits a short time if the last turn is
+    /// still being summarized.
     pub async fn begin(&self, heard: Heard) -> Result<Begun> {
         let policy = &self.memory.policy.chat;
         let texts: Vec<String> =
@@ -379,14 +376,18 @@ impl Chats {
         };
         let room = self.room(&conversation);
         let mut waiting = room.waiting.subscribe();
-        // Whoever waited long enough goes on with the exchange word for word.
+        // After the timeout the last exchange is inserted word for word.
         let remembered = async {
             let _ = waiting.wait_for(|waiting| *waiting == 0).await;
             if self.waits.load(Ordering::Relaxed) {
                 self.remembered_elsewhere(&conversation).await;
             }
         };
-        let _ = tokio::time::timeout(Duration::from_millis(policy.wait_ms), remembered).await;
+        let _ = tokio::time::timeout(
+            Duration::from_millis(policy.max_wait_for_last_turn_ms),
+            remembered,
+        )
+        .await;
         let mut state = room.state.lock().await;
         let state = self.fresh(&conversation, &mut state).await?;
         if !told.is_empty() || !state.branches.is_empty() {
@@ -409,11 +410,11 @@ impl Chats {
                 (number.turn, None, Some(Arc::new(number)))
             }
         };
-        // A history that is not recorded has nothing to take its place.
+        // Nothing can replace a history that is not recorded.
         let mode = heard.mode.unwrap_or_else(|| policy.mode());
         let mode = if shown.is_recorded { mode } else { Mode::Augment };
 
-        // Raw turns are those of the path in which both sides said something.
+        // Raw turns are those of the path in which both sides spoke.
         let is_before = |exchange: &&Exchange| {
             shown.path.contains(exchange.turn) && Some(&exchange.id) != again.as_ref()
         };
@@ -421,8 +422,8 @@ impl Chats {
         let mut raw = self.raw_window(&before);
         let mut window = Vec::new();
         if mode == Mode::Augment && !told.is_empty() {
-            // Recorded turns are never put before or between what the client sent; those it sent
-            // are told by itself.
+            // Recorded turns are never inserted before or between those that the client sent
+            // itself.
             raw.retain(|exchange| shown.sent.contains(exchange.turn));
         } else {
             window.extend(raw.iter().flat_map(|exchange| {
@@ -432,8 +433,8 @@ impl Chats {
 
         let material =
             self.material(&conversation, state, &before, &raw, &shown.path, turn).await?;
-        let chosen = chat::choose(&material, policy.memory_tokens);
-        // What the person asks for, and what the model marked in its last reply.
+        let chosen = chat::choose(&material, policy.max_memory_tokens);
+        // Artifacts that the user asks for, and those that the model marked in its last reply.
         let marked = before.last().map_or("", |last| last.replied.as_str());
         let recalled = self.recalled(&conversation, &new.asked, marked, &shown.path).await?;
         let mut injected = chosen.ids();
@@ -486,8 +487,8 @@ impl Chats {
         })
     }
 
-    /// Who says each message of a request, if it is not the owner: judged by everybody who spoke in
-    /// the conversation so far.
+    /// The speaker of each message, if it is not the owner. All speakers of the conversation so far
+    /// count.
     async fn other_speakers(
         &self,
         conversation: &str,
@@ -515,7 +516,7 @@ impl Chats {
         Ok(all.into_iter().map(|said| said.other_speaker).collect())
     }
 
-    /// What a conversation would be told now.
+    /// Builds the context that a conversation would get now.
     pub async fn pack(&self, conversation: &str) -> Result<Pack> {
         self.known(conversation).await?;
         let begun = self
@@ -531,8 +532,8 @@ impl Chats {
         ))
     }
 
-    /// Keeps an exchange, and says what of it was too long to be kept whole. It is on the disk when
-    /// this returns; it waits to be remembered until [`Chats::reflect`] has run.
+    /// Stores an exchange durably, and returns what of it was cut. It is pending until
+    /// [`Chats::reflect`] has run.
     pub async fn end(&self, begun: &Begun, reply: &Reply) -> Result<Vec<String>> {
         let conversation = &begun.conversation;
         let now = self.memory.now();
@@ -548,7 +549,7 @@ impl Chats {
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<Said> = Vec::new();
         for (at, message) in begun.said.iter().enumerate() {
-            // A role that is not known is kept as a name: whoever it is, it is not the owner.
+            // An unknown role is stored as a name: it is not the owner.
             let role = Role::meant(&message.role);
             let other = begun.others.get(at).cloned().flatten();
             let name = match role {
@@ -597,7 +598,7 @@ impl Chats {
             one.conversation = Some(conversation.clone());
             if one.text.len() > MAX_TEXT_BYTES {
                 cut.push(format!(
-                    "message {} has {} bytes, of which {MAX_TEXT_BYTES} are kept",
+                    "message {} has {} bytes, of which {MAX_TEXT_BYTES} are stored",
                     at + 1,
                     one.text.len()
                 ));
@@ -620,7 +621,7 @@ impl Chats {
         if let Some(opening) = begun.told.as_ref().and_then(opening) {
             self.register_opening(conversation, &opening).await?;
         }
-        // Before the records: a turn that is recorded has its place.
+        // Before the records: a recorded turn must have its position.
         let line = known
             .is_none()
             .then(|| self.branch_line(state, turn, begun.follows.as_ref(), &begun.new.asked))
@@ -641,7 +642,7 @@ impl Chats {
             before: begun.new.before,
             asked: begun.new.asked.clone(),
             own: begun.own.clone(),
-            // A call of a tool without words does not take away what was said before it.
+            // A tool call without text does not remove the text before it.
             replied: if replied.is_empty() {
                 known.as_ref().map_or(replied, |known| known.replied.clone())
             } else {
@@ -650,13 +651,14 @@ impl Chats {
         });
         state.recent.sort_by_key(|exchange| exchange.turn);
         state.record(turn);
-        let most = self.memory.policy.chat.window_turns + self.memory.policy.chat.long_extra_turns;
+        let most = self.memory.policy.chat.window_turns
+            + self.memory.policy.chat.extra_turns_for_long_replies;
         let surplus = state.recent.len().saturating_sub(most + 1);
         state.recent.drain(..surplus);
         if let Some(number) = &begun.number {
             number.end();
         }
-        // If there is more than this exchange has added, somebody else has spoken; then it is read
+        // More records than this exchange has added come from another process; then read them
         // again.
         let new = records.saturating_sub(known.map_or(0, |known| known.records)) as u64;
         let before = state.said.take();
@@ -672,8 +674,8 @@ impl Chats {
         Ok(cut)
     }
 
-    /// Keeps messages. What others hand in while one is writing is written together: a disk takes
-    /// many as quickly as one.
+    /// Writes messages. Messages that arrive during a write form the next batch: a disk syncs many
+    /// as quickly as one.
     async fn keep(&self, said: Vec<Said>) -> Result<Vec<String>> {
         let (done, kept) = oneshot::channel();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((said, done));
@@ -703,30 +705,35 @@ impl Chats {
         }
         match kept.await {
             Ok(Ok(cut)) => Ok(cut),
-            Ok(Err(why)) => Err(Error::Busy(format!("the exchange was not kept: {why}"))),
-            Err(_) => Err(Error::Busy("the exchange was not kept: writing broke off".into())),
+            Ok(Err(why)) => Err(Error::Busy(format!("the exchange was not saved: {why}"))),
+            Err(_) => {
+                Err(Error::Busy("the exchange was not saved: the write was interrupted".into()))
+            }
         }
     }
 
-    /// Whether the next turn of a conversation waits for the last one to be remembered. Without a
-    /// model there is nothing worth waiting for: the exchange stands word for word.
+    /// Sets whether a turn waits for the summary of the last one. Without a model there is nothing
+    /// to wait for: the exchange is inserted word for word.
     pub fn wait_for_memory(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
 
-    /// The turns that stand word for word: the last ones, and a long reply a little longer.
+    /// The turns that are inserted word for word: the last ones, and a long reply a little longer.
     fn raw_window<'a>(&self, before: &[&'a Exchange]) -> Vec<&'a Exchange> {
         let policy = &self.memory.policy.chat;
         let has_both_sides =
             |exchange: &&&Exchange| !exchange.asked.is_empty() && !exchange.replied.is_empty();
         let before: Vec<&Exchange> = before.iter().filter(has_both_sides).copied().collect();
         let from = before.len().saturating_sub(policy.window_turns);
-        let longer = before.len().saturating_sub(policy.window_turns + policy.long_extra_turns);
-        let is_long = |exchange: &&&Exchange| budget::words(&exchange.replied) > policy.long_words;
+        let longer =
+            before.len().saturating_sub(policy.window_turns + policy.extra_turns_for_long_replies);
+        let is_long =
+            |exchange: &&&Exchange| budget::words(&exchange.replied) > policy.long_exchange_words;
         before[longer..from].iter().filter(is_long).chain(&before[from..]).copied().collect()
     }
 
-    /// All that could be told of a conversation before a turn, but for what stands word for word.
+    /// The context of a conversation before a turn, without the turns that are inserted word for
+    /// word.
     async fn material(
         &self,
         conversation: &str,
@@ -769,7 +776,7 @@ impl Chats {
                 },
             );
         }
-        // A turn that is not in the log yet is told by its first words.
+        // A turn without a log line is represented by its first words.
         for exchange in
             hidden.iter().filter(|exchange| !state.log.turns.contains_key(&exchange.turn))
         {
@@ -785,7 +792,7 @@ impl Chats {
             );
         }
         material.turns = told.into_values().collect();
-        // What a day came to also tells of turns of that day that are not shown.
+        // A day's headline would also cover turns of that day that are excluded.
         let days = state.days_outside(path);
         material.older = state
             .older
@@ -796,9 +803,9 @@ impl Chats {
         Ok(material)
     }
 
-    /// What holds in every conversation. Looked up again when the ledger has changed.
+    /// The facts that hold in every conversation, read again when the ledger has changed.
     async fn everywhere(&self) -> Result<Everywhere> {
-        // Taken before anything is read: what comes in between is looked up the next time.
+        // Taken before any read: a change in between is found by the next call.
         let position = self.memory.store.position().await?;
         if let Some((known, everywhere)) =
             &*self.everywhere.lock().unwrap_or_else(PoisonError::into_inner)
@@ -833,7 +840,7 @@ impl Chats {
         Ok(found)
     }
 
-    /// What the sessions of a conversation came to, oldest first.
+    /// The headlines of a conversation's sessions, oldest first.
     async fn stretches(&self, conversation: &str) -> Result<Vec<(jiff::civil::Date, Line)>> {
         let (heads, _) = self.memory.store.heads(&SummaryQuery::tier(Tier::Session)).await?;
         let own = heads.iter().filter(|head| {
@@ -862,22 +869,21 @@ impl Chats {
         Ok(own.filter_map(line).collect())
     }
 
-    /// What the records of a conversation come to on the days on which somebody may be speaking in
-    /// it now.
+    /// The digest of a conversation's records on the days that may still change.
     async fn said_lately(&self, conversation: &str) -> Result<(Days, Digest)> {
         let today = self.memory.now().day();
         let days = Days { first: today.yesterday().unwrap_or(today), last: today };
         Ok((days, self.memory.store.said_in(conversation, days).await?))
     }
 
-    /// The last exchanges of a conversation as they are now: read when they are first needed, and
-    /// again if another process has added to them.
+    /// The last exchanges of a conversation: read when they are first needed, and again if another
+    /// process has added some.
     async fn recent<'a>(
         &self,
         conversation: &str,
         state: &'a mut Option<State>,
     ) -> Result<&'a mut State> {
-        // Asked before it is read: what comes in between is seen the next time.
+        // Taken before the read: a change in between is found by the next call.
         let said = self.said_lately(conversation).await?;
         let state = state.get_or_insert_default();
         if state.said != Some(said) {
@@ -889,8 +895,8 @@ impl Chats {
         Ok(state)
     }
 
-    /// The state of a conversation as it is now, with its files, which are read again where they
-    /// have grown.
+    /// The current state of a conversation, with its files, which are read again if they have
+    /// grown.
     async fn fresh<'a>(
         &self,
         conversation: &str,
@@ -919,20 +925,20 @@ impl Chats {
     }
 }
 
-/// The last turn that the log tells of.
+/// The last turn in the log.
 fn last_turn(log: &TurnLog) -> u64 {
     log.turns.keys().next_back().copied().unwrap_or(0)
 }
 
-/// The number under which an exchange is kept, and what the ids of its records begin with.
+/// The number under which an exchange is stored, and the prefix of its records' ids.
 fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
     let recent = &state.recent;
     let id = |turn: u64| format!("turn-{turn}-{}", begun.mark);
     if let Some(id) = &begun.again {
         return (begun.turn, id.clone());
     }
-    // Somebody may have asked for the same meanwhile, or this very exchange was kept, and only
-    // saying so failed.
+    // Another client may have sent the same request meanwhile, or this exchange was stored and only
+    // the acknowledgement failed.
     let again = asked_again(&begun.new, recent)
         .filter(|exchange| state.is_at(exchange, begun.follows.as_ref()));
     let known =
@@ -946,7 +952,7 @@ fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
         // Another process has given the same number.
         under_way.last().copied().unwrap_or(0).max(last) + 1
     } else if begun.turn > last && under_way.range(last + 1..begun.turn).next().is_none() {
-        // Whoever had the numbers before this one has failed.
+        // The turns with the numbers before this one have failed.
         last + 1
     } else {
         begun.turn
@@ -954,15 +960,14 @@ fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
     (turn, id(turn))
 }
 
-/// The exchange of the last turn that a request goes on with or asks for again.
+/// The exchange of the last turn that a request continues or repeats.
 fn asked_again<'a>(new: &New, recent: &'a [Exchange]) -> Option<&'a Exchange> {
     let last = recent.last()?.turn;
     let mut of_last_turn = recent.iter().rev().take_while(|exchange| exchange.turn == last);
     of_last_turn.find(|exchange| new.is_again(exchange.before, &exchange.asked))
 }
 
-/// One exchange for each turn, for what has one line for each: where two have the same number, both
-/// are told in it.
+/// Merges exchanges with the same number, for lists with one line per turn.
 pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
     let mut found: Vec<Exchange> = Vec::new();
     for exchange in exchanges {
@@ -987,7 +992,7 @@ pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
     found
 }
 
-/// The exchanges of records: turn by turn, what was asked and what was replied.
+/// Groups records into exchanges: turn by turn, question and reply.
 pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
     let mut found: Vec<Exchange> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -1029,7 +1034,7 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
                     asked.push_str(text);
                 }
             }
-            // The last words of the assistant are its reply.
+            // The last text of the assistant is its reply.
             Role::Assistant if !text.is_empty() => text.clone_into(&mut exchange.replied),
             _ => {}
         }

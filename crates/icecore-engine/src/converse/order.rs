@@ -1,5 +1,5 @@
-//! The order of turns between processes (C8): a turn begins when the last one is remembered,
-//! wherever that is done, and a conversation is remembered by one process at a time.
+//! Turn leases between processes (C8): a turn begins when the last one is summarized, by whichever
+//! process, and one process at a time works on a conversation.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use icecore_store::Order;
 use super::Chats;
 use crate::{Error, Result};
 
-/// Whoever has not remembered an exchange within so long, or said that it is at it, is waited for
-/// no longer.
+/// A pending turn whose process has neither finished nor renewed its lease for this long is no
+/// longer waited for.
 pub const LEASE: Duration = Duration::from_secs(60);
-/// How often whoever is at it says so.
+/// The interval of lease renewals.
 const RENEWED: Duration = Duration::from_secs(20);
-/// A conversation in which something failed is looked at again after so long.
+/// The delay after a failure before a conversation is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How often it is asked whether somebody else is done: soon at first, then less and less often.
+/// The poll interval while another process holds the lease: short at first, then longer.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(80);
 
-/// Pauses that become longer.
+/// A growing delay.
 struct Pauses(Duration);
 
 impl Pauses {
@@ -31,19 +31,19 @@ impl Pauses {
 }
 
 impl Chats {
-    /// Returns when no other process is about to remember the conversation. Whoever calls this
-    /// bounds it.
+    /// Waits until no other process is about to summarize the conversation. The caller sets the
+    /// timeout.
     pub(super) async fn remembered_elsewhere(&self, conversation: &str) {
         let Some(order) = self.memory.store.order() else { return };
         let mut pauses = Pauses(FIRST_PAUSE);
-        // A home that does not say it is not waited for.
+        // If the store gives no answer, nothing is waited for.
         while order.is_awaited(conversation).await.unwrap_or(false) {
             pauses.next().await;
         }
     }
 
-    /// Does something with a conversation that only one process does at a time. It says whether
-    /// anything is left to be done later.
+    /// Runs work that only one process may do at a time in a conversation. The work returns whether
+    /// something is left for later.
     pub(super) async fn in_order<T>(
         &self,
         conversation: &str,
@@ -58,7 +58,7 @@ impl Chats {
         let released =
             order.release(conversation, &self.who, known, is_left.then_some(AGAIN)).await;
         let (done, _) = done?;
-        // What is not given back ends by itself; the work is done all the same.
+        // A lease that is not released expires; the work is done all the same.
         let _ = released;
         Ok(done)
     }
@@ -75,7 +75,9 @@ impl Chats {
         };
         match tokio::time::timeout(LEASE, taking).await {
             Ok(taken) => taken,
-            Err(_) => Err(Error::Busy("another process is remembering this conversation".into())),
+            Err(_) => Err(Error::Busy(
+                "another process is summarizing this conversation; try again later".into(),
+            )),
         }
     }
 
@@ -91,9 +93,10 @@ impl Chats {
                 done = &mut work => return done,
                 () = tokio::time::sleep(RENEWED) => {}
             }
-            // Who could not say so in time may have been replaced, and leaves it to the other.
+            // A process that renewed too late may have lost its lease; then the other process goes
+            // on.
             if matches!(order.take(conversation, &self.who, LEASE).await, Ok(None)) {
-                return Err(Error::Busy("another process has taken this conversation over".into()));
+                return Err(Error::Busy("another process has taken over this conversation".into()));
             }
         }
     }

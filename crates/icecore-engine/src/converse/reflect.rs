@@ -1,9 +1,9 @@
-//! Reflecting (C4–C9): after a reply, the exchange is remembered: artifacts, a line of the turn
+//! Reflection (C4–C9): after a reply, the exchange is summarized: artifacts, a line of the turn
 //! log, a change of the facts.
 //!
-//! Whatever goes wrong here, the exchange itself is kept already. A model that is silent, late or
-//! talks nonsense leaves a line with the raw words in the log; the turn counts as unsummarised and
-//! is tried again.
+//! - The exchange itself is stored before. A failure here loses nothing.
+//! - If the model fails or its answer is invalid, the log gets a line with the raw text. The turn
+//!   counts as unsummarized and is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -35,63 +35,63 @@ use crate::prompts::Exchanged;
 use crate::rollup::{Asking, Question};
 use crate::{Memory, Result};
 
-/// The room for a summary and its changes, in tokens.
+/// The token limit of a summary with its changes.
 const ANSWER_TOKENS: u32 = 1_200;
-/// The room for all facts made fewer.
+/// The token limit of consolidated facts.
 const FACTS_TOKENS: u32 = 4_000;
-/// The longest part of a message that a model is shown, in bytes.
+/// The most bytes of a message that a model is shown.
 const SHOWN_BYTES: usize = 24_000;
-/// So many facts are shown to the summarizer.
+/// The most facts that the summarizer is shown.
 const SHOWN_FACTS: usize = 200;
-/// From so many facts on it is worth making them fewer.
+/// The least number of facts that is worth a consolidation.
 const WORTH_CONSOLIDATING: usize = 8;
-/// Fewer letters are not a word.
+/// The least letters of a word.
 const LEAST_LETTERS: usize = 2;
-/// Of up to so many conversations the records are looked up one by one.
+/// Up to this many conversations, records are read per conversation.
 const FEW_UNSETTLED: usize = 8;
-/// Of so many conversations it is known that nothing waits in them.
+/// The most conversations that are remembered as settled.
 const MOST_SETTLED: usize = 100_000;
-/// A turn that failed is tried again after so many minutes, then twice as many, and so on.
+/// The delay of the first retry; each further delay is twice as long.
 const RETRY_MINUTES: i64 = 1;
 const MOST_RETRY_MINUTES: i64 = 360;
 
-/// What remembering came to.
+/// The result of a reflection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reflected {
-    /// Turns that were summarised.
+    /// The summarized turns.
     pub summarized: Vec<u64>,
-    /// Turns whose raw words stand in, and why.
+    /// The turns with raw text in the log, and why.
     pub raw: Vec<(u64, String)>,
-    /// How many facts came, went or changed.
+    /// The number of changed facts.
     pub changes: usize,
-    /// Proposals that were refused, and other remarks.
+    /// Refused proposals, and other remarks.
     pub notes: Vec<String>,
-    /// Whether the facts were made fewer.
+    /// Whether the facts were consolidated.
     pub consolidated: bool,
-    /// Versions of artifacts that were kept.
+    /// The number of stored artifact versions.
     pub artifacts: usize,
 }
 
-/// As of when nothing waited in a conversation to be remembered.
+/// The state of a conversation in which nothing was pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settled {
     reach: Days,
-    /// What its records of these days came to.
+    /// The digest of its records in these days.
     digest: Digest,
-    /// With a model more is worth waiting for.
+    /// With a model, turns with raw text are pending too.
     has_model: bool,
 }
 
-/// What came of asking the summarizer.
+/// The result of a question to the summarizer.
 enum Asked {
     Answered(TurnSummary, Cost),
-    /// The raw words have to stand in.
+    /// The raw text is used instead.
     Failed(String, Cost),
 }
 
 impl Chats {
-    /// Remembers what waits: every turn that has no summary yet, oldest first. With `again`, also
-    /// those that failed a moment ago.
+    /// Summarizes every pending turn, oldest first. With `again`, also those whose retry is not due
+    /// yet.
     pub async fn reflect(
         &self,
         conversation: &str,
@@ -103,14 +103,14 @@ impl Chats {
         let newest = *room.waiting.borrow();
         let done =
             self.in_order(conversation, self.reflect_alone(conversation, asking, again)).await;
-        // Whoever waits for this waits no longer, whatever came of it; a turn that ended meanwhile
-        // is still waited for.
+        // This turn is no longer waited for, whatever the result. A turn that ended meanwhile still
+        // is.
         room.waiting
             .send_modify(|waiting| *waiting = if *waiting == newest { 0 } else { *waiting });
         done
     }
 
-    /// Says also whether something is left to be tried again.
+    /// Returns also whether something is left to be tried again.
     async fn reflect_alone(
         &self,
         conversation: &str,
@@ -119,7 +119,7 @@ impl Chats {
     ) -> Result<(Reflected, bool)> {
         let mut reflected = Reflected::default();
         let (reach, has_model) = (self.reach(REACH_DAYS), asking.is_some());
-        // Asked before it is read: with what comes in between it is not settled.
+        // Taken before the read: if something arrives in between, the conversation is not settled.
         let digest = self.memory.store.said_in(conversation, reach).await?;
         let (log, mut said, branches) = {
             let room = self.room(conversation);
@@ -130,7 +130,7 @@ impl Chats {
         let last = said.last().map_or(0, |exchange| exchange.turn).max(last_turn(&log));
         let active = branches.active(last);
         let mut pending = turn::pending(&log, last);
-        // Of the oldest that is at hand a part may be missing, if there is more than one.
+        // If several exchanges were read, the oldest may be incomplete.
         let whole = said.get(usize::from(said.len() > 1)..).unwrap_or_default();
         let grown: BTreeSet<u64> = whole
             .iter()
@@ -138,8 +138,7 @@ impl Chats {
             .map(|exchange| exchange.turn)
             .collect();
         pending.extend(grown.iter().filter(|turn| !pending.contains(turn)).collect::<Vec<_>>());
-        // Before anything is read for them: without a model every turn there ever was waits for
-        // one.
+        // Filter before any read: without a model every turn ever is pending.
         let is_due = |turn: &u64| {
             again
                 || grown.contains(turn)
@@ -147,7 +146,7 @@ impl Chats {
         };
         let waiting = pending.len();
         pending.retain(is_due);
-        // Turns that failed wait for their time; without a model they wait for nothing.
+        // Failed turns wait for their retry; without a model there is nothing to wait for.
         let mut is_settled = !has_model || pending.len() == waiting;
         if pending
             .first()
@@ -161,7 +160,7 @@ impl Chats {
                 is_settled &= self.close_gap(conversation, turn, &log).await?;
                 continue;
             };
-            // A turn changes the facts of the branch that it is on.
+            // A turn changes the facts of its own branch.
             let path = if active.contains(turn) {
                 active.clone()
             } else {
@@ -186,10 +185,9 @@ impl Chats {
         Ok((reflected, !is_settled))
     }
 
-    /// Notes that there is nothing to remember of a number that nobody has any more, so that nobody
-    /// looks for it again. Should it be another process's, its exchange will not have the reply
-    /// that is noted here, and counts as grown. False if there is nothing to note now, and it has
-    /// to be looked for again.
+    /// Adds a log line for a turn number without records, so that nobody looks for it again. If the
+    /// number belongs to another process, its exchange will have another reply than noted here, and
+    /// counts as grown. False if the number must stay open for now.
     async fn close_gap(&self, conversation: &str, turn: u64, log: &TurnLog) -> Result<bool> {
         if log.turns.contains_key(&turn) || self.room(conversation).under_way().contains(&turn) {
             return Ok(false);
@@ -200,9 +198,9 @@ impl Chats {
         Ok(true)
     }
 
-    /// Whether a turn that failed is to be tried again: later and later.
+    /// Whether a failed turn is due for a retry; the delay grows.
     fn is_time(&self, line: &TurnLine, has_model: bool) -> bool {
-        // What was made without a model is made again as soon as there is one.
+        // A line that was made without a model is made again as soon as there is one.
         if line.model.is_none() {
             return has_model;
         }
@@ -212,7 +210,7 @@ impl Chats {
         self.memory.now().at().as_second() - line.ts.at().as_second() >= minutes * 60
     }
 
-    /// Remembers one turn; `before` is the line it has so far, if it was tried before.
+    /// Summarizes one turn; `before` is its log line of an earlier attempt.
     async fn reflect_turn(
         &self,
         conversation: &str,
@@ -233,7 +231,10 @@ impl Chats {
         let depth = depth::depth(
             &exchange.asked,
             &exchange.replied,
-            &Sizes { short_words: policy.short_words, long_words: policy.long_words },
+            &Sizes {
+                short_words: policy.short_exchange_words,
+                long_words: policy.long_exchange_words,
+            },
         );
         let asked = match asking {
             Some(asking) => {
@@ -279,10 +280,10 @@ impl Chats {
         line.long = depth.keep_raw_longer;
         line.model = asking.map(|asking| asking.llm.name());
         line.extra.insert(REPLY.into(), hear::reply_hash(&exchange.replied).into());
-        // What earlier attempts cost was spent on this turn as well.
+        // The cost of earlier attempts belongs to this turn too.
         line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
         line.tokens_out = cost.tokens_out + before.map_or(0, |line| line.tokens_out);
-        // What only another person said makes no fact of the owner's; what binds must be in the
+        // A message of another person makes no fact of the owner's; a binding rule must be in the
         // owner's own words.
         let texts = [exchange.own.as_str(), exchange.replied.as_str()];
         let is_anothers = |entry: &str| {
@@ -344,10 +345,11 @@ impl Chats {
         self.extend(&self.folder(conversation).turns(), &line.line()).await
     }
 
-    /// Asks for a summary, once more if the answer cannot be read; never longer than a few seconds.
+    /// Asks for a summary, and once more if the answer cannot be read; never longer than a few
+    /// seconds.
     ///
-    /// `tries` were in vain. They make it another question, or the answer that was kept of the
-    /// first would be read for ever.
+    /// `tries` is the number of failed attempts. It makes this another question; otherwise the
+    /// stored answer of the first attempt would be used again.
     async fn ask_summarizer(
         &self,
         exchange: &Exchange,
@@ -371,7 +373,7 @@ impl Chats {
             facts: &known,
             wants_diff: depth.diff,
         };
-        let patience = Duration::from_secs(memory.policy.chat.summarizer_secs);
+        let patience = Duration::from_secs(memory.policy.chat.summarizer_timeout_secs);
         let mut cost = Cost::default();
         let mut complaints = String::new();
         for attempt in 0..2 {
@@ -407,7 +409,9 @@ impl Chats {
                 (Some(why), _) => why.clone(),
                 (None, None) => "there is no JSON object in it".into(),
                 (None, Some(read)) => match turn::read_answer(&read.value) {
-                    Ok(summary) if !says_something(&summary) => "the summaries say nothing".into(),
+                    Ok(summary) if !says_something(&summary) => {
+                        "the summaries contain no words".into()
+                    }
                     Ok(summary) => return Ok(Asked::Answered(summary, cost)),
                     Err(why) => why,
                 },
@@ -416,7 +420,7 @@ impl Chats {
         Ok(Asked::Failed(format!("the summarizer's answer could not be read: {complaints}"), cost))
     }
 
-    /// Keeps the code and drafts of an exchange, each version once.
+    /// Stores the code and drafts of an exchange, each version once.
     async fn keep_artifacts(&self, conversation: &str, exchange: &Exchange) -> Result<usize> {
         let found = artifact::find(&exchange.asked, &exchange.replied);
         if found.found.is_empty() {
@@ -426,12 +430,12 @@ impl Chats {
         let (index, _) = Index::read(&self.read(&folder.artifacts()).await?);
         let new = artifact::settle(&found.found, &index, exchange.turn, exchange.ts);
         for version in &new {
-            // The text first: the index never names a file that is not there.
+            // The text first: the index never names a missing file.
             self.memory
                 .store
                 .put(&path(&folder.artifact(&version.entry.file))?, version.text.as_bytes())
                 .await?;
-            // Of a long document also what changed, for whoever reads along.
+            // For a long document also its changes, for human readers.
             let before = version
                 .entry
                 .version
@@ -454,7 +458,7 @@ impl Chats {
         let lines: String = new.iter().map(|version| version.entry.line()).collect();
         let mut many = 0;
         self.grow(&folder.artifacts(), |known| {
-            // Somebody else may have kept the same turn meanwhile.
+            // Another process may have stored the same turn meanwhile.
             let (known, _) = Index::read(known);
             let is_new = new
                 .iter()
@@ -466,7 +470,7 @@ impl Chats {
         Ok(many)
     }
 
-    /// Makes the facts fewer, if it is time and the result may stand.
+    /// Consolidates the facts, if it is due and the result is accepted.
     async fn consolidate_facts(
         &self,
         conversation: &str,
@@ -474,9 +478,9 @@ impl Chats {
         asking: Option<&Asking<'_>>,
         reflected: &mut Reflected,
     ) -> Result<()> {
-        let every = self.memory.policy.chat.consolidate_turns;
+        let every = self.memory.policy.chat.consolidate_every_turns;
         let Some(asking) = asking else { return Ok(()) };
-        // Only when a turn of that number has just been remembered.
+        // Only when a turn of that number was just summarized.
         if !reflected.summarized.iter().any(|turn| turn % every == 0) {
             return Ok(());
         }
@@ -488,7 +492,7 @@ impl Chats {
         let texts: Vec<String> = facts.iter().map(|fact| plain::one_line(&fact.text)).collect();
         let mut complaints = String::new();
         let patience =
-            Duration::from_secs(self.memory.policy.chat.summarizer_secs.saturating_mul(4));
+            Duration::from_secs(self.memory.policy.chat.summarizer_timeout_secs.saturating_mul(4));
         for attempt in 0..2 {
             let (system, user) = self.prompts.fill_facts(&texts, attempt, &complaints)?;
             let ask = Ask {
@@ -507,7 +511,7 @@ impl Chats {
             {
                 Ok(Ok(Ok(heard))) => heard,
                 Ok(Err(error)) => return Err(error),
-                // It is not needed now; after as many turns again it is tried again.
+                // Not urgent: it is tried again after as many turns.
                 Ok(Ok(Err(_))) | Err(_) => return Ok(()),
             };
             let proposed: Option<Vec<String>> = reply::json_object(&heard.text).and_then(|read| {
@@ -534,13 +538,13 @@ impl Chats {
                     let merged: BTreeSet<u64> = facts.iter().filter_map(|fact| fact.turn).collect();
                     reflected.changes += self
                         .append(conversation, |ledger| {
-                            // What somebody else changed meanwhile is not overruled.
+                            // A fact that changed meanwhile is left alone.
                             let current = truth::facts_of(ledger, conversation, &active);
                             if !current.iter().map(|fact| fact.id).eq(before.iter().copied()) {
                                 return Vec::new();
                             }
-                            // If one of these turns is withdrawn later, the facts stand as they
-                            // were before they were merged.
+                            // If one of these turns is withdrawn later, the facts before the merge
+                            // are valid again.
                             let drafts = truth::drafts(&applied, ledger, &whence).into_iter();
                             drafts.map(|draft| draft.with_field(truth::MERGED, &merged)).collect()
                         })
@@ -550,7 +554,9 @@ impl Chats {
                 }
                 Err(reasons) => {
                     complaints = budget::shortened(&reasons.join("; "), 600);
-                    reflected.notes.push(format!("fewer facts were refused: {complaints}"));
+                    reflected
+                        .notes
+                        .push(format!("the consolidation of facts was refused: {complaints}"));
                 }
             }
         }
@@ -566,14 +572,14 @@ impl Chats {
             .await?)
     }
 
-    /// Writes the facts as they stand for people to read, and every so many turns for good.
+    /// Writes the current facts as a file for people, and a permanent snapshot every few turns.
     async fn write_truth(
         &self,
         conversation: &str,
         last: u64,
         reflected: &Reflected,
     ) -> Result<()> {
-        let every = self.memory.policy.chat.snapshot_turns;
+        let every = self.memory.policy.chat.snapshot_every_turns;
         let is_due = reflected
             .summarized
             .iter()
@@ -596,9 +602,8 @@ impl Chats {
         Ok(())
     }
 
-    /// Conversations in which something waits to be remembered, of the last days. Without a model,
-    /// turns whose raw words stand in wait for one. What this process has seen remembered is not
-    /// read again.
+    /// The conversations with pending turns in the last days. Without a model, turns with raw text
+    /// do not count. Conversations that this process knows as settled are not read again.
     pub async fn unremembered(&self, days: u16, has_model: bool) -> Result<Vec<String>> {
         let reach = self.reach(days);
         let mut spoken: BTreeMap<String, (Digest, u64)> = BTreeMap::new();
@@ -631,8 +636,8 @@ impl Chats {
                     .for_each(&mut take);
             }
         } else {
-            // A day's records are read once, however many conversations there are; of each the last
-            // turn is kept.
+            // Each day's records are read once, however many conversations there are; only the last
+            // turn of each is retained.
             for day in reach.iter() {
                 let records = self.memory.store.records(Days { first: day, last: day }).await?;
                 records
@@ -673,22 +678,22 @@ impl Chats {
     fn settle(&self, conversation: &str, as_of: Settled) {
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         if settled.len() >= MOST_SETTLED {
-            // Whatever is not known any more is looked up once.
+            // A forgotten entry costs one more lookup.
             settled.clear();
         }
         settled.insert(conversation.to_owned(), as_of);
     }
 }
 
-/// The field with how often a turn was tried in vain.
+/// The log field with the number of failed attempts.
 const TRIES: &str = "tries";
 
 fn tries(line: &TurnLine) -> u64 {
     line.extra.get(TRIES).and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-/// Whether the summaries say anything in words: a model that only echoes marks and numbers has not
-/// read the exchange.
+/// Whether the summaries contain words: a model that only repeats marks and numbers has not read
+/// the exchange.
 fn says_something(summary: &TurnSummary) -> bool {
     let texts = [&summary.user_summary, &summary.assistant_summary];
     let words = texts
@@ -698,23 +703,23 @@ fn says_something(summary: &TurnSummary) -> bool {
     words.flat_map(str::chars).filter(|c| c.is_alphabetic()).count() >= LEAST_LETTERS
 }
 
-/// The field with the hash of the reply that a line tells of.
+/// The log field with the hash of the summarized reply.
 const REPLY: &str = "reply";
 
-/// Whether a turn has another reply than the one that was remembered: tools were used in it, or it
-/// was asked for again.
+/// Whether a turn has another reply than the summarized one: tools were used in it, or it was
+/// repeated.
 fn has_grown(log: &TurnLog, exchange: &Exchange) -> bool {
     let told = log.turns.get(&exchange.turn).and_then(|line| line.extra.get(REPLY)?.as_str());
     told.is_some_and(|told| told != hear::reply_hash(&exchange.replied))
 }
 
-/// The form of fewer facts.
+/// The schema of consolidated facts.
 fn facts_schema() -> serde_json::Value {
     let facts = json!({ "type": "array", "maxItems": 200, "items": { "type": "string", "maxLength": 400 } });
     json!({ "type": "object", "properties": { "facts": facts }, "required": ["facts"], "additionalProperties": false })
 }
 
-/// Without a model: what is marked as a rule or a decision in the user's own words.
+/// The facts without a model: rules and decisions that are marked in the user's own words.
 fn extracted(exchange: &Exchange) -> TurnSummary {
     let piece = Piece {
         source: String::new(),

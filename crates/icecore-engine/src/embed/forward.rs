@@ -1,11 +1,10 @@
-//! From tokens to what the model makes of them: six layers of attention and thought.
+//! The forward pass of the model: six transformer layers.
 //!
-//! Several texts go through together, a column for each token. What is done to each token alone is
-//! done to the columns of all of them at once; where the tokens of a text look at each other, each
-//! text is by itself, so none is padded to another's length.
+//! Several texts are computed together, one column per token. Operations on single tokens run on
+//! all columns at once. Attention runs per text, so no text is padded.
 //!
-//! Somebody waits for the vector of a question, and a single short text leaves nothing else to
-//! share out: then a second thread computes one half of every product (see [`Hand`]).
+//! A search waits for the vector of its query, and a single short text offers no other parallelism.
+//! So a second thread computes one half of every matrix product (see [`HelperThread`]).
 
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -16,10 +15,10 @@ use icecore_kernels::{LANES, Product, Window, add_and_norm, gelu, softmax};
 use super::weights::{Dense, HEAD, HEADS, INNER, Weights};
 use super::{DIMENSIONS, EmbedError};
 
-/// The rows that hold queries, keys and values.
+/// The rows of queries, keys and values.
 const ASKED: usize = 3 * DIMENSIONS;
 
-/// Room for the numbers on their way, used again for every batch.
+/// Reusable buffers for intermediate results.
 #[derive(Default)]
 pub(super) struct Scratch {
     asked: Vec<f32>,
@@ -30,25 +29,24 @@ pub(super) struct Scratch {
     room: Vec<f32>,
 }
 
-/// So often it is looked for the other thread's next word before sleeping: waking up takes longer
-/// than most products.
+/// How often a thread polls a channel before it sleeps: a wakeup takes longer than most products.
 const LOOKS: u32 = 2_000;
 
-/// One half of a product to be computed: these columns with the second half of a matrix.
+/// The second half of a matrix product.
 struct Half<'a> {
     x: Vec<f32>,
     columns: usize,
     with: &'a Dense,
 }
 
-/// A second thread that computes halves.
+/// A second thread that computes half products.
 pub(super) struct Hand<'a> {
     asks: Sender<Half<'a>>,
     told: Receiver<Vec<f32>>,
 }
 
 impl<'a> Hand<'a> {
-    /// Lends a hand until it is dropped.
+    /// Starts the thread; it ends when this is dropped.
     pub(super) fn lend<'scope>(scope: &'scope Scope<'scope, '_>) -> Self
     where
         'a: 'scope,
@@ -70,7 +68,7 @@ impl<'a> Hand<'a> {
     }
 }
 
-/// What comes next; none if nobody sends any more.
+/// The next message; `None` if the sender is gone.
 fn next<T>(from: &Receiver<T>) -> Option<T> {
     for _ in 0..LOOKS {
         match from.try_recv() {
@@ -96,7 +94,7 @@ fn multiply(
         .compute(room);
 }
 
-/// `out = weights · x + bias`, with both hands if there are two.
+/// `out = weights · x + bias`, on two threads if there is a second one.
 fn through<'a>(
     x: &[f32],
     columns: usize,
@@ -115,12 +113,12 @@ fn through<'a>(
     multiply(x, columns, (weights, bias), first, room);
     match next(&hand.told) {
         Some(told) => second.copy_from_slice(&told),
-        // It died; what it would have said is said without it.
+        // The second thread died; compute its half here.
         None => multiply(x, columns, with.second_half(), second, room),
     }
 }
 
-/// What the last layer says of every token of these texts.
+/// The output of the last layer for every token.
 pub(super) struct States {
     /// [`DIMENSIONS`] rows with a column for each token, in their order.
     numbers: Vec<f32>,
@@ -137,15 +135,14 @@ impl States {
     }
 }
 
-/// Sends texts through all layers.
+/// Computes all layers for several texts.
 pub(super) fn states<'a>(
     weights: &'a Weights,
     texts: &[&[u32]],
     scratch: &mut Scratch,
     hand: Option<&Hand<'a>>,
 ) -> Result<States, EmbedError> {
-    // A text is computed in whole vectors, so that behind the last token there is room for some
-    // that nobody looks at.
+    // Columns are computed in whole SIMD vectors, so there is unused space behind the last token.
     let mut columns = LANES;
     let mut longest = 0;
     let mut first = 0;
@@ -179,7 +176,8 @@ pub(super) fn states<'a>(
             attend(asked, columns, first..first + text.len(), told, (keys, scores, room));
             first += text.len();
         }
-        // The queries are not needed any more, and are long enough for what is told.
+        // The queries are not needed any more, and their buffer is long enough for the attention
+        // output.
         let answer = &mut asked[..DIMENSIONS * columns];
         through(told, columns, &layer.told, answer, room, hand);
         add_and_norm(&mut x, Some(answer), &layer.told_norm.scale, &layer.told_norm.shift);
@@ -191,7 +189,7 @@ pub(super) fn states<'a>(
     Ok(States { numbers: x, columns })
 }
 
-/// Lets the tokens of one text look at each other, head by head.
+/// Computes self-attention of one text, head by head.
 fn attend(
     asked: &[f32],
     columns: usize,
@@ -205,7 +203,7 @@ fn attend(
     for head in 0..HEADS {
         let [queries, head_keys, values] = [0, 1, 2]
             .map(|part| &asked[(part * DIMENSIONS + head * HEAD) * columns + tokens.start..]);
-        // The keys lie down, so that each meets many queries at once.
+        // Keys are transposed, so that each meets many queries at once.
         let keys = &mut keys[..HEAD * count];
         for (at, row) in head_keys.chunks(columns).take(HEAD).enumerate() {
             for (number, key) in row.iter().zip(keys.chunks_exact_mut(HEAD)) {
@@ -225,7 +223,7 @@ fn attend(
         }
         .compute(room);
         softmax(scores, width, scale);
-        // The columns behind the last token belong to the next text, which is yet to come.
+        // Columns behind the last token belong to the next text, which is computed later.
         Product {
             a: Window { numbers: values, stride: columns },
             b: Window { numbers: scores, stride: width },

@@ -1,9 +1,8 @@
-//! What texts mean, as numbers: the sentence model all-MiniLM-L6-v2, computed here and nowhere
-//! else.
+//! Text embeddings by the sentence model all-MiniLM-L6-v2, computed in this process.
 //!
-//! No text leaves the machine, and the same text has the same vector whatever it is embedded
-//! together with, up to the rounding of the last digit. The model's files are got once (see
-//! [`fetch`]); without them everything else works.
+//! - No text leaves the machine.
+//! - The vector of a text does not depend on its batch, up to rounding of the last digit.
+//! - The model's files are installed once (see [`fetch`]); without them everything else works.
 
 pub mod fetch;
 pub mod wordpiece;
@@ -26,91 +25,59 @@ use self::forward::{Hand, Scratch};
 use self::weights::Weights;
 use self::wordpiece::Vocabulary;
 
-/// The name of the model.
 pub const MODEL: &str = "all-MiniLM-L6-v2";
-/// The file with the weights.
+/// The weights file.
 pub const MODEL_FILE: &str = "model.safetensors";
-/// The file with the words, one on each line.
+/// The vocabulary file, one word per line.
 pub const VOCABULARY_FILE: &str = "vocab.txt";
-/// The file that can stand in for it.
+/// The file that may replace it.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
-/// So many tokens go through the model together, if the texts are shorter than that.
+/// The most tokens of a batch of short texts.
 const BATCH_TOKENS: usize = 256;
 
 /// Why there are no vectors.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
-    /// The model is not here.
-    #[error("there is no {file} in {}. `icecore model fetch` gets the model", folder.display())]
-    Missing {
-        /// Where it was looked for.
-        folder: PathBuf,
-        /// What is not there.
-        file: &'static str,
-    },
-    /// The system does not let it be read.
-    #[error("{} cannot be read: {reason}. Check who owns it, or get it anew with `icecore model fetch`", file.display())]
+    /// The model is not installed.
+    #[error("there is no {file} in {}. Run `icecore model fetch` to install the model", folder.display())]
+    Missing { folder: PathBuf, file: &'static str },
+    /// The file cannot be read.
+    #[error("{} cannot be read: {reason}. Check who owns it, or install it again with `icecore model fetch`", file.display())]
     Unreadable {
-        /// What was read.
         file: PathBuf,
         /// The system's reason.
         reason: io::Error,
     },
-    /// It is broken.
-    #[error("{} is damaged: {what}. `icecore model fetch` gets it anew", file.display())]
-    Damaged {
-        /// The broken file.
-        file: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// A part of it has another form than this model has.
-    #[error("{} is not {MODEL}: {tensor} is {found}, not {wanted}. `icecore model fetch` gets the right one", file.display())]
-    WrongShape {
-        /// The file.
-        file: PathBuf,
-        /// Which part.
-        tensor: String,
-        /// Its form.
-        found: String,
-        /// The form it should have.
-        wanted: String,
-    },
-    /// It is a model, but another.
-    #[error("{} is not of {MODEL}: {what}. `icecore model fetch` gets the right one", file.display())]
-    OtherModel {
-        /// The file.
-        file: PathBuf,
-        /// How one can tell.
-        what: String,
-    },
-    /// Its bytes are not those that are known.
+    /// The file is damaged.
+    #[error("{} is damaged: {what}. Run `icecore model fetch` to install it again", file.display())]
+    Damaged { file: PathBuf, what: String },
+    /// A tensor has the wrong shape.
+    #[error("{} is not {MODEL}: {tensor} is {found}, not {wanted}. Run `icecore model fetch` to install the right one", file.display())]
+    WrongShape { file: PathBuf, tensor: String, found: String, wanted: String },
+    /// The file belongs to another model.
+    #[error("{} is not of {MODEL}: {what}. Run `icecore model fetch` to install the right one", file.display())]
+    OtherModel { file: PathBuf, what: String },
+    /// The file has an unknown hash.
     #[error(
-        "{} is not the file that is known under that name: its SHA-256 is {found}. `icecore model fetch` gets the right one",
+        "{} is not the known file of that name: its SHA-256 is {found}. Run `icecore model fetch` to install the right one",
         file.display()
     )]
-    WrongHash {
-        /// The file.
-        file: PathBuf,
-        /// What it hashes to.
-        found: Hash,
-    },
+    WrongHash { file: PathBuf, found: Hash },
 }
 
-/// What a text means, as a point on the unit sphere.
+/// An embedding: a point on the unit sphere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vector(Box<[f32; DIMENSIONS]>);
 
 impl Vector {
-    /// The point in the direction of these numbers; `None` if they have no direction.
+    /// Normalizes a vector; `None` if it has no direction.
     pub fn towards(numbers: &[f32; DIMENSIONS]) -> Option<Self> {
         let length = numbers.iter().map(|x| x * x).sum::<f32>().sqrt();
         (length.is_finite() && length > 0.0).then(|| Self(Box::new(numbers.map(|x| x / length))))
     }
 
-    /// How alike two meanings are: 1 for the same, about 0 for such as have nothing to do with each
-    /// other.
+    /// The cosine similarity: 1 for the same meaning, about 0 for unrelated texts.
     pub fn dot(&self, other: &Self) -> f32 {
         let mut sums = [0.0; 8];
         for (a, b) in self.0.as_chunks::<8>().0.iter().zip(other.0.as_chunks::<8>().0) {
@@ -121,18 +88,17 @@ impl Vector {
         sums.iter().sum()
     }
 
-    /// Its numbers.
     pub fn numbers(&self) -> &[f32; DIMENSIONS] {
         &self.0
     }
 }
 
-/// Something that knows what texts mean.
+/// A text embedder.
 pub trait Embed: Send + Sync {
-    /// The name of the model; vectors of different models cannot be compared.
+    /// The name of the model; vectors of different models are not comparable.
     fn name(&self) -> &str;
 
-    /// A vector for each text, in their order.
+    /// Embeds texts, one vector each, in their order.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError>;
 }
 
@@ -144,11 +110,9 @@ pub struct MiniLm {
 }
 
 impl MiniLm {
-    /// Opens the model in that folder. Long lists are embedded on as many threads as the machine
-    /// has room for.
-    ///
-    /// The files' form is checked, not their hashes, which would take longer than all the rest: see
-    /// [`fetch::verify`].
+    /// Loads the model from a folder. Many texts are embedded on as many threads as the machine has
+    /// cores. The format of the files is checked, not their hashes, which would take longer than
+    /// the rest: see [`fetch::verify_model`].
     pub fn load(folder: &Path) -> Result<Self, EmbedError> {
         let vocabulary = Vocabulary::open(folder)?;
         let weights = Weights::open(folder)?;
@@ -159,13 +123,13 @@ impl MiniLm {
         })
     }
 
-    /// The same model, at work on at most so many threads.
+    /// Limits the number of threads.
     #[must_use]
     pub fn on_threads(self, threads: NonZeroUsize) -> Self {
         Self { threads, ..self }
     }
 
-    /// The numbers of a text's tokens, as the model reads it.
+    /// The token ids of a text, as the model reads it.
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         self.vocabulary.tokens(text)
     }
@@ -178,7 +142,7 @@ impl MiniLm {
         })
     }
 
-    /// The mean of each text's states.
+    /// The mean of each text's token outputs.
     fn pooled<'a>(
         &'a self,
         texts: &[&[u32]],
@@ -188,7 +152,7 @@ impl MiniLm {
         let states = forward::states(&self.weights, texts, scratch, hand)?;
         let mut first = 0;
         let pool = |text: &&[u32]| {
-            // The length does not matter, only the direction, so the sum does as well as the mean.
+            // Only the direction matters, so the sum is as good as the mean.
             let sum = states.sum(first..first + text.len());
             first += text.len();
             self.vector(&sum)
@@ -205,8 +169,7 @@ impl Embed for MiniLm {
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError> {
         let tokens: Vec<Vec<u32>> = texts.iter().map(|text| self.tokens(text)).collect();
         let mut order: Vec<usize> = (0..tokens.len()).collect();
-        // The longest first: at the end of the list the threads then wait for each other as short
-        // as can be.
+        // The longest first: then the threads finish at nearly the same time.
         order.sort_by_key(|at| std::cmp::Reverse(tokens.get(*at).map_or(0, Vec::len)));
         let ordered: Vec<&[u32]> =
             order.iter().filter_map(|at| tokens.get(*at)).map(Vec::as_slice).collect();
@@ -225,7 +188,7 @@ impl Embed for MiniLm {
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
                     .push((batch.start, found));
                 if stop {
-                    // The others need not go on either.
+                    // The other threads need not continue.
                     next.store(batches.len(), Ordering::Relaxed);
                 }
             }
@@ -234,7 +197,7 @@ impl Embed for MiniLm {
             for _ in 1..self.threads.get().min(batches.len()) {
                 scope.spawn(|| work(None));
             }
-            // One batch is for one thread; another can only lend a hand.
+            // One batch is computed by one thread; a second one can only share its products.
             let hand = (batches.len() == 1 && self.threads.get() > 1).then(|| Hand::lend(scope));
             work(hand);
         });
@@ -250,7 +213,7 @@ impl Embed for MiniLm {
     }
 }
 
-/// Which texts go through the model together.
+/// Groups texts into batches.
 fn batches(texts: &[&[u32]]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut tokens) = (Vec::new(), 0, 0);
     for (at, text) in texts.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The model's weights, as they lie in `model.safetensors`.
+//! The model's weights in `model.safetensors`.
 //!
-//! Opening reads only what every text needs, half of the file. The other half is one row for each
-//! of 30522 words, of which a text has a few: those are read from the file when they are needed. A
-//! file that is not exactly this model is refused before anything is computed with it.
+//! - Opening reads only what every text needs, half of the file. The other half is the embedding
+//!   table of 30522 words; its rows are read when they are needed.
+//! - A file that is not exactly this model is refused before any computation.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,33 +15,31 @@ use serde_json::Value;
 
 use super::{DIMENSIONS, EmbedError, MODEL_FILE};
 
-/// The number of layers.
 pub(super) const LAYERS: usize = 6;
-/// The number of heads, each of [`HEAD`] numbers.
+/// The number of heads, each with [`HEAD_DIMENSIONS`] dimensions.
 pub(super) const HEADS: usize = 12;
-/// The numbers of one head.
+/// The dimensions of one head.
 pub(super) const HEAD: usize = DIMENSIONS / HEADS;
-/// The width between the two halves of a layer.
+/// The width of the feed-forward layer.
 pub(super) const INNER: usize = 4 * DIMENSIONS;
-/// The number of words.
+/// The size of the vocabulary.
 pub(super) const WORDS: usize = 30_522;
-/// The number of places a token can have.
+/// The number of token positions.
 const PLACES: usize = 512;
-/// No header of this model is nearly as long.
+/// The size limit of the file header; this model's is far smaller.
 const MOST_HEADER_BYTES: u64 = 1 << 20;
-/// How many bytes of half-precision numbers are turned into others at once.
+/// The bytes of half-precision numbers that are converted at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Everything that is learned.
+/// All weights.
 pub(super) struct Weights {
     words: Words,
-    /// What is added to a word at each place.
+    /// The position embeddings.
     pub places: Vec<f32>,
     pub norm: Norm,
     pub layers: Vec<Layer>,
 }
 
-/// One layer.
 pub(super) struct Layer {
     /// Queries, keys and values, one below the other.
     pub asked: Dense,
@@ -52,38 +50,38 @@ pub(super) struct Layer {
     pub down_norm: Norm,
 }
 
-/// A matrix with a row for each output, and what is added to each.
+/// A dense layer: a matrix with a row for each output, and a bias.
 pub(super) struct Dense {
     pub weights: Vec<f32>,
     pub bias: Vec<f32>,
 }
 
 impl Dense {
-    /// How many numbers a row has that goes in.
+    /// The number of inputs.
     pub(super) fn depth(&self) -> usize {
         self.weights.len() / self.bias.len()
     }
 
-    /// The outputs of its first half: their weights, and what is added to them.
+    /// The weights and biases of the first half of the outputs.
     pub(super) fn first_half(&self) -> (&[f32], &[f32]) {
         let half = self.bias.len() / 2;
         (&self.weights[..half * self.depth()], &self.bias[..half])
     }
 
-    /// Likewise of the second.
+    /// The weights and biases of the second half of the outputs.
     pub(super) fn second_half(&self) -> (&[f32], &[f32]) {
         let half = self.bias.len() / 2;
         (&self.weights[half * self.depth()..], &self.bias[half..])
     }
 }
 
-/// A learned scale and shift.
+/// A layer normalization: scale and shift.
 pub(super) struct Norm {
     pub scale: Vec<f32>,
     pub shift: Vec<f32>,
 }
 
-/// The words' rows, still in the file.
+/// The word embeddings, in the file.
 struct Words {
     path: PathBuf,
     file: File,
@@ -106,7 +104,7 @@ impl Kind {
     }
 }
 
-/// What a header says of one tensor.
+/// A tensor's entry in the header.
 #[derive(Deserialize)]
 struct Described {
     dtype: String,
@@ -114,11 +112,11 @@ struct Described {
     data_offsets: (u64, u64),
 }
 
-/// An opened file and what its header says.
+/// An opened file and its header.
 struct Tensors {
     path: PathBuf,
     file: File,
-    /// Where the numbers begin.
+    /// The offset of the data.
     start: u64,
     described: BTreeMap<String, Described>,
 }
@@ -131,8 +129,8 @@ impl Weights {
             tensors.place("embeddings.word_embeddings.weight", &[WORDS, DIMENSIONS])?;
         let mut places =
             tensors.read("embeddings.position_embeddings.weight", &[PLACES, DIMENSIONS])?;
-        // There is one text at a time, so every token has the first of two types, and its row can
-        // be added here once.
+        // There is one text at a time, so every token has token type 0, and its row is added here
+        // once.
         let types = tensors.read("embeddings.token_type_embeddings.weight", &[2, DIMENSIONS])?;
         for place in places.chunks_exact_mut(DIMENSIONS) {
             place.iter_mut().zip(&types).for_each(|(place, kind)| *place += kind);
@@ -143,14 +141,14 @@ impl Weights {
         Ok(Self { words: Words { path, file, start: words_start, kind }, places, norm, layers })
     }
 
-    /// Reads the row of the word with that number.
+    /// Reads the embedding of a word.
     pub fn word(&self, id: u32, row: &mut [f32; DIMENSIONS]) -> Result<(), EmbedError> {
         let Words { path, file, start, kind } = &self.words;
         let at = start + u64::from(id) * (DIMENSIONS * kind.bytes()) as u64;
         read_numbers(file, at, *kind, row).map_err(|error| unreadable(path, error))
     }
 
-    /// The file it came from.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.words.path
     }
@@ -201,13 +199,13 @@ impl Tensors {
                 Ok(Self { path: path.to_owned(), file, start, described })
             }
             Some(whole) => {
-                Err(damaged(&format!("it has {len} bytes, and its header tells of {whole}")))
+                Err(damaged(&format!("it has {len} bytes, and its header describes {whole}")))
             }
-            None => Err(damaged("its header tells of more bytes than any file has")),
+            None => Err(damaged("its header describes more bytes than a file can have")),
         }
     }
 
-    /// Where a tensor of that shape begins in the file, and what its numbers are.
+    /// The offset and the number format of a tensor of that shape.
     fn place(&self, name: &str, shape: &[usize]) -> Result<(u64, Kind), EmbedError> {
         let Some(found) = self.described.get(name) else {
             return Err(EmbedError::OtherModel {
@@ -262,7 +260,7 @@ impl Tensors {
         Ok(Norm { scale: read("weight")?, shift: read("bias")? })
     }
 
-    /// Some matrices of the same shape, one below the other.
+    /// Reads matrices of the same shape, one below the other.
     fn dense(&self, names: &[String], outputs: usize, inputs: usize) -> Result<Dense, EmbedError> {
         let mut weights = vec![0.0; names.len() * outputs * inputs];
         let mut bias = vec![0.0; names.len() * outputs];
@@ -295,7 +293,7 @@ fn unreadable(path: &Path, reason: io::Error) -> EmbedError {
     EmbedError::Unreadable { file: path.to_owned(), reason }
 }
 
-/// Reads numbers from `at` on, straight to where they are wanted.
+/// Reads numbers at an offset directly into their buffer.
 fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Result<()> {
     match kind {
         Kind::F32 => {
@@ -322,9 +320,9 @@ fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Re
     Ok(())
 }
 
-/// A half-precision number. Its exponent is put where the longer format has it, and the difference
-/// of the two biases is made up by a multiplication, which is right for the smallest numbers too.
-/// No weight is infinite.
+/// Converts a half-precision number. The exponent moves to its place in the longer format, and a
+/// multiplication corrects the difference of the two biases, for subnormal numbers too. No weight
+/// is infinite.
 fn from_half(half: u16) -> f32 {
     let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
     let two_to_the_112th = f32::from_bits((127 + 112) << 23);

@@ -1,8 +1,8 @@
-//! Cuts a text into the pieces of words that the model knows, exactly as it was taught.
+//! The WordPiece tokenizer of the model.
 //!
-//! Agreement is all that counts here: a piece that is cut differently is another word to the model.
-//! So what a mark, a control character or punctuation is, is asked of the same old tables that the
-//! model's makers use, not of newer ones.
+//! The tokens must be exactly those of the model's training: a word that is split differently has
+//! another meaning. So Unicode categories come from the old tables that the model's authors used,
+//! not from newer ones.
 
 use std::path::Path;
 
@@ -12,33 +12,33 @@ use unicode_normalization::UnicodeNormalization as _;
 use super::weights::WORDS;
 use super::{EmbedError, TOKENIZER_FILE, VOCABULARY_FILE};
 
-/// How many tokens of a text are read, the two around it included.
+/// The most tokens of a text, including the first and the last.
 pub const MOST_TOKENS: usize = 256;
-/// A word of more characters is not looked up.
+/// A longer word is unknown.
 const MOST_WORD_CHARS: usize = 100;
-/// No list of words is nearly as long.
+/// The size limit of a vocabulary file.
 const MOST_BYTES: u64 = 16 << 20;
-/// Words that stand for something else, recognised as they are written, with their numbers.
+/// Special tokens, recognized as they are written, with their ids.
 const SPECIAL: [(&str, u32); 5] =
     [("[PAD]", 0), ("[UNK]", 100), ("[CLS]", 101), ("[SEP]", 102), ("[MASK]", 103)];
 const UNKNOWN: u32 = 100;
 const BEGIN: u32 = 101;
 const END: u32 = 102;
-/// A power of two, and more than twice the number of words.
+/// A power of two, and more than twice the size of the vocabulary.
 const SLOTS: usize = 1 << 16;
 const EMPTY: u32 = u32::MAX;
 
-/// The pieces that the model knows, each with its number.
+/// The tokens of the model with their ids.
 pub struct Vocabulary {
     text: String,
-    /// Where each word ends in the text; it begins after the line break behind the one before.
+    /// The end of each word in the text; a word begins after the previous line break.
     ends: Vec<u32>,
-    /// The words' numbers by their hashes, the next free place being taken where two meet.
+    /// A hash table from words to ids, with linear probing.
     slots: Vec<u32>,
 }
 
 impl Vocabulary {
-    /// Reads `vocab.txt` or, if there is none, `tokenizer.json` in that folder.
+    /// Reads `vocab.txt` or, if there is none, `tokenizer.json` in a folder.
     pub fn open(folder: &Path) -> Result<Self, EmbedError> {
         let path = folder.join(VOCABULARY_FILE);
         if let Some(text) = read(&path)? {
@@ -54,7 +54,7 @@ impl Vocabulary {
         }
     }
 
-    /// A list with one word on each line. The error says what is wrong with it.
+    /// Reads a list with one word per line. The error says what is wrong with it.
     pub fn of_lines(mut text: String) -> Result<Self, String> {
         if !text.ends_with('\n') {
             text.push('\n');
@@ -86,7 +86,7 @@ impl Vocabulary {
         }
     }
 
-    /// The words of a `tokenizer.json`.
+    /// Reads the vocabulary of a `tokenizer.json`.
     pub fn of_json(json: &str) -> Result<Self, String> {
         Self::of_lines(lines_of_json(json)?)
     }
@@ -114,8 +114,7 @@ impl Vocabulary {
         }
     }
 
-    /// The numbers of a text's pieces between those of its begin and end, at most [`MOST_TOKENS`]
-    /// of them.
+    /// The token ids of a text, with the first and the last token, at most [`MAX_TOKENS`].
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         let mut tokens = vec![BEGIN];
         self.between(text, &mut tokens);
@@ -145,10 +144,10 @@ impl Vocabulary {
         }
     }
 
-    /// A text without special words. It is read no further than its tokens are wanted.
+    /// Tokenizes text without special tokens, no further than its tokens are needed.
     fn plain(&self, text: &str, word: &mut Word, tokens: &mut Vec<u32>) {
-        // Marks are put in order before they are dropped, and that looks ahead; but the start of a
-        // text is the same whatever follows, so this can be done on the go.
+        // Normalization looks ahead, but the start of a text never depends on what follows, so this
+        // works incrementally.
         let cleaned = text.chars().filter(|c| !is_dropped(*c)).flat_map(spaced);
         for c in cleaned
             .nfd()
@@ -172,7 +171,7 @@ impl Vocabulary {
         self.pieces(word, tokens);
     }
 
-    /// Cuts a word into the longest pieces there are, from its start on, and makes it empty.
+    /// Splits a word greedily into the longest known pieces, and clears it.
     fn pieces(&self, word: &mut Word, tokens: &mut Vec<u32>) {
         let before = tokens.len();
         let mut start = 0;
@@ -183,7 +182,7 @@ impl Vocabulary {
         let mut piece = [b'#'; 2 + 4 * MOST_WORD_CHARS];
         while start < word.text.len() {
             let rest = &word.text[start..];
-            // What continues a word is known by two marks before it.
+            // A piece that continues a word is marked with `##`.
             let marks = if start == 0 { 0 } else { 2 };
             piece[marks..marks + rest.len()].copy_from_slice(rest.as_bytes());
             let ends = rest.char_indices().rev().map(|(at, c)| at + c.len_utf8());
@@ -207,7 +206,7 @@ impl Vocabulary {
     }
 }
 
-/// A word that is being read. More characters than are looked up are only counted.
+/// A word that is being read. Characters beyond the limit are only counted.
 #[derive(Default)]
 struct Word {
     text: String,
@@ -223,7 +222,7 @@ impl Word {
     }
 }
 
-/// The words of a `tokenizer.json`, in the form that `vocab.txt` has.
+/// Converts the vocabulary of a `tokenizer.json` to the format of `vocab.txt`.
 pub(super) fn lines_of_json(json: &str) -> Result<String, String> {
     #[derive(serde::Deserialize)]
     struct Tokenizer {
@@ -246,7 +245,7 @@ pub(super) fn lines_of_json(json: &str) -> Result<String, String> {
     Ok(words.into_iter().fold(String::new(), |text, (_, word)| text + &word + "\n"))
 }
 
-/// The text of a file; `None` if there is none.
+/// Reads a file; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, EmbedError> {
     use std::io::Read as _;
     let unreadable = |reason| EmbedError::Unreadable { file: path.to_owned(), reason };
@@ -264,7 +263,7 @@ fn read(path: &Path) -> Result<Option<String>, EmbedError> {
     Ok(Some(text))
 }
 
-/// Where a word is looked for first (FNV-1a).
+/// The first slot of a word (FNV-1a).
 fn slot(word: &[u8]) -> usize {
     let hash = word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -280,16 +279,17 @@ fn is_dropped(c: char) -> bool {
     }
 }
 
-/// Each sign of a script that writes no spaces is a word of its own.
+/// Surrounds ideographs with spaces: each is a word of its own.
 fn spaced(c: char) -> impl Iterator<Item = char> {
     let around = is_ideograph(c).then_some(' ');
-    // Every kind of space becomes the plain one here, before anything is taken apart.
+    // Every whitespace becomes a plain space first.
     let c = if c.is_whitespace() { ' ' } else { c };
     around.into_iter().chain([c]).chain(around)
 }
 
 fn is_ideograph(c: char) -> bool {
-    // The last but two begins where the makers have it, not where the block does.
+    // The range before the last two begins where the model's authors have it, not where the block
+    // does.
     matches!(c,
         '\u{4e00}'..='\u{9fff}' | '\u{3400}'..='\u{4dbf}' | '\u{20000}'..='\u{2a6df}' | '\u{2a700}'..='\u{2b73f}'
         | '\u{2b740}'..='\u{2b81f}' | '\u{2b920}'..='\u{2ceaf}' | '\u{f900}'..='\u{faff}' | '\u{2f800}'..='\u{2fa1f}')

@@ -1,7 +1,6 @@
-//! Anthropic's messages.
+//! A client of Anthropic's Messages API.
 //!
-//! An answer in a form is asked for as a call of a tool that the model must make: its input is the
-//! answer.
+//! A structured answer is requested as a forced tool call; the input of the call is the answer.
 
 use async_trait::async_trait;
 use reqwest::header::HeaderName;
@@ -13,7 +12,7 @@ use crate::settings::{Mistake, Model};
 
 const VERSION: &str = "2023-06-01";
 
-/// A client of Anthropic's messages.
+/// A client of Anthropic's Messages API.
 pub(super) struct Anthropic {
     wire: Wire,
     model: String,
@@ -29,7 +28,7 @@ impl Anthropic {
     }
 
     fn url(&self, path: &str) -> String {
-        // People write the address with and without the version.
+        // Users write the address with and without the version.
         let base = self.wire.place();
         format!("{}/v1/{path}", base.strip_suffix("/v1").unwrap_or(base))
     }
@@ -66,7 +65,7 @@ impl Llm for Anthropic {
         ask: &Ask,
         heard: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<Answer, Trouble> {
-        // Around a forced call a model may chat; only the call is the answer then.
+        // A model may add text to a forced call; only the call is the answer.
         let tongue = if ask.schema.is_some() {
             Tongue { event: called, whole: whole_call }
         } else {
@@ -108,7 +107,7 @@ fn event(value: &Value, heard: &mut Heard, wanted: &str) -> Result<(), String> {
             finish(&value["delta"], heard);
         }
         "message_stop" => heard.closed = true,
-        // Pings, the borders of blocks, and whatever is invented next.
+        // Pings, block boundaries and future event types.
         _ => {}
     }
     Ok(())
@@ -140,7 +139,7 @@ fn whole(
 }
 
 fn complaint(value: &Value) -> String {
-    said_in(&value["error"]).unwrap_or_else(|| "an error without words".into())
+    said_in(&value["error"]).unwrap_or_else(|| "an error without a message".into())
 }
 
 fn finish(place: &Value, heard: &mut Heard) {
@@ -153,8 +152,7 @@ fn finish(place: &Value, heard: &mut Heard) {
     }
 }
 
-/// What was read comes first, what was written with the end; what was read from a cache was read
-/// too.
+/// Input tokens come first, output tokens with the end. Cached input counts as input.
 fn usage(usage: &Value, heard: &mut Heard) {
     let count = |key: &str| usage[key].as_u64();
     if let Some(read) = count("input_tokens") {

@@ -1,8 +1,8 @@
-//! Any program that reads a prompt and prints an answer, such as a coding agent's print mode.
+//! A command that reads a prompt and prints an answer, such as a coding agent's print mode.
 //!
-//! It is the user's own program, named in the user's own settings, and started without a shell. It
-//! gets the prompt on its standard input, may print as much as an answer may be long, and is killed
-//! when its time is up.
+//! - The command comes from the user's settings and is started without a shell.
+//! - It gets the prompt on its standard input. Its output is limited to the length of an answer.
+//! - It is killed after its timeout.
 
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -22,12 +22,12 @@ use super::{
 };
 use crate::settings::{Mistake, Model};
 
-/// How much of what it says on the side is kept: the end.
+/// The end of the standard error that is kept.
 const MOST_ASIDE_BYTES: usize = 1024;
-/// How long a program that is done or killed may take to be gone.
+/// How long a finished or killed process may take to exit.
 const GONE: Duration = Duration::from_millis(500);
 
-/// A program that answers.
+/// A model behind a command.
 pub(super) struct Program {
     program: String,
     arguments: Vec<String>,
@@ -39,7 +39,7 @@ impl Program {
         let [program, arguments @ ..] = settings.command.as_slice() else {
             return Err(Mistake::Value {
                 key: format!("{}.command", settings.role),
-                said: "names no program".into(),
+                said: "is empty; name the program to run".into(),
             });
         };
         Ok(Self {
@@ -66,7 +66,7 @@ impl Program {
     fn failed(&self, exit: &str, aside: &Mutex<Vec<u8>>) -> Trouble {
         let aside = aside.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let said = plain::one_line(String::from_utf8_lossy(&aside).trim());
-        let said = if said.is_empty() { "it said nothing".into() } else { said };
+        let said = if said.is_empty() { "it printed no error".into() } else { said };
         Trouble::Command { program: self.program.clone(), exit: exit.into(), said }
     }
 }
@@ -95,7 +95,7 @@ impl Llm for Program {
 
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A program that does not read to the end may still answer.
+                // A program that does not read all of its input may still answer.
                 let _ = stdin.write_all(prompt.as_bytes()).await;
                 let _ = stdin.shutdown().await;
             }
@@ -106,7 +106,7 @@ impl Llm for Program {
             let exit = if cut { None } else { child.wait().await.ok() };
             (text, exit)
         };
-        // Fused, because it may end before the answer does, and be asked again after it.
+        // Fused, because it may end before the answer does and is polled again.
         let beside = async { tokio::join!(feed, overhear) }.fuse();
         tokio::pin!(beside);
         let outcome = timeout(whole, async {
@@ -135,7 +135,7 @@ impl Llm for Program {
             }
             Some(exit) if exit.success() => Finish::Done,
             Some(exit) => {
-                // Its last words may still be in the pipe.
+                // The end of the error output may still be in the pipe.
                 if !beside.is_terminated() {
                     let _ = timeout(GONE, beside).await;
                 }
@@ -169,13 +169,13 @@ impl Llm for Program {
     }
 }
 
-/// Kills it, and waits until it is gone, so that nothing is left behind.
+/// Kills the process and waits until it has exited.
 async fn end(child: &mut Child) {
     let _ = child.start_kill();
     let _ = timeout(GONE, child.wait()).await;
 }
 
-/// What it prints, and whether that was cut because there was more than an answer may have.
+/// Reads the output, and returns whether it was cut at the limit.
 async fn read(
     stdout: Option<impl AsyncRead + Unpin>,
     most_bytes: usize,
@@ -195,7 +195,7 @@ async fn read(
     (String::from_utf8_lossy(&bytes).into_owned(), false)
 }
 
-/// Reads to the end and keeps the last of it.
+/// Reads to the end and keeps the last bytes.
 async fn keep_end(stderr: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
     let mut piece = [0; 1024];
     let Some(mut stderr) = stderr else { return };

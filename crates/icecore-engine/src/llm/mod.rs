@@ -1,8 +1,10 @@
-//! The models' room: an [`Ask`] goes out, an [`Answer`] or a [`Trouble`] comes back.
+//! Language models: a [`ModelRequest`] goes out, a [`ModelAnswer`] or a [`ModelError`] comes back.
 //!
-//! A model is a stranger at the end of a wire. Whatever it does – hang, flood, break off, lie about
-//! its format – an ask ends in bounded time and memory, is never repeated once the answer has
-//! begun, and leaves no key in any text. What the answer is worth is for others to judge.
+//! - A model is not trusted. It may hang, flood, disconnect or ignore the format; a request still
+//!   ends in bounded time and memory.
+//! - A request is never repeated once the answer has begun, because that would be paid for twice.
+//! - No API key appears in any text.
+//! - This module does not judge the answer.
 
 pub mod reply;
 
@@ -21,57 +23,52 @@ use serde_json::json;
 
 use crate::settings::{Mistake, Model, Provider};
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// Who it is and what it is to do.
+    /// The system prompt.
     pub system: String,
-    /// What it is to do it with.
+    /// The user prompt.
     pub user: String,
-    /// The form of the answer, if it is to be JSON.
+    /// The schema of the answer, if it should be JSON.
     pub schema: Option<Schema>,
-    /// How long the answer may be.
     pub max_tokens: u32,
-    /// Which attempt at the same thing this is, from 0; later ones may take longer.
+    /// The attempt at the same task, from 0; later attempts get more time.
     pub attempt: u32,
 }
 
-/// The form of an answer.
+/// The schema of a structured answer.
 #[derive(Debug, Clone)]
 pub struct Schema {
-    /// Its name.
     pub name: &'static str,
-    /// The JSON Schema of it.
+    /// As JSON Schema.
     pub json: serde_json::Value,
 }
 
-/// What a model answered.
+/// An answer of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Its text as it came.
+    /// The text as received.
     pub text: String,
-    /// What it read.
     pub tokens_in: u64,
-    /// What it wrote, thoughts included.
+    /// Includes thinking.
     pub tokens_out: u64,
-    /// Whether the provider counted the tokens; else they are estimated from the bytes.
+    /// Whether the provider counted the tokens; otherwise they are estimated from the bytes.
     pub measured: bool,
-    /// How it ended.
     pub finish: Finish,
-    /// How many more requests than one it took.
+    /// The number of repeated requests.
     pub retries: u32,
-    /// Whether it came piece by piece.
     pub streamed: bool,
 }
 
 /// How an answer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finish {
-    /// The model was done.
+    /// The model finished.
     Done,
-    /// It ran into the limit on its length.
+    /// At the length limit.
     CutOff,
-    /// Something else, in the provider's word.
+    /// As the provider reported it.
     Other(String),
 }
 
@@ -80,63 +77,37 @@ pub enum Finish {
 pub enum Trouble {
     /// No connection.
     #[error("{place} cannot be reached: {said}. Is it running, and is base_url right?")]
-    Unreachable {
-        /// The endpoint.
-        place: String,
-        /// What failed.
-        said: String,
-    },
-    /// It took too long.
+    Unreachable { place: String, said: String },
+    /// A timeout.
     #[error("{place} gave {what} within {:.1} s; raise timeout_secs or take a smaller model", after.as_secs_f64())]
     TimedOut {
         /// The endpoint or program.
         place: String,
-        /// What was waited for in vain.
+        /// What did not come in time.
         what: &'static str,
-        /// For how long.
         after: Duration,
     },
-    /// It said no.
+    /// The server refused the request.
     #[error("{place} answered {status}: {said}. {}", advice(*status))]
-    Refused {
-        /// The endpoint.
-        place: String,
-        /// The HTTP status.
-        status: u16,
-        /// What it said.
-        said: String,
-    },
-    /// It said "later".
-    #[error("{place} answered {status}: {said}. It asks to wait {}; the work is kept for then", wait_in_words(*retry_after))]
+    Refused { place: String, status: u16, said: String },
+    /// The server asked to try again later.
+    #[error("{place} answered {status}: {said}. It asks to wait {}; the work is deferred until then", wait_in_words(*retry_after))]
     RateLimited {
-        /// The endpoint.
         place: String,
-        /// The HTTP status.
         status: u16,
-        /// How long it asks to wait.
+        /// The requested delay.
         retry_after: Option<Duration>,
-        /// What it said.
         said: String,
     },
-    /// What came is not an answer, or only a part of one.
+    /// An invalid or incomplete answer.
     #[error(
         "the answer of {place} is broken: {said}. Run `icecore model check` to see what it can do"
     )]
-    Broken {
-        /// The endpoint.
-        place: String,
-        /// What is wrong with it.
-        said: String,
-    },
-    /// It sent more than is ever kept.
+    Broken { place: String, said: String },
+    /// An answer beyond the size limit.
     #[error("{place} sent more than {limit_bytes} bytes at once, so it was not read to the end")]
-    TooLong {
-        /// The endpoint.
-        place: String,
-        /// The limit.
-        limit_bytes: usize,
-    },
-    /// The answer holds no text.
+    TooLong { place: String, limit_bytes: usize },
+    /// An answer without text.
     #[error(
         "{place} answered with no text ({said}); a model that thinks long needs more room for its answer"
     )]
@@ -151,9 +122,8 @@ pub enum Trouble {
         "the program `{program}` cannot be started: {said}. Is it installed, and its name right in `command`?"
     )]
     NoCommand {
-        /// The program.
         program: String,
-        /// What the system says.
+        /// The system's reason.
         said: String,
     },
     /// The program failed.
@@ -161,17 +131,16 @@ pub enum Trouble {
         "`{program}` ended with {exit}: {said}. Try it by hand with a prompt on its standard input"
     )]
     Command {
-        /// The program.
         program: String,
-        /// Its exit code or signal.
+        /// The exit code or signal.
         exit: String,
-        /// The last it said.
+        /// The end of its error output.
         said: String,
     },
 }
 
 impl Trouble {
-    /// Whether the same ask may work later, so that the work is put off rather than given up.
+    /// Whether the same request may succeed later. Then the work is deferred, not given up.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Refused { status, .. } => retry::says_later(*status) || *status >= 500,
@@ -184,7 +153,7 @@ impl Trouble {
         }
     }
 
-    /// Whether the model may have worked, and be paid, for nothing.
+    /// Whether the model may have charged for a lost answer.
     pub fn may_have_cost(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status >= 500 || *status == 408,
@@ -215,14 +184,13 @@ fn wait_in_words(wait: Option<Duration>) -> String {
     wait.map_or_else(|| "for a while".into(), |wait| format!("{} s", wait.as_secs()))
 }
 
-/// One thing that was tried on a model.
+/// The result of one check of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// What was tried.
+    /// What was checked.
     pub what: &'static str,
-    /// Whether it works.
     pub ok: bool,
-    /// What was seen.
+    /// What was observed.
     pub said: String,
 }
 
@@ -232,24 +200,24 @@ impl Probe {
     }
 }
 
-/// Whoever answers.
+/// A language model.
 #[async_trait]
 pub trait Llm: Send + Sync {
     /// Provider and model, like `openai:qwen3:14b`.
     fn name(&self) -> String;
 
-    /// Asks, and tells `heard` how many bytes of the answer have come so far.
+    /// Sends a request. `heard` receives the bytes of the answer so far.
     async fn complete(
         &self,
         ask: &Ask,
         heard: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<Answer, Trouble>;
 
-    /// Tries what is needed of a model, one thing after the other; costs two short answers.
+    /// Checks the abilities that icecore needs, one after the other; costs two short answers.
     async fn check(&self) -> Vec<Probe>;
 }
 
-/// The model of these settings; `None` if there is none.
+/// Creates the model of these settings; `None` if there is none.
 pub fn open(settings: &Model) -> Result<Option<Box<dyn Llm>>, Mistake> {
     Ok(match settings.provider {
         Provider::None => None,
@@ -259,42 +227,42 @@ pub fn open(settings: &Model) -> Result<Option<Box<dyn Llm>>, Mistake> {
     })
 }
 
-/// Chooses the cryptography for every TLS connection of this process, unless that is done already.
+/// Installs the TLS cryptography provider of this process, unless there is one already.
 pub fn install_crypto() {
-    // An error says that somebody was faster, which is as good.
+    // An error means that another thread was faster, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Tokens of a text whose tokenizer nobody knows here: a quarter of its bytes.
+/// Estimates the tokens of a text as a quarter of its bytes.
 pub fn estimated_tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(4)
 }
 
-/// The longest answer that is kept: no tokenizer's words are eight bytes long on average.
+/// The size limit of an answer: no tokenizer has more than eight bytes per token on average.
 fn most_bytes(ask: &Ask) -> usize {
     ask.max_tokens as usize * 8 + 4096
 }
 
-/// How long one try may take, and its parts.
+/// The timeouts of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Patience {
-    /// From the first byte sent to the last received.
+    /// From the first byte sent to the last byte received.
     whole: Duration,
-    /// Until the first byte comes; most of the whole, because a local model may read for minutes.
+    /// Until the first byte arrives; most of the whole, because a local model may read for minutes.
     first: Duration,
-    /// Between one piece and the next.
+    /// Between two chunks.
     idle: Duration,
 }
 
 impl Patience {
-    // P5: a tighter ask is a harder one.
+    // A later attempt has stricter rules, so it gets more time (P5).
     fn new(base: Duration, attempt: u32) -> Self {
         let whole = base.saturating_mul(attempt.saturating_add(2)) / 2;
         Self { whole, first: whole * 3 / 4, idle: whole / 2 }
     }
 }
 
-/// The part of the prompt that says the form, for those who cannot be told in another way.
+/// The system prompt with the schema, for models that have no other way to get it.
 fn with_schema(system: &str, schema: Option<&Schema>) -> String {
     match schema {
         Some(schema) if system.is_empty() => format!("JSON Schema of the answer:\n{}", schema.json),
@@ -315,7 +283,7 @@ const STREAMS: &str = "it streams";
 const COUNTS: &str = "it counts its tokens";
 const OBEYS: &str = "it keeps to a schema";
 
-/// What can be tried on any model by asking it.
+/// The checks that work for every model: they send requests.
 async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
     let mut ask = Ask {
         system: String::new(),
@@ -367,7 +335,7 @@ async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
             Some(read) if read.value["word"].is_string() && !read.repaired => {
                 Probe::new(OBEYS, true, "valid JSON in the form asked for")
             }
-            Some(read) if read.repaired => Probe::new(OBEYS, false, "its JSON had to be mended"),
+            Some(read) if read.repaired => Probe::new(OBEYS, false, "its JSON had to be repaired"),
             Some(_) => Probe::new(OBEYS, false, "JSON, but not in the form asked for"),
             None => Probe::new(OBEYS, false, "no JSON object in the answer"),
         },

@@ -1,9 +1,8 @@
-//! The chat completions that OpenAI began and nearly every server speaks, each a little
+//! A client of the OpenAI chat completions API, which nearly every server supports, each a little
 //! differently.
 //!
-//! What one server refuses of a request, another cannot do without. So the fullest form is tried
-//! first; what a server complains about is left out, and what then worked is remembered for as long
-//! as this client lives.
+//! One server refuses a request field that another needs. So the first request has all fields. A
+//! field that a server complains about is left out, and the client remembers the accepted form.
 
 use std::sync::Mutex;
 
@@ -23,7 +22,7 @@ pub(super) struct OpenAi {
     dialect: Mutex<Dialect>,
 }
 
-/// What a server is known to take.
+/// The request form that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dialect {
     form: Form,
@@ -31,7 +30,7 @@ struct Dialect {
     old_length: bool,
 }
 
-/// How a server is told the form of the answer.
+/// How the server gets the schema of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Schema,
@@ -42,8 +41,7 @@ enum Form {
 impl Dialect {
     const FULLEST: Self = Self { form: Form::Schema, counts_in_stream: true, old_length: true };
 
-    /// The dialect without what a complaint is about; `None` if it is about nothing that could be
-    /// left out.
+    /// The dialect without the field that a complaint is about; `None` if there is no such field.
     fn without(self, complaint: &str, has_schema: bool) -> Option<Self> {
         let speaks_of = |words: &[&str]| words.iter().any(|word| complaint.contains(word));
         if self.counts_in_stream && speaks_of(&["stream_options", "include_usage"]) {
@@ -127,7 +125,7 @@ impl Llm for OpenAi {
         let tongue = Tongue { event, whole };
         let mut tries = Tries::default();
         let mut dialect = self.known_dialect();
-        // Every turn leaves something out, so there are at most five.
+        // Every round leaves out one field, so there are at most five.
         loop {
             let trouble = match self
                 .wire

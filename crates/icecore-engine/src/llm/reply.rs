@@ -1,40 +1,39 @@
-//! Reading what a model wrote: the JSON object in it, or the prose without its thinking.
+//! Parsing of model output: the JSON object in a text, or the prose without its thinking.
 //!
-//! A model wraps its object in thoughts, fences and courtesies, and breaks it when it is cut off.
-//! What parses as it stands is taken as it stands; what had to be mended says so. No text makes
-//! this panic or run long.
+//! - A model wraps its object in thoughts, fences and phrases, and breaks it when it is cut off.
+//! - A valid object is returned unchanged; a repaired one says so.
+//! - No input causes a panic or a long run.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The longest text that is looked at.
+/// The longest text that is parsed.
 pub const MOST_BYTES: usize = 1 << 20;
-/// The deepest nesting that is mended; the parser of whole JSON has a limit of its own (128).
+/// The deepest nesting that is repaired; the JSON parser has a limit of its own (128).
 const MOST_DEPTH: usize = 64;
-/// How many pieces, and how many lone brackets, of a text are looked at.
+/// The most candidates, and the most unmatched brackets, of a text.
 const MOST_PIECES: usize = 4096;
 const MOST_LONE_BRACKETS: usize = 32;
 const TAGS: [(&str, bool); 4] =
     [("<think>", true), ("</think>", false), ("<thinking>", true), ("</thinking>", false)];
 
-/// An object found in a model's text.
+/// A JSON object in a model's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
-    /// The object.
     pub value: Value,
-    /// Whether it had to be mended first, so that parts of it may be missing or guessed.
+    /// Whether it was repaired, so that parts may be missing or guessed.
     pub repaired: bool,
 }
 
-/// The JSON object in `text`, if there is one: the last whole one, else the longest broken one,
-/// mended.
+/// The JSON object in `text`, if any: the last complete one, else the longest incomplete one,
+/// repaired.
 pub fn json_object(text: &str) -> Option<Read> {
     if text.len() > MOST_BYTES {
         return None;
     }
-    // A whole object may speak of think tags in its strings, so it is tried before anything is
-    // taken away.
+    // A complete object may mention think tags in its strings, so it is tried before any text is
+    // removed.
     if let Some(value) = whole(text.trim()) {
         return Some(Read { value, repaired: false });
     }
@@ -45,14 +44,13 @@ pub fn json_object(text: &str) -> Option<Read> {
     }
     let mut broken = pieces;
     broken.sort_by_key(|piece| std::cmp::Reverse(piece.len()));
-    // The longest few: each costs a pass over it, and the answer is not the shortest scrap.
+    // The longest few: each costs a pass, and the answer is never the shortest piece.
     let value = broken.into_iter().take(4).find_map(mended)?;
     Some(Read { value, repaired: true })
 }
 
-/// The text without the model's thinking. What stands before a lone closing tag is thinking too
-/// (the opening one was part of the prompt), and so is everything after an opening tag that never
-/// closes.
+/// The text without the model's thinking. Text before a lone closing tag is thinking too (the
+/// opening tag was part of the prompt), and so is all text after an unclosed opening tag.
 pub fn without_thinking(text: &str) -> Cow<'_, str> {
     let (mut kept, mut from, mut thinking, mut seen) = (String::new(), 0, false, false);
     for (at, _) in text.match_indices('<') {
@@ -71,7 +69,7 @@ pub fn without_thinking(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// Whether a think tag stands at the start, whether it opens, and how long it is.
+/// The think tag at the start of a text: whether it opens, and its length.
 fn tag(text: &[u8]) -> Option<(bool, usize)> {
     let found = TAGS.into_iter().find(|(tag, _)| {
         text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()))
@@ -79,7 +77,7 @@ fn tag(text: &[u8]) -> Option<(bool, usize)> {
     found.map(|(tag, opens)| (opens, tag.len()))
 }
 
-/// The value as it stands: an object, or an array of just one, as some models wrap it.
+/// The value as it is: an object, or an array with one object, as some models wrap it.
 fn whole(text: &str) -> Option<Value> {
     if !text.starts_with(['{', '[']) {
         return None;
@@ -97,8 +95,8 @@ fn only_object(value: Value) -> Option<Value> {
     }
 }
 
-/// The outermost bracketed pieces of a text, in order. The last one may lack its end: a reply that
-/// was cut off must not be taken for one of the small objects inside it.
+/// The outermost bracketed parts of a text, in order. The last one may be incomplete: the small
+/// objects within a cut-off reply are not the reply.
 fn pieces(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut at, mut lone) = (0, 0);
@@ -115,7 +113,7 @@ fn pieces(text: &str) -> Vec<&str> {
                 found.push(&text[start..]);
                 break;
             }
-            // A bracket of prose; each costs a look at all the rest.
+            // A bracket in prose; each costs a pass over the rest.
             None => (at, lone) = (start + 1, lone + 1),
         }
         if found.len() >= MOST_PIECES || lone >= MOST_LONE_BRACKETS {
@@ -125,7 +123,7 @@ fn pieces(text: &str) -> Vec<&str> {
     found
 }
 
-/// How long the bracketed piece at the start of `text` is, strings respected.
+/// The length of the bracketed part at the start of `text`; brackets in strings do not count.
 fn end_of(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -146,7 +144,7 @@ fn end_of(text: &str) -> Option<usize> {
     None
 }
 
-/// The object after mending, up to its last brace or else all of it.
+/// The repaired object, up to its last brace or else all of it.
 fn mended(piece: &str) -> Option<Value> {
     let upto = piece.rfind('}').map(|end| &piece[..=end]);
     [upto, Some(piece)].into_iter().flatten().filter(|text| depth(text) <= MOST_DEPTH).find_map(
@@ -157,8 +155,8 @@ fn mended(piece: &str) -> Option<Value> {
     )
 }
 
-/// The deepest nesting a reader could see, brackets in strings included: in a broken text, nobody
-/// knows where the strings are.
+/// The deepest nesting that a parser could see. Brackets in strings count too: in broken JSON the
+/// strings are unknown.
 fn depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for byte in text.bytes() {

@@ -1,8 +1,8 @@
-//! When to ask again, and how long to wait before that.
+//! Retries: when to send a request again, and how long to wait before.
 //!
-//! Only what certainly brought no answer is asked again: no connection, or a status that says
-//! "later". The waits are worked out from the ask itself, so two runs of the same ask wait the same
-//! and two asks do not come back in step.
+//! Only a request that certainly got no answer is sent again: no connection, or a status such as
+//! 429. The delays are derived from the request, so two runs of one request wait equally long, and
+//! two requests do not retry in step.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use jiff::fmt::rfc2822;
 
 use super::{Ask, Trouble};
 
-/// How often one ask is sent at most because the other side said "later".
+/// The most requests for one answer.
 pub const MOST_TRIES: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// What the jitter of an ask's waits is derived from.
+/// The seed of a request's jitter.
 pub fn seed(ask: &Ask) -> u64 {
     let hash =
         Hash::of(ask.system.as_bytes()).then(ask.user.as_bytes()).then(&ask.attempt.to_be_bytes());
     hash.bytes().iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
 }
 
-/// How long to wait before asking again after `tries` tries that ended in `trouble`; `None`: give
+/// The delay before the next request after `tries` attempts that ended in `trouble`; `None` to give
 /// up.
 pub fn wait(trouble: &Trouble, tries: u32, seed: u64, cap: Duration) -> Option<Duration> {
     if tries >= MOST_TRIES {
@@ -42,12 +42,12 @@ pub fn wait(trouble: &Trouble, tries: u32, seed: u64, cap: Duration) -> Option<D
     }
 }
 
-/// Whether a status means that the same request may be answered later.
+/// Whether a status means that the request may succeed later.
 pub fn says_later(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
 }
 
-/// Doubles with every try; the upper half of each wait is jitter.
+/// Doubles with every attempt; the upper half of each delay is jitter.
 fn backoff(tries: u32, seed: u64) -> Duration {
     let full = FIRST_WAIT * (1 << tries.saturating_sub(1).min(8));
     let mixed = Hash::of(&[seed.to_be_bytes(), u64::from(tries).to_be_bytes()].concat());
@@ -55,8 +55,8 @@ fn backoff(tries: u32, seed: u64) -> Duration {
     full / 2 + full / 2 * share / 255
 }
 
-/// The wait that a `Retry-After` header asks for. A date is read against the reply's own `Date`:
-/// that needs no clock of ours, and a clock that goes wrong here or there does no harm.
+/// The delay of a `Retry-After` header. A date is compared with the reply's own `Date`, so a wrong
+/// clock on either side does no harm.
 pub fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,9 +1,9 @@
-//! The wire to a model's server: one request, tried again only while nothing came back, and what
-//! comes back read piece by piece.
+//! The HTTP client of a model server: sends a request, retries while no answer has begun, and reads
+//! the answer as a stream.
 //!
-//! Nothing here grows with what the other side sends: a line, an error, a whole reply each have a
-//! limit. No redirect is followed and no proxy stands before this machine itself, so a key goes
-//! where it was given for.
+//! - A line, an error and a whole reply each have a size limit.
+//! - Redirects are not followed, and requests to this machine use no proxy, so a key only goes to
+//!   the configured server.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use crate::settings::{Mistake, Model, is_loopback};
 
 /// The longest event of a stream.
 const MOST_EVENT_BYTES: usize = 1 << 20;
-/// How much of an error is read, and how much of it told.
+/// The part of an error that is read, and the part that is shown.
 const MOST_ERROR_BYTES: usize = 8 << 10;
 const MOST_SAID_BYTES: usize = 600;
 const CONNECT: Duration = Duration::from_secs(10);
 const REACHES: &str = "it can be reached";
 const LISTS: &str = "it knows the model";
 
-/// A server that models are asked at.
+/// The connection to a model server.
 pub(super) struct Wire {
     client: Client,
     base: String,
@@ -41,27 +41,26 @@ pub(super) struct Wire {
     retry_cap: Duration,
 }
 
-/// How a provider's events and whole replies are understood. An error of the provider is an `Err`
-/// with its words.
+/// The parsers of a provider's events and whole replies. `Err` has the provider's error message.
 pub(super) struct Tongue {
     pub event: fn(&Value, &mut Heard) -> Result<(), String>,
     pub whole: fn(&Value, &mut Heard) -> Result<(), String>,
 }
 
-/// What has been heard of an answer so far.
+/// An answer as far as it was received.
 #[derive(Default)]
 pub(super) struct Heard {
     pub text: String,
-    /// Thinking is not kept, only counted: it is paid for too.
+    /// Thinking is not stored, only counted: it is paid for too.
     pub thought_bytes: usize,
     pub tokens_in: Option<u64>,
     pub tokens_out: Option<u64>,
     pub finish: Option<Finish>,
-    /// The provider said that nothing more comes.
+    /// The provider marked the end of the answer.
     pub closed: bool,
 }
 
-/// The tries of one ask.
+/// The attempts of one request.
 #[derive(Default)]
 pub(super) struct Tries {
     pub requests: u32,
@@ -69,8 +68,8 @@ pub(super) struct Tries {
 }
 
 impl Wire {
-    /// A wire to the endpoint of `model`, with headers of the provider's; `key_header` makes the
-    /// one that carries the key.
+    /// Creates a client for the endpoint of `model`. `own_headers` are the provider's headers,
+    /// `key_header` makes the header with the API key.
     pub fn open(
         model: &Model,
         own_headers: &[(&'static str, &'static str)],
@@ -79,7 +78,7 @@ impl Wire {
         super::install_crypto();
         let url = model.endpoint()?;
         let mut headers = HeaderMap::new();
-        // What is not compressed cannot swell.
+        // An uncompressed body cannot expand beyond its limit.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.extend(
             own_headers.iter().map(|(name, value)| {
@@ -90,7 +89,7 @@ impl Wire {
             let (name, value) = key_header(key.expose_secret());
             let mut value = HeaderValue::from_str(&value).map_err(|_| Mistake::Value {
                 key: format!("{}.api_key", model.role),
-                said: "holds what no header can carry".into(),
+                said: "contains characters that are not allowed in an HTTP header".into(),
             })?;
             value.set_sensitive(true);
             headers.insert(name, value);
@@ -101,8 +100,8 @@ impl Wire {
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
-            // A kept connection may be dead by the next ask, and nobody could tell whether that ask
-            // was heard.
+            // A connection from the pool may be dead by the next request. Then nobody could tell
+            // whether the server had received that request.
             .pool_max_idle_per_host(0)
             .connect_timeout(CONNECT.min(model.timeout));
         if is_loopback(&url) {
@@ -122,12 +121,12 @@ impl Wire {
         })
     }
 
-    /// The endpoint as it is shown; there is no secret in it.
+    /// The endpoint for messages; it contains no secret.
     pub fn place(&self) -> &str {
         &self.base
     }
 
-    /// Asks once, and again while the other side says "later" before it has begun to answer.
+    /// Sends a request, and retries while the server asks to before it begins to answer.
     pub async fn ask(
         &self,
         url: &str,
@@ -203,7 +202,7 @@ impl Wire {
     ) -> Result<(Heard, bool), Trouble> {
         let mut response = self.send(request, patience).await?;
         let (mut heard, mut events) = (Heard::default(), Events::default());
-        // The whole of a reply that does not stream; JSON may spell one byte with six.
+        // The limit of a reply that is not a stream; JSON may encode one byte as six.
         let mut whole: Option<Vec<u8>> = None;
         let most_whole = most_bytes.saturating_mul(6).saturating_add(MOST_EVENT_BYTES);
         let mut begun = false;
@@ -212,7 +211,7 @@ impl Wire {
             let piece = match timeout(wait, response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
                 Ok(Ok(None)) => break,
-                // Whoever has said that the answer is whole need not also hang up properly.
+                // After the provider's end mark a broken connection does no harm.
                 _ if heard.finish.is_some() => break,
                 Ok(Err(error)) => {
                     return Err(self.broken(&format!("it broke off ({})", causes(&error))));
@@ -300,7 +299,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends, and takes anything but a good status for trouble.
+    /// Sends a request; every status but success is an error.
     async fn send(&self, request: RequestBuilder, patience: Patience) -> Result<Response, Trouble> {
         let response = match timeout(patience.first, request.send()).await {
             Ok(Ok(response)) => response,
@@ -341,7 +340,7 @@ impl Wire {
         })
     }
 
-    /// The start of a body, as much as comes in time and fits.
+    /// The start of a body, as much as arrives in time and fits.
     async fn limited_body(
         &self,
         mut response: Response,
@@ -358,7 +357,7 @@ impl Wire {
         String::from_utf8_lossy(&body).into_owned()
     }
 
-    /// Whether the server is there, and whether it lists the model.
+    /// Checks whether the server responds, and whether it lists the model.
     pub async fn probe(&self, url: &str, model: &str) -> Vec<Probe> {
         let patience = Patience::new(self.timeout, 0);
         let look = async {
@@ -408,8 +407,7 @@ impl Wire {
         Trouble::Broken { place: self.base.clone(), said: self.hushed(said) }
     }
 
-    /// A stranger's words on one line, not too long, and without the key, which some servers
-    /// repeat.
+    /// Foreign text on one line, shortened, and without the API key, which some servers repeat.
     fn hushed(&self, said: &str) -> String {
         let said = match &self.key {
             Some(key) => said.replace(key.expose_secret(), "(the key)"),
@@ -423,7 +421,7 @@ impl Wire {
     }
 }
 
-/// An error and what caused it, without the address: it is told already.
+/// An error and its causes without the address, which the message already has.
 pub(crate) fn causes(error: &reqwest::Error) -> String {
     let mut said = Vec::new();
     let mut cause = error.source();
@@ -434,7 +432,7 @@ pub(crate) fn causes(error: &reqwest::Error) -> String {
     if said.is_empty() { "no reason is given".into() } else { said.join(": ") }
 }
 
-/// What an error's body says, and of which parameter.
+/// The message in an error body, with the parameter it names.
 fn complaint(body: &str) -> String {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
     said_in(&value["error"]).unwrap_or_else(|| {
@@ -442,7 +440,7 @@ fn complaint(body: &str) -> String {
     })
 }
 
-/// The words of an error object, or of one that is just a text.
+/// The message of an error object, or an error that is just a text.
 pub(super) fn said_in(error: &Value) -> Option<String> {
     let message = error["message"].as_str().or(error.as_str())?;
     Some(match error["param"].as_str() {
@@ -451,7 +449,7 @@ pub(super) fn said_in(error: &Value) -> Option<String> {
     })
 }
 
-/// Server-sent events, of which only the data is looked at: both providers repeat the event's name
+/// A parser of server-sent events. It reads only the data: both providers repeat the event's name
 /// in it.
 #[derive(Default)]
 struct Events {
@@ -462,7 +460,7 @@ struct Events {
 }
 
 impl Events {
-    /// The data of the events that are whole now; `None` if one is longer than any may be.
+    /// The data of the events that are complete now; `None` if one exceeds the size limit.
     fn take(&mut self, piece: &[u8]) -> Option<Vec<String>> {
         let mut found = Vec::new();
         for &byte in piece {
@@ -501,7 +499,7 @@ impl Events {
         None
     }
 
-    /// What was not ended by an empty line.
+    /// The data of an event without its final empty line.
     fn rest(&mut self) -> Vec<String> {
         let last = self.end_line();
         last.or_else(|| self.data.take())

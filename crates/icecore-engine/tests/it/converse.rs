@@ -108,7 +108,10 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 /// A vault in which nobody waits long for what nobody does.
 fn hasty() -> Home {
     let home = Home::new();
-    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 20\n");
+    home.write(
+        "icecore.toml",
+        "zone = \"Europe/Berlin\"\n[chat]\nmax_wait_for_last_turn_ms = 20\n",
+    );
     home
 }
 
@@ -217,7 +220,7 @@ fn a_conversation_is_remembered_turn_by_turn() {
 #[test]
 fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
     let home = Home::new();
-    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nsummarizer_secs = 1\n");
+    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nsummarizer_timeout_secs = 1\n");
     run(async {
         let chats = chats(&home, NOON).await;
         let broken = Summarizer::new(|_: &Ask, _| Some("I would rather not.".into()));
@@ -318,7 +321,10 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
 #[test]
 fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
     let home = Home::new();
-    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 400\n");
+    home.write(
+        "icecore.toml",
+        "zone = \"Europe/Berlin\"\n[chat]\nmax_wait_for_last_turn_ms = 400\n",
+    );
     run(async {
         let chats = Arc::new(chats(&home, NOON).await);
         turn(&chats, "app", "one", "1").await;
@@ -469,7 +475,7 @@ fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
 #[test]
 fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
     let home = Home::new();
-    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nconsolidate_turns = 2\n");
+    home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nconsolidate_every_turns = 2\n");
     run(async {
         let chats = chats(&home, NOON).await;
         let added = [
@@ -912,7 +918,7 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
         let home = Home::new();
         home.write(
             "icecore.toml",
-            &format!("zone = \"Europe/Berlin\"\n[chat]\nwait_ms = 20\n[person]\n{owner}\n"),
+            &format!("zone = \"Europe/Berlin\"\n[chat]\nmax_wait_for_last_turn_ms = 20\n[person]\n{owner}\n"),
         );
         run(async {
             let chats = chats(&home, NOON).await;

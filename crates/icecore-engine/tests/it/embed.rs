@@ -219,8 +219,8 @@ fn a_damaged_model_is_refused_and_says_how() {
     let lie = |end: &str| {
         copy.with_head(&format!("{}{end}{}", &copy.head[..last], &copy.head[last + end.len()..]))
     };
-    assert!(lie("90856961]").contains("its header tells of"));
-    assert!(lie("10856960]").contains("its header tells of"));
+    assert!(lie("90856961]").contains("its header describes"));
+    assert!(lie("10856960]").contains("its header describes"));
     check("[796672,47678464]", "[796672,17678464]", "damaged");
     check("[796672,47678464]", "[796676,47678464]", "damaged");
     check("[796672,47678464]", "[-96672,47678464]", "header");
@@ -515,13 +515,16 @@ fn what_the_web_gives_instead_is_refused() {
         (0..9).map(|_| status("302 Found", "Location: /again\r\n")).collect(),
         "too many redirects",
     );
-    check(vec![vec![]], "cannot be got");
-    check_refused(&Source::Url("http://127.0.0.1:9/model.safetensors".into()), "cannot be got");
-    check_refused(&Source::Url("ftp://example.org/x".into()), "not an address of the web");
-    check_refused(&Source::Url("http://".into()), "cannot be got");
+    check(vec![vec![]], "cannot be downloaded");
+    check_refused(
+        &Source::Url("http://127.0.0.1:9/model.safetensors".into()),
+        "cannot be downloaded",
+    );
+    check_refused(&Source::Url("ftp://example.org/x".into()), "not an http or https address");
+    check_refused(&Source::Url("http://".into()), "cannot be downloaded");
     // The right weights and no words.
     let server = Scripted::play(vec![whole_reply(fs::read(folder().join(WEIGHTS)).unwrap())]);
-    check_refused(&Source::Url(server.url("/model.safetensors")), "vocab.txt cannot be got");
+    check_refused(&Source::Url(server.url("/model.safetensors")), "vocab.txt cannot be downloaded");
 }
 
 fn zip(place: &Path, files: &[(&str, &[u8])]) {

@@ -401,7 +401,7 @@ fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
     let reports = place.files();
     assert!(reports.iter().any(|(_, text)| text.contains(&format!("{denied}: "))), "{reports:?}");
     assert!(
-        reports.iter().all(|(_, text)| !text.contains("was saved while it was being written")),
+        reports.iter().all(|(_, text)| !text.contains("was saved during the run")),
         "{reports:?}"
     );
 }

@@ -216,9 +216,9 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
     let repairs = block_on(home.at(MORNING).mend()).unwrap();
     let done = repairs.done.join("\n");
     for part in [
-        "set line 3 of memory/ledger.jsonl aside",
-        "gave EVT-20260213-003 to what else stood under EVT-20260213-001",
-        "set memory/checkpoint.json aside",
+        "moved line 3 of memory/ledger.jsonl to ",
+        "gave the second event with the id EVT-20260213-001 the id EVT-20260213-003",
+        "moved memory/checkpoint.json to ",
     ] {
         assert!(done.contains(part), "{done}");
     }

@@ -1,7 +1,7 @@
-//! Who may do what in a database, how much, and who did what: tokens, quotas, the audit log.
+//! Access control of a database: tokens, quotas and the audit log.
 //!
-//! None of it is a space's own to read: it is asked by transactions that have named no space,
-//! through functions that answer one question each. What a token may do is not decided here.
+//! Spaces cannot read these tables. Transactions that have named no space query them through
+//! functions with one purpose each. This module does not decide what a token permits.
 
 use std::sync::Arc;
 
@@ -14,124 +14,112 @@ use uuid::Uuid;
 use super::{Postgres, Tx, id_of};
 use crate::Result;
 
-/// What is known of a token; never the token itself.
+/// What is stored about a token; never the token itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What it is called by.
     pub id: String,
-    /// The space that it is good for, with those beneath it.
+    /// The space it gives access to, with those below.
     pub space: String,
-    /// What it is for, in a person's words.
+    /// The purpose, in a person's words.
     pub label: String,
-    /// What it may do: read, write, admin, proxy.
+    /// Its permissions: read, write, admin, proxy.
     pub scopes: Vec<String>,
-    /// When it was made.
     pub made: Timestamp,
-    /// Until when it is good.
     pub expires: Option<Timestamp>,
-    /// Since when it is not any more.
     pub revoked: Option<Timestamp>,
-    /// When it was last used, to the minute.
+    /// The last use, to the minute.
     pub used: Option<Timestamp>,
 }
 
-/// What a token that somebody shows is good for.
+/// What a presented token permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// What it is called by.
     pub id: String,
-    /// The space that it is good for, with those beneath it.
+    /// The space it gives access to, with those below.
     pub space: String,
-    /// What it may do.
     pub scopes: Vec<String>,
-    /// Until when.
     pub expires: Option<Timestamp>,
 }
 
-/// Something that was done: by whom, where, and what it was about; never what it said.
+/// An audited action: who did what, where; never the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deed {
-    /// When.
     pub at: Timestamp,
-    /// The space it was about.
     pub space: String,
-    /// The token that was shown, by what it is called.
+    /// The id of the token used.
     pub token: String,
-    /// The way in: api, chat, mcp, cli.
+    /// api, chat, mcp or cli.
     pub door: String,
-    /// Who it was, as far as is known.
+    /// The caller, as far as known.
     pub who: String,
-    /// What they did, in a word.
     pub verb: String,
-    /// With what: a path or an id.
+    /// A path or an id.
     pub what: String,
-    /// What came of it, as a status of HTTP.
+    /// The HTTP status of the result.
     pub status: u16,
 }
 
-/// A deed in the log.
+/// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// Its number, which only grows.
+    /// Increases with every entry.
     pub number: i64,
-    /// What was done.
     pub deed: Deed,
 }
 
-/// A limit that somebody set.
+/// A configured limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// So much.
     Most(u64),
-    /// As much as it likes.
+    /// No limit.
     None,
 }
 
-/// How much a space may do. Where nothing is set, what holds for all of them does.
+/// The limits of a space. Where a value is missing, that of the whole store applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Requests in a minute, for each process that serves it.
+    /// Requests per minute and serving process.
     pub requests_per_minute: Option<Limit>,
-    /// Messages kept in a day of UTC.
+    /// Stored messages per day, in UTC.
     pub messages_per_day: Option<Limit>,
     /// Bytes of documents.
     pub bytes: Option<Limit>,
-    /// Tokens that models read and write for it in a day of UTC.
+    /// Model tokens read and written per day, in UTC.
     pub model_tokens_per_day: Option<Limit>,
 }
 
-/// How much a space may do and has done.
+/// The limits of a space and its usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// How much it may do: its own limits over those of all.
+    /// The space's own limits combined with those for all spaces.
     pub quota: Quota,
-    /// Messages kept today.
+    /// Messages stored today.
     pub messages: u64,
-    /// Tokens of models today.
+    /// Model tokens used today.
     pub model_tokens: u64,
-    /// Bytes of its documents.
+    /// Bytes of documents.
     pub bytes: u64,
 }
 
-/// So many tokens of a model are counted at once at most: whoever says more does not count but
-/// invent, and what is counted would run over.
+/// The most tokens to count in one report: more must be a false report and could overflow the
+/// counter.
 const MOST_SPENT: u64 = 1 << 40;
 
-/// What came of putting a token in the place of another.
+/// The result of a token rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rotated {
-    /// It is in its place.
+    /// The new token replaces the old one.
     Now,
-    /// Another one is already.
+    /// The old token was rotated before.
     Before {
-        /// What that one is called by.
+        /// The id of its replacement.
         new: String,
     },
-    /// The other was not good any more.
+    /// The old token was no longer valid.
     Over,
 }
 
-/// The name under which what holds for every space of a home is set.
+/// The pseudo-space name for limits that apply to all spaces of a store.
 pub fn all_of(home: &str) -> String {
     format!("{home}/")
 }
@@ -152,8 +140,8 @@ fn count(row: &Row, at: usize) -> u64 {
 }
 
 impl Postgres {
-    /// What the token with this hash is good for; `None` if there is none, or not any more. That it
-    /// was used is noted, once a minute.
+    /// What the token with this hash permits; `None` if it is unknown or no longer valid. Updates
+    /// its last use once a minute.
     pub async fn token_shown(&self, hash: Hash) -> Result<Option<Shown>> {
         self.check().await?;
         let tx = self.begin(None).await?;
@@ -168,7 +156,7 @@ impl Postgres {
         }))
     }
 
-    /// Keeps a token, of which only the hash is given, and notes who made it.
+    /// Stores a token by its hash, and audits who created it.
     pub async fn add_token(self: &Arc<Self>, token: &Token, hash: Hash, deed: &Deed) -> Result<()> {
         self.check().await?;
         let place = id_of(&token.space)?;
@@ -178,15 +166,14 @@ impl Postgres {
         tx.commit().await
     }
 
-    /// The tokens of a home that there ever were, those of one of its spaces if one is named, the
-    /// newest first.
+    /// All tokens ever created for a store, or for one of its spaces, newest first.
     pub async fn tokens(&self, home: &str, space: Option<&str>, most: i64) -> Result<Vec<Token>> {
         self.known_tokens(home, space, None, most).await
     }
 
-    /// The token of that id, if it is one of that home.
+    /// The token with that id, if it belongs to that store.
     pub async fn token(&self, home: &str, id: &str) -> Result<Option<Token>> {
-        // The database would refuse to look for it.
+        // PostgreSQL rejects NUL in text.
         if id.contains('\0') {
             return Ok(None);
         }
@@ -218,7 +205,7 @@ impl Postgres {
         Ok(rows.iter().map(token).collect())
     }
 
-    /// Lets a token be good no longer, and notes who did; false if it was not.
+    /// Revokes a token and audits it; false if it was not valid.
     pub async fn revoke_token(self: &Arc<Self>, token: &Token, deed: &Deed) -> Result<bool> {
         let place = id_of(&token.space)?;
         let tx = self.begin(Some(place)).await?;
@@ -228,8 +215,8 @@ impl Postgres {
         Ok(ended)
     }
 
-    /// Puts a token in the place of another, which is good until then, or no longer at all; both or
-    /// neither.
+    /// Replaces a token by a new one in one transaction. The old one stays valid until `until`, or
+    /// expires at once.
     pub async fn rotate_token(
         self: &Arc<Self>,
         old: &Token,
@@ -243,8 +230,8 @@ impl Postgres {
         if !end_token(&tx, place, &old.id, until).await? {
             return Ok(Rotated::Over);
         }
-        // How long it was good for is not known any more: its end is that of its grace. Asked after
-        // it is held, so that of two who rotate it at once the second finds the first.
+        // The old expiry is replaced by the grace period. Checked under the lock, so that of two
+        // concurrent rotations the second finds the first.
         if let Some(new) = rotated_to(&tx, place, old).await? {
             return Ok(Rotated::Before { new });
         }
@@ -254,15 +241,15 @@ impl Postgres {
         Ok(Rotated::Now)
     }
 
-    /// Takes a space away with everything in it, its tokens and its quota too, and notes who did;
-    /// false if there is none.
+    /// Erases a space with everything in it, tokens and quota included, and audits it; false if it
+    /// does not exist.
     pub async fn erase_as(self: &Arc<Self>, name: &str, deed: &Deed) -> Result<bool> {
         self.erase_noting(name, Some(deed)).await
     }
 
-    /// Notes what was done, in one go. The machine may lose the last moments of it, and nothing
-    /// else waits for it. What cannot be noted because of what it says itself keeps nothing else
-    /// from being noted: so many of them there were.
+    /// Records audit events in one batch, without waiting for the flush, so a crash can lose the
+    /// last moments. One invalid event does not cause the rest of the batch to be dropped. Returns
+    /// the number of invalid events.
     pub async fn note_deeds(self: &Arc<Self>, deeds: &[Deed]) -> Result<usize> {
         let is_text = |deed: &&Deed| {
             ![&deed.token, &deed.door, &deed.who, &deed.verb, &deed.what]
@@ -293,7 +280,7 @@ impl Postgres {
         Ok(unfit)
     }
 
-    /// What was done since then, the newest first: in one space of a home, or in all of them.
+    /// Audit entries since a time, newest first, of one space or of all spaces of a store.
     pub async fn deeds(
         self: &Arc<Self>,
         home: &str,
@@ -323,7 +310,7 @@ impl Postgres {
         Ok(rows.iter().map(noted).collect())
     }
 
-    /// How much a space of a home may do and has done.
+    /// The limits and the usage of a space.
     pub async fn standing(self: &Arc<Self>, home: &str, space: &str) -> Result<Standing> {
         self.check().await?;
         let (place, all) = (id_of(space)?, id_of(&all_of(home))?);
@@ -344,7 +331,7 @@ impl Postgres {
         })
     }
 
-    /// What is set for a space itself; for all of a home, see [`all_of`].
+    /// The limits set for the space itself; for all spaces of a store, see [`all_spaces_of`].
     pub async fn quota(self: &Arc<Self>, space: &str) -> Result<Quota> {
         self.check().await?;
         let place = id_of(space)?;
@@ -360,7 +347,7 @@ impl Postgres {
         }))
     }
 
-    /// Likewise, to set it, and notes who did.
+    /// Sets the limits of a space and audits it.
     pub async fn set_quota(
         self: &Arc<Self>,
         space: &str,
@@ -385,8 +372,8 @@ impl Postgres {
         tx.commit().await
     }
 
-    /// Counts what models have read and written for spaces today. What is said of something that
-    /// can be no space keeps nothing else from being counted: so many of them there were.
+    /// Adds to today's model tokens of spaces. One invalid space name does not keep the others from
+    /// being counted. Returns the number of invalid names.
     pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<usize> {
         let most = |many: u64| i64::try_from(many.min(MOST_SPENT)).unwrap_or(i64::MAX);
         let fit = spent.iter().filter_map(|(name, many)| Some((id_of(name).ok()?, most(*many))));
@@ -401,8 +388,7 @@ impl Postgres {
         Ok(unfit)
     }
 
-    /// Notes a deed together with what was done: in the log of the space that the transaction has
-    /// named.
+    /// Records an audit event in the transaction of the action it describes.
     pub(super) async fn keep_deed(self: &Arc<Self>, tx: &Tx, deed: &Deed) -> Result<()> {
         let place = id_of(&deed.space)?;
         let sql = "INSERT INTO icecore.audit (space_id, at, space, token, door, who, verb, what, status) \
@@ -447,7 +433,7 @@ async fn keep_token(tx: &Tx, place: Uuid, token: &Token, hash: Hash) -> Result<(
     Ok(())
 }
 
-/// The token that was put in the place of this one, as its space's log says.
+/// The token that replaced this one, from the audit log of its space.
 async fn rotated_to(tx: &Tx, place: Uuid, old: &Token) -> Result<Option<String>> {
     // Clocks of two machines may differ, but not by a day.
     let sql = "SELECT split_part(what, ' ', 2) FROM icecore.audit WHERE space_id = $1 AND at > $2::timestamptz - interval '1 day' \
@@ -455,7 +441,7 @@ async fn rotated_to(tx: &Tx, place: Uuid, old: &Token) -> Result<Option<String>>
     Ok(tx.maybe(sql, &[&place, &old.made, &old.id]).await?.map(|row| row.get(0)))
 }
 
-/// Ends a token, at once or at that moment; false if it was not good any more.
+/// Lets a token expire, now or at `until`; false if it was no longer valid.
 async fn end_token(tx: &Tx, place: Uuid, id: &str, until: Option<Timestamp>) -> Result<bool> {
     let sql = "UPDATE icecore.token SET expires = least(expires, $3), revoked = CASE WHEN $3::timestamptz IS NULL THEN now() END \
         WHERE space_id = $1 AND token_id = $2 AND revoked IS NULL AND (expires IS NULL OR expires > now())";

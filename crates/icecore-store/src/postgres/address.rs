@@ -1,4 +1,4 @@
-//! The address of a database: read once, and told to people only without its user and its password.
+//! Parses database addresses and shows them without user and password.
 
 use std::str::FromStr as _;
 
@@ -7,7 +7,7 @@ use tokio_postgres::config::Host;
 
 use crate::{Error, Result};
 
-/// Reads an address such as `postgres://user:password@host:5432/name`.
+/// Parses an address such as `postgres://user:password@host:5432/name`.
 pub fn read(url: &str) -> Result<Config> {
     if let Some((scheme, _)) = url.split_once("://")
         && !matches!(scheme, "postgres" | "postgresql")
@@ -24,34 +24,33 @@ pub fn read(url: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// Whether a part of an address can be repeated: nobody's password is a plain word that stands
-/// where an option does.
+/// Whether a part of an address can be shown: a plain word in the place of an option is not a
+/// password.
 fn is_a_word(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 40
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// What is wrong with an address. The parser's own complaint may repeat the password, so only names
-/// of options are taken from it.
+/// A description of the error in an address. The parser's own message may contain the password, so
+/// only names of options are taken from it.
 fn complaint(url: &str, error: &tokio_postgres::Error) -> String {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let option = said.split('`').nth(1).filter(|option| is_a_word(option));
-    // A question mark before the last `@` is one of the password, and what follows it another piece
-    // of that.
+    // A question mark before the last `@` belongs to the password, and so does what follows it.
     let is_after_the_password =
         url.rfind('@').is_none_or(|at| url.find('?').is_some_and(|question| question > at));
     match option {
         Some("port") => "its port is not a number from 1 to 65535".into(),
-        Some(option) if said.starts_with("invalid value") => format!("the value of its option `{option}` is none that there is"),
+        Some(option) if said.starts_with("invalid value") => format!("the value of its option `{option}` is not supported"),
         Some(option) if said.starts_with("unknown option") && url.contains("://") && is_after_the_password => {
             format!("there is no option `{option}`")
         }
-        _ => "a sign in it does not belong there. In a user or a password write @ as %40, : as %3A, / as %2F, ? as %3F and % as %25".into(),
+        _ => "it contains a character that must be escaped. In a user or a password write @ as %40, : as %3A, / as %2F, ? as %3F and % as %25".into(),
     }
 }
 
-/// How the database is called where people see it.
+/// The database as people see it.
 pub fn place(config: &Config) -> String {
     let ports = config.get_ports();
     let host = |(nth, host): (usize, &Host)| {
@@ -102,7 +101,7 @@ mod tests {
         check("postgres://me:a@b?hush=1@host/x", "%3F");
         check("nonsense:hush@@", "%40");
         check("host=127.0.0.1 password=hush port=no", "its port");
-        check("host=127.0.0.1 password=x hush=1", "does not belong");
+        check("host=127.0.0.1 password=x hush=1", "must be escaped");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What this process has read lately and what it came to, of whichever space. Every use of it is
-//! checked against the document's version, so that what another process wrote is always seen; where
-//! a document has only grown, only what is new is read.
+//! Parsed documents that this process read recently, of all spaces. Every use checks the document's
+//! version, so writes of other processes are always visible. Of a document that has only grown,
+//! only the new part is read.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -15,29 +15,29 @@ use super::documents::{Look, News};
 use super::{Space, Tx};
 use crate::Result;
 
-/// So much is remembered, in bytes: two ledgers of 100,000 events, or very many small ones.
+/// The memory limit: two ledgers of 100,000 events, or very many small documents.
 const MOST_BYTES: usize = 256 << 20;
-/// What remembering anything costs besides what is remembered, in bytes.
+/// The overhead of an entry.
 const PLACE_BYTES: usize = 512;
-/// How often somebody else may have been faster before everything is read.
+/// How often another process may be faster before the whole document is read.
 const TRIES: usize = 3;
 
-/// What the bytes of a document come to.
+/// The parsed content of a document.
 pub(super) trait Reading: Clone + Default + Send + Sync + 'static {
-    /// Takes in what follows what it has; that was ended with a line break.
+    /// Parses what follows the parsed part, which ended with a line break.
     fn read_on(&mut self, bytes: &[u8]);
 
-    /// How much it takes in memory, besides about as much as the bytes that it was read from.
+    /// The memory it uses beyond about the size of its bytes.
     fn weight(&self) -> usize;
 }
 
-/// A reading and the document that it is of.
+/// A parsed document with the metadata of its version.
 struct Held {
     look: Look,
     reading: Arc<dyn Any + Send + Sync>,
 }
 
-/// Where a reading is remembered.
+/// A slot of the cache.
 #[derive(Default)]
 struct Place(Mutex<Option<Held>>);
 
@@ -46,32 +46,32 @@ impl Place {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The version that is known, and how many bytes of it can be read on from.
+    /// The cached version and its length.
     fn known(&self) -> (i64, u64) {
         self.lock().as_ref().map_or((0, 0), |held| {
             (held.look.version, if held.look.ended { held.look.length } else { 0 })
         })
     }
 
-    /// What is remembered, if it is of that version.
+    /// The parsed content, if it is of that version.
     fn reading<T: Reading>(&self, version: i64) -> Option<(Arc<T>, Look)> {
         let held = self.lock();
         let held = held.as_ref().filter(|held| held.look.version == version)?;
         Some((held.reading.clone().downcast().ok()?, held.look))
     }
 
-    /// Likewise, with what is new since; it is another version then.
+    /// Parses the new part; the entry then has a new version.
     fn read_on<T: Reading>(&self, version: i64, look: Look, bytes: &[u8]) -> Option<Arc<T>> {
         let mut place = self.lock();
         let held = place.take_if(|held| held.look.version == version)?;
-        // In place, unless somebody is just reading it.
+        // In place, unless a reader holds it.
         let mut reading: Arc<T> = held.reading.downcast().ok()?;
         Arc::make_mut(&mut reading).read_on(bytes);
         *place = Some(Held { look, reading: reading.clone() });
         Some(reading)
     }
 
-    /// Remembers a reading instead of the version that was known; one that is newer stays.
+    /// Replaces the entry if it still has the `known` version; a newer one stays.
     fn put<T: Reading>(&self, known: i64, look: Look, reading: &Arc<T>) {
         let mut place = self.lock();
         if place
@@ -88,7 +88,7 @@ type Key = (Uuid, DocPath);
 #[derive(Default)]
 struct Shelf {
     places: HashMap<Key, Seat>,
-    /// Which was used when, the longest ago first.
+    /// By time of last use, oldest first.
     order: BTreeMap<u64, Key>,
     uses: u64,
     bytes: usize,
@@ -101,7 +101,7 @@ struct Seat {
 }
 
 impl Shelf {
-    /// The place for a document, used just now.
+    /// The entry for a document; marks it as used.
     fn place(&mut self, key: &Key) -> Arc<Place> {
         self.uses += 1;
         let (uses, bytes) = (self.uses, &mut self.bytes);
@@ -115,8 +115,7 @@ impl Shelf {
         seat.place.clone()
     }
 
-    /// Notes what a place takes now; what was not used for the longest time goes until there is
-    /// room.
+    /// Sets the size of an entry; evicts the least recently used ones until the limit holds.
     fn weigh(&mut self, key: &Key, bytes: usize, most: usize) {
         if let Some(seat) = self.places.get_mut(key) {
             self.bytes = self.bytes - seat.bytes + bytes;
@@ -132,7 +131,7 @@ impl Shelf {
     }
 }
 
-/// What was read lately, and whether the tables were looked at.
+/// The cache, and whether the schema was checked.
 #[derive(Default)]
 pub(super) struct Cache {
     checked: AtomicBool,
@@ -169,8 +168,8 @@ impl Cache {
 }
 
 impl Space {
-    /// What a document comes to as this transaction sees it, and what it looks like; nothing, if it
-    /// is not there.
+    /// The parsed content of a document as this transaction sees it, and its metadata; empty if it
+    /// does not exist.
     pub(super) async fn reading<T: Reading>(
         &self,
         tx: &Tx,
@@ -179,7 +178,7 @@ impl Space {
         let key = (self.id, path.clone());
         let place = self.home.cache.shelf().place(&key);
         for nth in 1.. {
-            // After so many others were faster, everything is read, which needs nobody.
+            // After too many conflicts, read everything, which needs no cached version.
             let (version, length) = if nth < TRIES { place.known() } else { (0, 0) };
             let Some((look, news)) = self.news(tx, path, version, length).await? else { break };
             let reading = match news {
@@ -206,7 +205,7 @@ impl Space {
         Ok((Arc::new(T::default()), None))
     }
 
-    /// Likewise, of a document that looks like that: if it is remembered, nothing is asked.
+    /// Like [`Space::read_parsed`] for a document with known metadata: a cache hit needs no query.
     pub(super) async fn reading_at<T: Reading>(
         &self,
         tx: &Tx,
@@ -220,7 +219,7 @@ impl Space {
         }
     }
 
-    /// Remembers what a document comes to that this process has just appended to and committed.
+    /// Updates the cache after this process appended to a document and committed.
     pub(super) fn read_own<T: Reading>(
         &self,
         path: &DocPath,
@@ -259,7 +258,7 @@ mod tests {
         let mut left: Vec<u8> = shelf.places.keys().map(|(space, _)| space.as_bytes()[0]).collect();
         left.sort_unstable();
         assert_eq!((left, shelf.bytes, shelf.order.len()), (vec![1, 4], 2500, 2));
-        // What is larger than everything is not remembered at all.
+        // A document larger than the limit is not cached.
         shelf.weigh(&key(4), 5000, 3000);
         assert_eq!((shelf.places.len(), shelf.bytes), (0, 0));
     }

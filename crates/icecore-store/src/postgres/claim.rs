@@ -1,9 +1,9 @@
-//! Claims on work: leases in a table, so that nobody holds a connection while it needs others.
+//! Job leases: rows of a table, so that no connection is held while a job needs others.
 //!
-//! Whoever has a claim says again and again that it is still there; the database's clock counts.
-//! One that was killed is not heard of any more, and what it had is free after a while. One that
-//! only was away that long finds, when it asks, that somebody else has it. Not flushed: a claim
-//! that is lost with the database's machine is lost to everybody who was at work there.
+//! The holder renews its lease again and again; the database's clock counts. The lease of a killed
+//! process ends after a while. A process that was only suspended that long learns, when it asks,
+//! that another one has the lease. Not flushed: a lease lost with the database server is lost for
+//! every process that worked there.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,27 +17,27 @@ use uuid::Uuid;
 use super::{Postgres, Space};
 use crate::{Claimed, Error, Hold, Result};
 
-/// So often a lease is renewed before it would end.
+/// How often a lease is renewed before it would end.
 const RENEWALS: u32 = 3;
 
 fn open<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was let go in this process and is perhaps not free yet: space and work.
+/// Leases that this process is releasing, by space and job.
 #[derive(Debug, Default)]
 pub(super) struct LettingGo {
     going: Mutex<Vec<(Uuid, String)>>,
-    /// For those who wait with a thread of their own, and for those who have none.
+    /// `all_done` is for blocking waiters, `one_done` for async ones.
     gone: Condvar,
     told: Notify,
 }
 
 impl LettingGo {
-    /// Returns when this one is free.
+    /// Returns when this lease is released.
     async fn is_over(&self, space: Uuid, work: &str) {
         loop {
-            // Before it is looked, so that nothing is said in between.
+            // Registered before the check, so that no notification is missed.
             let told = self.told.notified();
             if !open(&self.going).iter().any(|going| going.0 == space && going.1 == work) {
                 return;
@@ -47,7 +47,7 @@ impl LettingGo {
     }
 }
 
-/// Something that is being let go.
+/// A release in progress.
 struct Going(Arc<Lease>);
 
 impl Going {
@@ -72,23 +72,23 @@ impl Drop for Going {
     }
 }
 
-/// A row that is ours for some time.
+/// A lease row that this process holds for some time.
 struct Lease {
     home: Arc<Postgres>,
     space: Uuid,
     work: String,
     holder: Uuid,
-    /// Until then nobody else can have it; `None` once somebody else has.
+    /// Until then the lease is exclusive; `None` once another process has it.
     until: Mutex<Option<Instant>>,
 }
 
 impl Lease {
-    /// Says that it is still held; false if somebody else has it. One that nobody took in the
-    /// meantime is as good as ever.
+    /// Renews the lease; false if another process has it. An expired lease that nobody took can be
+    /// renewed.
     async fn renew(&self) -> Result<bool> {
         const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
             UPDATE icecore.claim SET until = now() + make_interval(secs => $4) FROM quick WHERE space_id = $1 AND work = $2 AND holder = $3";
-        // Counted from before the database counts, so that it ends here first.
+        // Measured before the statement, so that it ends here before it ends in the database.
         let (begun, lease) = (Instant::now(), self.home.options.lease);
         let tx = self.home.begin(Some(self.space)).await?;
         let is_held =
@@ -107,7 +107,7 @@ impl Lease {
     }
 }
 
-/// A lease that is renewed for as long as this is there, and given back when it is dropped.
+/// A lease that is renewed in the background and released when dropped.
 struct Holding {
     lease: Arc<Lease>,
     renewing: Option<JoinHandle<()>>,
@@ -121,7 +121,7 @@ impl Holding {
             loop {
                 tokio::time::sleep(pause).await;
                 let Some(lease) = lease.upgrade() else { return };
-                // A database that is away now may be back before the lease ends.
+                // A database that is unreachable now may be back before the lease ends.
                 if matches!(lease.renew().await, Ok(false)) {
                     return;
                 }
@@ -152,19 +152,19 @@ impl Drop for Holding {
         let Ok(threads) = self.lease.home.threads() else { return };
         let going = Going::of(self.lease.clone());
         threads.spawn(async move {
-            // If it cannot be given back, it is free when the lease ends.
+            // If the release fails, the lease ends by itself.
             let _ = going.0.give_back().await;
         });
     }
 }
 
 impl Space {
-    /// The right to some work; `None` if somebody has it.
+    /// Acquires the lease on a job; `None` if it is held.
     pub(super) async fn claimed(&self, work: &str) -> Result<Option<Claimed>> {
         let (home, space, work) = (self.home.clone(), self.id, work.to_owned());
-        // By itself: if whoever asked goes away in the middle, what it gets is given back.
+        // In a task of its own: if the caller is cancelled, the lease is still released.
         let taking = self.home.threads()?.spawn(async move {
-            // What was let go a moment ago in this process is free.
+            // Wait for a release of the same lease by this process.
             home.letting_go.is_over(space, &work).await;
             home.claim(space, work).await
         });
@@ -174,7 +174,7 @@ impl Space {
 
 impl Postgres {
     async fn claim(self: Arc<Self>, space: Uuid, work: String) -> Result<Option<Claimed>> {
-        // One that is held is only looked at, so that whoever asks again and again writes nothing.
+        // A held lease is only read, so that polling writes nothing.
         const SQL: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
             INSERT INTO icecore.claim (space_id, work, holder, until) \
             SELECT $1, $2, gen_random_uuid(), now() + make_interval(secs => $3) FROM quick \
@@ -192,15 +192,14 @@ impl Postgres {
             holder: row.get(0),
             until: Mutex::new(Some(begun + lease)),
         };
-        // From here on it is given back, also where it is not known whether it was kept.
+        // From here on it is released in any case, also if the commit's outcome is unknown.
         let mut holding = Holding { lease: Arc::new(lease), renewing: None };
         tx.commit().await?;
         holding.keep_up()?;
         Ok(Some(Claimed(Box::new(holding))))
     }
 
-    /// Waits until everything that was let go is free for others, but not longer than that: for a
-    /// process that ends.
+    /// Waits until all releases are done, at most `most`. For a process that ends.
     pub fn part(&self, most: Duration) {
         let going = open(&self.letting_go.going);
         drop(self.letting_go.gone.wait_timeout_while(going, most, |going| !going.is_empty()));

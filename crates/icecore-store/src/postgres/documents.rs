@@ -1,5 +1,4 @@
-//! Documents in a database: a row that says what each looks like, and pieces that follow each
-//! other.
+//! Documents in a database: a row with metadata, and consecutive chunks of bytes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,19 +10,17 @@ use tokio_postgres::Row;
 use super::{Space, Tx};
 use crate::{ContentVersion, Error, Looked, Result, Stamp, Weight};
 
-/// A piece has so many bytes at most, so that no single row becomes too much to handle.
+/// The limit of a chunk, so that no row becomes too large.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a document looks like without what is in it.
+/// The metadata of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Look {
-    /// How many bytes it has.
     pub length: u64,
-    /// Other with every write.
+    /// Changes with every write.
     pub version: i64,
     /// Whether it is empty or ends with a line break.
     pub ended: bool,
-    /// When it was last written.
     pub changed: Timestamp,
 }
 
@@ -32,7 +29,7 @@ impl Look {
         Stamp(self.version.to_string())
     }
 
-    /// Of a row whose columns from `at` on are length, version, ended and changed.
+    /// Reads the columns length, version, ended and changed from `at` on.
     pub fn of(row: &Row, at: usize) -> Self {
         Self {
             length: unsigned(row.get(at)),
@@ -43,22 +40,21 @@ impl Look {
     }
 }
 
-/// What is new in a document.
+/// How a document changed since a known version.
 pub(super) enum News {
-    /// Nothing.
     Same,
-    /// It has grown by these bytes.
+    /// With the appended bytes.
     Grown(Vec<u8>),
-    /// It is another one now: these bytes.
+    /// With the new bytes.
     Other(Vec<u8>),
 }
 
-/// Whether a document has as many bytes in its pieces as it should have.
+/// Checks that the chunks of a document have the recorded length.
 fn whole(path: &DocPath, found: u64, length: u64) -> Result<()> {
     if found == length {
         return Ok(());
     }
-    Err(Error::Database(format!("{path} has {found} bytes in its pieces and should have {length}")))
+    Err(Error::Database(format!("{path} has {found} bytes in its chunks instead of {length}")))
 }
 
 pub(super) fn unsigned(number: i64) -> u64 {
@@ -73,8 +69,8 @@ pub(super) fn moved(path: &DocPath) -> Error {
     Error::Moved { what: path.to_string() }
 }
 
-/// What every path below a folder begins with; everything is below `""`. What is above itself only
-/// with `/` behind it.
+/// The prefix of every path below a folder; everything is below `""`. The folder itself lacks the
+/// final `/`.
 fn beginning(under: &str) -> String {
     match under.trim_end_matches('/') {
         "" => String::new(),
@@ -82,14 +78,14 @@ fn beginning(under: &str) -> String {
     }
 }
 
-/// The text after every text that begins with this one.
+/// The smallest text after all texts with this prefix.
 fn after_all(beginning: &str) -> String {
     let mut bytes = beginning.to_owned();
     bytes.push(char::MAX);
     bytes
 }
 
-/// The pieces of a text that begins at a place, each with the place it begins at.
+/// The chunks of bytes that start at an offset, each with its own offset.
 pub(super) fn pieces(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
     bytes
         .chunks(PIECE_BYTES)
@@ -98,15 +94,15 @@ pub(super) fn pieces(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, &[u8])
 }
 
 impl Space {
-    /// What a document looks like; `None` if it is not there.
+    /// The metadata of a document; `None` if it does not exist.
     pub(super) async fn look(&self, tx: &Tx, path: &DocPath) -> Result<Option<Look>> {
         const SQL: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2";
         Ok(tx.maybe(SQL, &[&self.id, &path.as_str()]).await?.map(|row| Look::of(&row, 0)))
     }
 
-    /// Likewise, and nobody else writes it until this transaction has ended. One that is not there
-    /// is made, empty, so that there is something to hold, and has version 0; a transaction that
-    /// does not want it drops out.
+    /// Locks a document until the transaction ends and returns its metadata. Creates a missing one,
+    /// empty and with version 0, to have something to lock; a transaction that does not want it
+    /// rolls back.
     pub(super) async fn hold(&self, tx: &Tx, path: &DocPath) -> Result<Look> {
         const HELD: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
         const MADE: &str = "INSERT INTO icecore.document (space_id, path, length, ended) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING";
@@ -117,13 +113,13 @@ impl Space {
         match tx.maybe(HELD, &[&self.id, &path.as_str()]).await? {
             Some(row) if made => Ok(Look { version: 0, ..Look::of(&row, 0) }),
             Some(row) => Ok(Look::of(&row, 0)),
-            // Made by somebody and taken away again, all in this moment.
+            // Another transaction created and removed it just now.
             None => Err(moved(path)),
         }
     }
 
-    /// What a document that is held says. The database makes the hash, so that the text need not
-    /// travel.
+    /// The version of a locked document. The database computes the hash, so that the content is not
+    /// transferred.
     pub(super) async fn content_version(
         &self,
         tx: &Tx,
@@ -139,7 +135,7 @@ impl Space {
         Ok(ContentVersion(Hash::from_bytes(row.get(0))))
     }
 
-    /// Holds a document that still says what was read.
+    /// Locks a document that is still at version `from`.
     pub(super) async fn hold_unchanged(
         &self,
         tx: &Tx,
@@ -154,19 +150,19 @@ impl Space {
         }
     }
 
-    /// Holds many documents, which are given in the order of their paths and each once: whoever
-    /// holds several holds them in that order, so that nobody waits in a circle. Says for each what
-    /// it looks like, and whether it was made to be held.
+    /// Locks many documents, given sorted and without duplicates: everyone locks in this order,
+    /// which prevents deadlocks. Returns the metadata of each, and whether it was created for the
+    /// lock.
     pub(super) async fn hold_many(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(Look, bool)>> {
         const HELD: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
             WHERE space_id = $1 AND path = ANY($2) ORDER BY path FOR UPDATE";
-        // What is there is locked and left as it is, and only what was made is told.
+        // Existing rows are locked and stay as they are; only created ones are returned.
         const MADE: &str = "INSERT INTO icecore.document (space_id, path, length, ended) SELECT $1, path, 0, true FROM unnest($2::text[]) AS path \
             ON CONFLICT (space_id, path) DO UPDATE SET length = document.length WHERE false RETURNING path";
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         let mut made: HashSet<String> = HashSet::new();
         let mut held = Vec::new();
-        // Whoever holds one waits for no other; else what is not there has its place in the order
+        // A single lock cannot deadlock; otherwise missing documents have their place in the order
         // too.
         if paths.len() == 1 {
             held = tx.rows(HELD, &[&self.id, &names]).await?;
@@ -182,12 +178,12 @@ impl Space {
                 .iter()
                 .map(|row| (Look::of(row, 1), made.contains(row.get::<_, &str>(0))))
                 .collect()),
-            // Made by somebody and taken away again, all in this moment.
+            // Another transaction created and removed it just now.
             _ => Err(Error::Moved { what: "the memory".into() }),
         }
     }
 
-    /// A document, byte for byte, and what it looked like then.
+    /// The bytes and the metadata of a document.
     pub(super) async fn read(&self, tx: &Tx, path: &DocPath) -> Result<Option<(Vec<u8>, Look)>> {
         // One statement sees one state.
         const SQL: &str = "SELECT length, version, ended, changed, \
@@ -200,7 +196,7 @@ impl Space {
         Ok(Some((bytes, look)))
     }
 
-    /// The bytes of a document from a place on. Pieces that begin before it are read whole.
+    /// The bytes of a document from an offset on. Chunks that start before it are read whole.
     pub(super) async fn read_from(&self, tx: &Tx, path: &DocPath, from: u64) -> Result<Vec<u8>> {
         const SQL: &str = "SELECT at, bytes FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at >= coalesce( \
             (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at <= $3), 0) ORDER BY at";
@@ -215,8 +211,8 @@ impl Space {
         Ok(bytes)
     }
 
-    /// What is new in a document to somebody who knows it as it was at a version, when it had so
-    /// many bytes; `None` if it is not there. Whoever knows nothing of it knows version 0.
+    /// How a document changed since a version with that length; `None` if it does not exist.
+    /// Version 0 stands for unknown.
     pub(super) async fn news(
         &self,
         tx: &Tx,
@@ -224,8 +220,8 @@ impl Space {
         version: i64,
         length: u64,
     ) -> Result<Option<(Look, News)>> {
-        // One statement sees one state. What it knew is still the beginning if the last piece of
-        // that is there.
+        // One statement sees one state. The known part is still the beginning if its last chunk
+        // exists unchanged.
         const SQL: &str = "SELECT d.length, d.version, d.ended, d.changed, known.length, CASE WHEN d.version <> $3 THEN \
             (SELECT string_agg(c.bytes, ''::bytea ORDER BY c.at) FROM icecore.chunk c \
                 WHERE c.space_id = $1 AND c.path = $2 AND c.at >= known.length) END \
@@ -270,8 +266,8 @@ impl Space {
         Ok(Look::of(&row, 0))
     }
 
-    /// Appends to a document that is held and looks like that; a last line without an end gets one
-    /// first. Returns where the text begins and what the document looks like now.
+    /// Appends to a locked document with this metadata. Ends an incomplete last line first. Returns
+    /// the offset of the text and the new metadata.
     pub(super) async fn append_held(
         &self,
         tx: &Tx,
@@ -287,7 +283,7 @@ impl Space {
         Ok((start, look))
     }
 
-    /// Puts a document in place, whole.
+    /// Replaces a document.
     pub(super) async fn replace(&self, tx: &Tx, path: &DocPath, bytes: &[u8]) -> Result<Look> {
         let before = self.hold(tx, path).await?;
         if before.length > 0 {
@@ -301,13 +297,13 @@ impl Space {
     }
 
     async fn clear(&self, tx: &Tx, path: &DocPath) -> Result<()> {
-        // That it is meant, where what only grows is replaced.
+        // Declares the intention, which the tables require for append-only documents.
         tx.run("SELECT set_config('icecore.replacing', $1, true)", &[&path.as_str()]).await?;
         tx.run("SELECT icecore.clear($1)", &[&path.as_str()]).await?;
         Ok(())
     }
 
-    /// Takes a document away.
+    /// Removes a document.
     pub(super) async fn discard(&self, tx: &Tx, path: &DocPath) -> Result<()> {
         const HELD: &str =
             "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
@@ -322,7 +318,7 @@ impl Space {
         Ok(())
     }
 
-    /// What is below a folder, by path, the ledger included.
+    /// The documents below a folder by path, the ledger included.
     pub(super) async fn list(&self, tx: &Tx, under: &str) -> Result<Vec<(DocPath, Look)>> {
         const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
             WHERE space_id = $1 AND path >= $2 AND path < $3 ORDER BY path";
@@ -331,7 +327,7 @@ impl Space {
         rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, Look::of(row, 1)))).collect()
     }
 
-    /// What a new space begins with.
+    /// Creates the documents of a new space.
     pub(super) async fn furnish(&self, tx: &Tx, config: &str) -> Result<()> {
         self.replace(tx, &layout::LEDGER.parse()?, b"").await?;
         self.replace(tx, &layout::CONFIG.parse()?, config.as_bytes()).await?;
@@ -364,7 +360,7 @@ impl Space {
             .collect())
     }
 
-    /// Each part and what it weighs.
+    /// The disk usage of each part.
     pub(super) async fn weighed(&self) -> Result<Vec<Weight>> {
         let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for look in self.looks_below("").await? {

@@ -1,9 +1,9 @@
-//! Bringing a whole memory into a space: until it is whole nobody else uses the space, and one that
-//! was cut short is begun anew.
+//! Restores a memory into a space: no other process uses the space until it is complete, and an
+//! interrupted restore starts over.
 //!
-//! Who fills has the space for some time and says again and again that it is still at it, in the
-//! background: reading everything back may take longer than a lease. Every write says who fills, so
-//! one that was too slow writes nothing over another's.
+//! The restoring process holds a lease on the space and renews it in the background, because
+//! verification may take longer than the lease. Every write names the restoring process, so that
+//! one that was too slow cannot overwrite another's data.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use uuid::Uuid;
 use super::{Postgres, Space, id_of};
 use crate::{Error, Ground, Result};
 
-/// So long a space is kept for whoever fills it and is not heard of.
+/// How long a space is reserved for a restoring process without a renewal.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Who fills a space, and says so again and again.
+/// The restoring process and its renewal task.
 #[derive(Debug)]
 struct Filler {
     id: Uuid,
@@ -30,7 +30,7 @@ impl Drop for Filler {
     }
 }
 
-/// Whether a space is being filled by whoever has it open.
+/// Whether this handle restores into the space.
 #[derive(Debug, Default)]
 pub(super) struct Filling(Mutex<Option<Filler>>);
 
@@ -39,15 +39,15 @@ impl Filling {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who fills it, if it is whoever has it open.
+    /// The id of the restoring process, if it is this one.
     pub fn by(&self) -> Option<Uuid> {
         self.lock().as_ref().map(|filler| filler.id)
     }
 }
 
 impl Postgres {
-    /// The space of that name, for somebody who fills it: made if it is not there, and then nobody
-    /// sees it before it is whole.
+    /// The space of that name as the target of a restore. Creates a missing one, invisible for
+    /// others until the restore is complete.
     pub async fn to_fill(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
         const MADE: &str = "INSERT INTO icecore.space (space_id, name, filling, filled_until) \
             SELECT $1, $2, gen_random_uuid(), now() + make_interval(secs => $3) ON CONFLICT DO NOTHING RETURNING life, filling";
@@ -71,7 +71,7 @@ impl Postgres {
 }
 
 impl Space {
-    /// Says from now on, until it is whole or let go, that somebody still fills it.
+    /// Renews the lease in the background until the restore ends.
     fn keep_filling(&self, filler: Uuid) -> Result<()> {
         const SQL: &str = "UPDATE icecore.space SET filled_until = now() + make_interval(secs => $3) WHERE space_id = $1 AND filling = $2";
         // Weak, so that it does not keep the database open.
@@ -80,8 +80,8 @@ impl Space {
             loop {
                 tokio::time::sleep(LEASE / 3).await;
                 let Some(home) = home.upgrade() else { return };
-                // One that fails is tried again: the lease bears several, and every write says
-                // whether it is still ours.
+                // A failed renewal is tried again: the lease covers several, and every write checks
+                // the ownership.
                 let Ok(tx) = home.begin(Some(id)).await else { continue };
                 if tx.run(SQL, &[&id, &filler, &LEASE.as_secs_f64()]).await.is_ok() {
                     let _ = tx.commit().await;
@@ -100,7 +100,7 @@ impl Space {
             return Ok(Ground::New);
         }
         let tx = self.home.begin(Some(self.id)).await?;
-        // Whoever writes has finished, and whoever comes next sees that it is being filled.
+        // Running writers finish first, and later ones see the restore.
         tx.run("SELECT icecore.enter_alone()", &[]).await?;
         let found = tx.maybe(FOUND, &[&self.id, &self.life]).await?.ok_or(Error::Gone)?;
         let is_unfinished = match (found.get(0), found.get(1)) {
@@ -127,7 +127,7 @@ impl Space {
         if tx.run(sql, &[&self.id, &filler]).await? == 0 {
             return Err(Error::Filling);
         }
-        // There is something to be tended now.
+        // The space has work for the scheduler now.
         tx.run("NOTIFY icecore_jobs", &[]).await?;
         tx.commit().await?;
         *self.filling.lock() = None;

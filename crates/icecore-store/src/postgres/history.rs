@@ -1,6 +1,6 @@
-//! Snapshots of a space: which document had which bytes, the bytes kept once each. Everything is
-//! read, hashed and kept within the database; no document leaves it, and one that has not changed
-//! since the last snapshot is not read.
+//! Snapshots of a space: the content of every document, each content stored once. Everything is
+//! read, hashed and stored inside the database; documents are not transferred, and those unchanged
+//! since the last snapshot are not read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,32 +15,32 @@ use tokio_postgres::Row;
 use super::{Space, Tx};
 use crate::{Error, History, Result, Rewritten, Snapshot, past};
 
-/// A name has so many hex digits.
+/// The number of hex digits of an id.
 const ID_DIGITS: usize = 40;
-/// Nobody means a snapshot by fewer of them.
+/// The shortest accepted prefix of an id.
 const LEAST_DIGITS: usize = 4;
-/// A note has so many characters at most.
+/// The limit of a note.
 const NOTE_CHARS: usize = 200;
-/// So many bytes of contents are read at once, if one is not larger alone.
+/// The number of content bytes to read at once, unless one content is larger.
 const BATCH_BYTES: i64 = 8 << 20;
 
-/// The documents that a snapshot is of, as they are now: `now`, with the path and the version of
-/// each. The two parameters are what begins with `$2`'s names, and not with `$3`'s.
+/// The current documents of a snapshot as `now`: path and version. `$2` lists the top-level names
+/// to include, `$3` the path prefixes to exclude.
 const NOW: &str = "now AS (SELECT path, version FROM icecore.document WHERE space_id = $1 AND split_part(path, '/', 1) = ANY($2) \
     AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS beginning WHERE starts_with(path, beginning)))";
 /// The bytes of the document at `path`.
 const BYTES: &str = "coalesce((SELECT string_agg(c.bytes, ''::bytea ORDER BY c.at) FROM icecore.chunk c WHERE c.space_id = $1 AND c.path = now.path), ''::bytea)";
 
-/// What a vault's repository leaves out.
+/// The files that a vault's repository ignores.
 fn left_out() -> Vec<&'static str> {
     let rules = include_str!("../vault/gitignore").lines().filter(|line| !line.starts_with('#'));
     rules.filter_map(|rule| rule.strip_prefix('/')).collect()
 }
 
-/// What one snapshot changed: each path with the content it got.
+/// The changes of one snapshot: each path with its new content.
 type Changes = Vec<(String, Option<Vec<u8>>)>;
 
-/// The name of a snapshot: by what it is, and by all that came before.
+/// The id of a snapshot, a hash of itself and all earlier ones.
 fn id_of(before: &str, at: Timestamp, note: &str, changes: &Changes) -> String {
     let mut text = format!("{before}\n{}\n{note}\n", at.as_microsecond()).into_bytes();
     for (path, hash) in changes {
@@ -56,14 +56,14 @@ fn read_snapshot(row: &Row) -> Snapshot {
     Snapshot { id: row.get(0), at: row.get(1), note: row.get(2) }
 }
 
-/// Every snapshot, oldest first, with what it changed.
+/// Every snapshot with its changes, oldest first.
 struct Past {
     snapshots: Vec<(i64, Snapshot)>,
     changes: HashMap<i64, Changes>,
 }
 
 impl Past {
-    /// Each content with every path it stood at.
+    /// Each content with all its paths.
     fn paths(&self) -> HashMap<&[u8], BTreeSet<String>> {
         let mut paths: HashMap<&[u8], BTreeSet<String>> = HashMap::new();
         for (path, hash) in self.changes.values().flatten() {
@@ -76,15 +76,15 @@ impl Past {
 }
 
 impl Space {
-    /// Until this transaction has ended, nobody else makes or changes snapshots. In a statement of
-    /// its own: the next one sees what whoever was waited for has done.
+    /// Locks the snapshots until the transaction ends. A statement of its own, so that the next one
+    /// sees what the previous holder did.
     async fn hold_snapshots(&self, tx: &Tx) -> Result<()> {
         tx.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 2))", &[&self.id.to_string()])
             .await
             .map(|_| ())
     }
 
-    /// The number of a snapshot that somebody named.
+    /// The number of the snapshot with this id or prefix.
     async fn snapshot_named(&self, tx: &Tx, id: &str) -> Result<i64> {
         const SQL: &str = "SELECT number FROM icecore.snapshot WHERE space_id = $1 AND starts_with(id, $2) LIMIT 2";
         let is_name = id.len() >= LEAST_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -112,7 +112,7 @@ impl Space {
         Ok(Past { snapshots, changes })
     }
 
-    /// The hashes of all contents, so many together as are read at once.
+    /// The hashes of all contents in batches to read at once.
     async fn batches(&self, tx: &Tx) -> Result<Vec<Vec<Vec<u8>>>> {
         const SQL: &str = "SELECT hash, octet_length(bytes)::bigint FROM icecore.blob WHERE space_id = $1 ORDER BY hash";
         let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -140,9 +140,9 @@ impl Space {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Keeps the contents that are not as they were, and says what changed since the last snapshot.
+    /// Stores new contents and returns the changes since the last snapshot.
     async fn keep_changes(&self, tx: &Tx, number: i64) -> Result<Changes> {
-        // One statement sees one state, so that a snapshot is of one moment.
+        // One statement sees one state, so that a snapshot shows one moment.
         let sql = format!(
             "WITH {NOW}, \
             other AS MATERIALIZED (SELECT now.path, now.version, newest.hash AS before, {BYTES} AS bytes FROM now \
@@ -161,7 +161,7 @@ impl Space {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Puts a past in place of the one there is. Contents that it refers to are there already.
+    /// Replaces the snapshot log. The contents it refers to exist already.
     async fn replace_past(&self, tx: &Tx, past: &Past) -> Result<()> {
         tx.run("SELECT set_config('icecore.replacing', 'snapshots', true)", &[]).await?;
         tx.run("SELECT icecore.clear_snapshots()", &[]).await?;
@@ -185,7 +185,8 @@ impl Space {
         let sql = "INSERT INTO icecore.kept (space_id, number, path, hash) SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::bytea[])";
         tx.run(sql, &[&self.id, &numbers, &paths, &hashes]).await?;
         tx.run("SELECT icecore.clear_blobs()", &[]).await?;
-        // What the newest one has is another content now, or not there: the next one has to look.
+        // The contents of the newest snapshot changed or are gone, so the next snapshot must check
+        // these documents again.
         let sql = "WITH last AS (SELECT DISTINCT ON (path) path, hash FROM icecore.kept WHERE space_id = $1 ORDER BY path, number DESC), \
             gone AS (DELETE FROM icecore.newest WHERE space_id = $1 \
                 AND NOT EXISTS (SELECT FROM last WHERE last.path = newest.path AND last.hash IS NOT NULL)) \
@@ -209,12 +210,12 @@ impl History for Space {
         let number = last.as_ref().map_or(0, |row| row.get::<_, i64>(0)) + 1;
         let changes = self.keep_changes(&tx, number).await?;
         if changes.is_empty() && last.is_some() {
-            // That documents were looked at stays known.
+            // Commit the note that these documents were checked.
             tx.commit().await?;
             return Ok(None);
         }
         let note: String = plain::one_line(note).chars().take(NOTE_CHARS).collect();
-        // To the microsecond, as it is kept.
+        // The precision of the database is a microsecond.
         let at = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
         let before = last.map_or(String::new(), |row| row.get(1));
         let snapshot = Snapshot { id: id_of(&before, at, &note, &changes), at, note };
@@ -285,7 +286,7 @@ impl History for Space {
             guilty.extend(found.filter(|(hash, bytes)| is_in(hash, bytes)).map(|(hash, _)| hash));
         }
         tx.commit().await?;
-        // The paths at which it stands, snapshot by snapshot.
+        // The matching paths in each snapshot.
         let (mut standing, mut many) = (BTreeSet::new(), 0);
         for (number, _) in &past.snapshots {
             for (path, hash) in past.changes.get(number).into_iter().flatten() {
@@ -331,7 +332,7 @@ impl History for Space {
             for (_, hash) in changes.iter_mut() {
                 *hash = hash.take().map(|hash| becomes.get(&hash).cloned().unwrap_or(hash));
             }
-            // Two wordings may be the same one now.
+            // Two versions may be equal after the redaction.
             changes.retain(|(path, hash)| {
                 standing.insert(path.clone(), hash.clone()).as_ref() != Some(hash)
             });
@@ -348,7 +349,7 @@ impl History for Space {
     }
 
     async fn repair(&self) -> Result<Vec<String>> {
-        // What keeps the snapshots keeps everything else too.
+        // Snapshots are stored with everything else in the database.
         Ok(Vec::new())
     }
 }

@@ -1,8 +1,8 @@
-//! What is to be done in spaces, and who does it: rows that workers take for some time.
+//! The job queue of a database: rows that workers lease for some time.
 //!
-//! The database's clock counts, so that workers need not agree on theirs. A worker that dies lets
-//! its row go free by itself; one that was only slow finds that the row has been taken again, and
-//! stops. What jobs do is worked out from what is kept, so doing one again does nothing twice.
+//! The database's clock counts, so that workers need not agree on the time. The lease of a dead
+//! worker ends by itself; a worker that was only slow learns that another one has the job, and
+//! stops. Jobs compute from stored data, so repeating one has no further effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,54 +13,52 @@ use tokio_postgres::AsyncMessage;
 use super::{Postgres, Space, id_of, said};
 use crate::{Error, Result};
 
-/// Everything that a space's timetable asks for.
+/// The job of a space's schedule.
 pub const TEND: &str = "tend";
 
-/// What all documents of a space look like, in a number. By every one of them: the greatest version
-/// does not tell that a smaller one, given out before, is written after.
+/// A number over the versions of all documents of a space. The highest version alone is not enough:
+/// a smaller one that was assigned earlier may be written later.
 const LOOK: &str = "SELECT coalesce(bit_xor(hashtextextended(path, version)), 0) FROM icecore.document WHERE space_id = $1";
-/// So much is kept of what went wrong.
+/// The limit of a stored error message.
 const TROUBLE_BYTES: usize = 500;
 
-/// Some work that was taken.
+/// A job that this process leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
-    /// The space it is to be done in.
     pub space: String,
-    /// What kind of work, such as [`TEND`].
+    /// The kind of job, such as [`MAINTENANCE_JOB`].
     pub kind: String,
-    /// Another number whenever it is taken, greater than those before.
+    /// Increases with every lease of this job.
     pub epoch: i64,
-    /// How often it failed since it last went well.
+    /// Failures since the last success.
     pub failures: i32,
 }
 
-/// How much there is to do of a kind.
+/// The number of jobs of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backlog {
-    /// What kind of work.
     pub kind: String,
-    /// So many spaces wait.
+    /// Spaces that wait.
     pub waiting: i64,
-    /// So many are being worked on.
+    /// Spaces in progress.
     pub at_work: i64,
-    /// So many failed when they were last tried.
+    /// Spaces whose last attempt failed.
     pub failing: i64,
-    /// So long the first of them has waited, in seconds.
+    /// How long the first of them has waited, in seconds.
     pub oldest_seconds: f64,
 }
 
-/// When there is more to do for a space.
+/// When the next job of a space is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Then.
+    /// At that time.
     At(jiff::Timestamp),
-    /// When something is written.
+    /// After the next write.
     Asleep,
 }
 
 impl Postgres {
-    /// Takes the work that has waited longest, for so long; `None` if nothing waits.
+    /// Leases the job that has waited longest; `None` if none waits.
     pub async fn take(
         &self,
         kinds: &[&str],
@@ -79,7 +77,7 @@ impl Postgres {
         }))
     }
 
-    /// Says that somebody is still at it; false if it was taken by somebody else meanwhile.
+    /// Renews the lease; false if another worker has it.
     pub async fn keep(self: &Arc<Self>, work: &Work, lease: Duration) -> Result<bool> {
         let sql = "UPDATE icecore.job SET until = now() + $4 * interval '1 second' WHERE space_id = $1 AND kind = $2 AND epoch = $3";
         let space = id_of(&work.space)?;
@@ -89,10 +87,10 @@ impl Postgres {
         Ok(kept == 1)
     }
 
-    /// It is done. False if it was taken by somebody else meanwhile, whose word counts then.
+    /// Finishes a job. False if another worker has the lease; its result counts then.
     ///
-    /// A space falls asleep only if its documents are what they were when they were `seen`; else it
-    /// is due again at once.
+    /// A space with [`NextRun::OnWrite`] sleeps only if its documents are still those of `seen`;
+    /// otherwise it is due again at once.
     pub async fn done(self: &Arc<Self>, work: &Work, next: Next, seen: i64) -> Result<bool> {
         let sql = format!(
             "UPDATE icecore.job SET worker = NULL, until = NULL, failures = 0, trouble = NULL, \
@@ -106,8 +104,8 @@ impl Postgres {
         let space = id_of(&work.space)?;
         let tx = self.begin(Some(space)).await?;
         if at.is_none() {
-            // Somebody who is in the middle of writing has found it awake and will not wake it:
-            // what they write is waited for. Whoever comes later finds it asleep.
+            // Wait for writers that found the space awake and will not wake it. Later writers find
+            // it asleep.
             tx.run("SELECT icecore.enter_alone()", &[]).await?;
         }
         let kept = tx.run(&sql, &[&space, &work.kind, &work.epoch, &at, &seen]).await?;
@@ -115,7 +113,7 @@ impl Postgres {
         Ok(kept == 1)
     }
 
-    /// It failed, and is tried again later, each time later.
+    /// Records a failure; the next attempt comes later each time.
     pub async fn failed(self: &Arc<Self>, work: &Work, why: &str) -> Result<bool> {
         let sql = "UPDATE icecore.job SET worker = NULL, until = NULL, failures = failures + 1, trouble = $4, \
             due = now() + icecore.again_after(failures) \
@@ -128,7 +126,7 @@ impl Postgres {
         Ok(kept == 1)
     }
 
-    /// How much there is to do.
+    /// The backlog of each kind of job.
     pub async fn backlog(&self) -> Result<Vec<Backlog>> {
         let tx = self.begin(None).await?;
         let rows = tx
@@ -145,7 +143,7 @@ impl Postgres {
         Ok(rows.iter().map(told).collect())
     }
 
-    /// Tells whoever waits, on whichever machine, that there is something to do.
+    /// Listens for new jobs, whichever machine requests them.
     pub fn ear(self: &Arc<Self>) -> Result<Ear> {
         let (heard, home) = (Arc::new(Notify::new()), Arc::downgrade(self));
         let (config, tls, told) = (self.config.clone(), super::tls_or_error()?, heard.clone());
@@ -155,7 +153,7 @@ impl Postgres {
                 if listen(&config, tls.clone(), &told).await.is_ok() {
                     pause = super::FIRST_PAUSE;
                 }
-                // What was said while nobody listened is found by looking.
+                // Notifications missed meanwhile are found by a query.
                 told.notify_one();
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(super::LONGEST_PAUSE);
@@ -196,14 +194,14 @@ async fn listen(
     Ok(())
 }
 
-/// Hears that there is something to do.
+/// Signals that there may be a job.
 pub struct Ear {
     heard: Arc<Notify>,
     listening: tokio::task::JoinHandle<()>,
 }
 
 impl Ear {
-    /// Returns when something was said, or when it may have been.
+    /// Returns after a notification, or when one may have been missed.
     pub async fn hear(&self) {
         self.heard.notified().await;
     }
@@ -216,8 +214,7 @@ impl Drop for Ear {
 }
 
 impl Space {
-    /// Asks for work here, at the latest in so long. What is asked for already is done then, or
-    /// sooner.
+    /// Requests a job here within that time. An earlier request stays.
     pub async fn want(&self, kind: &str, within: Duration) -> Result<()> {
         let sql = "INSERT INTO icecore.job (space_id, kind, due) VALUES ($1, $2, now() + $3 * interval '1 second') \
             ON CONFLICT (space_id, kind) DO UPDATE SET due = least(job.due, excluded.due), asked = least(job.asked, excluded.due)";
@@ -229,7 +226,7 @@ impl Space {
         tx.commit().await
     }
 
-    /// When something was last said or learnt here; `None` if nothing ever was.
+    /// The time of the last record or event here; `None` if there is none.
     pub async fn last_heard(&self) -> Result<Option<jiff::Timestamp>> {
         let sql = "SELECT max(changed) FROM icecore.document WHERE space_id = $1 AND length > 0 AND (path = 'memory/ledger.jsonl' \
             OR path >= 'memory/messages/' AND path < 'memory/messages0' OR path >= 'memory/snapshots/' AND path < 'memory/snapshots0')";
@@ -239,7 +236,7 @@ impl Space {
         Ok(row.get(0))
     }
 
-    /// What its documents look like: another number after every write to any of them.
+    /// A number that changes with every write to any document of the space.
     pub async fn outline(&self) -> Result<i64> {
         let tx = self.begin_reading().await?;
         let row = tx.one(LOOK, &[&self.id]).await?;

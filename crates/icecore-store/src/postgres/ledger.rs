@@ -1,5 +1,5 @@
-//! The ledger of a space and its archives. What stands is folded by the domain from their bytes,
-//! and the fold is remembered for as long as the bytes are the same.
+//! The ledger of a space and its archives. The domain computes the states from their bytes; the
+//! result is cached while the bytes are unchanged.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -19,11 +19,10 @@ use super::documents::{Look, moved, unsigned};
 use super::{Space, Tx};
 use crate::{Count, Found, LedgerText, Position, Result, folded};
 
-/// What is known of an event besides itself takes about so much, in bytes: where it stands, what it
-/// claims and what it says.
+/// The approximate memory per event besides its text: position, claims and sameness hash.
 const BESIDES_BYTES: usize = 160;
 
-/// The highest number of each local day.
+/// The highest event number of each local day.
 #[derive(Debug, Clone, Default)]
 struct Numbers(HashMap<Date, u32>);
 
@@ -41,12 +40,12 @@ impl Numbers {
     }
 }
 
-/// The ledger, folded.
+/// The ledger with states.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     ledger: Ledger,
     numbers: Numbers,
-    /// Made when they are first asked for, and then kept up: both cost more than the fold.
+    /// Built on first use and then updated: both cost more than the ledger itself.
     claims: Mutex<folded::Claims>,
     sayings: Mutex<folded::Sayings>,
 }
@@ -90,7 +89,8 @@ impl Reading for Folded {
 impl Folded {
     fn chosen(&self, which: &EventQuery) -> Vec<Entry> {
         match &which.saying {
-            // Few say the same. Where something stands cannot be told of a few.
+            // Few events have the same text. With `after`, the position in the whole ledger
+            // matters.
             Some(text) if which.after.is_none() => {
                 let few: Vec<Entry> =
                     open(&self.sayings).like(self, text).into_iter().cloned().collect();
@@ -120,7 +120,7 @@ impl Reading for Archive {
     }
 }
 
-/// Ids that are lost for good and must not be given again.
+/// Ids of lost events, which must not be assigned again.
 #[derive(Debug, Clone, Default)]
 struct Spent {
     report: Vec<u8>,
@@ -147,7 +147,7 @@ impl Space {
         Ok(layout::LEDGER.parse()?)
     }
 
-    /// The ledger, folded, and where it stands.
+    /// The ledger with states, and its position.
     pub(super) async fn folded(&self, tx: &Tx) -> Result<(Arc<Folded>, Position)> {
         let (ledger, look) = self.reading::<Folded>(tx, &Self::ledger_path()?).await?;
         Ok((ledger, position(look)))
@@ -160,7 +160,7 @@ impl Space {
         Ok(folded)
     }
 
-    /// The archives there are and the last result of `verify`, by path, without what is in them.
+    /// Metadata of the archives and of the last result of `verify`, by path.
     async fn beside(&self, tx: &Tx) -> Result<Vec<(DocPath, Look)>> {
         const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document WHERE space_id = $1 \
             AND (path >= $2 AND path < $2 || U&'\\+10FFFF' OR path >= $3 AND path < $3 || U&'\\+10FFFF' OR path = $4) ORDER BY path";
@@ -170,8 +170,8 @@ impl Space {
         rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, Look::of(row, 1)))).collect()
     }
 
-    /// What is in archives. Whoever wants the ledger too asks for it first: lines leave it for an
-    /// archive, so that none is in neither.
+    /// The events of archives. A caller that also needs the ledger reads the ledger first: lines
+    /// move from it to an archive, so that none is missed.
     async fn archives(&self, tx: &Tx, beside: &[(DocPath, Look)]) -> Result<Vec<Arc<Archive>>> {
         let mut archives = Vec::new();
         for (path, look) in beside.iter().filter(|(path, _)| path.is_archive()) {
@@ -180,7 +180,7 @@ impl Space {
         Ok(archives)
     }
 
-    /// The ledger, and what has left it.
+    /// The ledger and the archives.
     async fn fold_all(&self) -> Result<(Arc<Folded>, Vec<Arc<Archive>>)> {
         let tx = self.begin_reading().await?;
         let (ledger, _) = self.folded(&tx).await?;
@@ -250,7 +250,7 @@ impl Space {
         self.move_to_archives(&[], text, at).await
     }
 
-    /// Lines leave the ledger for archives: all of it happens at once.
+    /// Moves lines from the ledger to archives in one transaction.
     pub(super) async fn move_to_archives(
         &self,
         archives: &[(DocPath, Vec<u8>)],
@@ -259,7 +259,7 @@ impl Space {
     ) -> Result<()> {
         let path = Self::ledger_path()?;
         let tx = self.begin().await?;
-        // Held in the order of their paths, as everybody does.
+        // Everyone locks in the order of paths.
         let mut growing: Vec<&(DocPath, Vec<u8>)> =
             archives.iter().filter(|(_, lines)| !lines.is_empty()).collect();
         growing.sort_by(|a, b| a.0.cmp(&b.0));

@@ -7,14 +7,13 @@ use super::{Postgres, address, broke, judge};
 use crate::{Error, Result};
 
 impl Postgres {
-    /// Creates the login that `address` names, or gives it the password that stands there, and lets
-    /// it take the role of every transaction. Returns its name. An existing login that sees every
-    /// space is refused.
+    /// Creates the login that `address` names, or sets its password, and grants it the role that
+    /// every transaction uses. Returns its name. Refuses an existing login that sees every space.
     pub async fn create_login(&self, address: &str) -> Result<String> {
         judge(&self.plan().await?)?;
         let config = address::read(address)?;
         let Some(user) = config.get_user() else {
-            return Err(Error::Address("it names no user".into()));
+            return Err(Error::Address("the address names no user".into()));
         };
         let client = self.client().await?;
         let is_there = client
@@ -30,8 +29,8 @@ impl Postgres {
         }
         let verb = if is_there { "ALTER" } else { "CREATE" };
         let name = format!("\"{}\"", user.replace('"', "\"\""));
-        // Hashed here, so that it stands in no log of the server. The hash has no sign that ends a
-        // literal.
+        // Hashed here, so that no server log shows the password. The hash contains no quote that
+        // could end a literal.
         let hash = config.get_password().map(postgres_protocol::password::scram_sha_256);
         let password = hash.map(|hash| format!(" PASSWORD '{hash}'")).unwrap_or_default();
         let sql = format!(
@@ -44,8 +43,8 @@ impl Postgres {
         Ok(user.to_owned())
     }
 
-    /// Why the login of this database's address sees every space, in words that follow its name;
-    /// `None` if it does not.
+    /// The reason why the login of this address sees every space, as a phrase that follows its
+    /// name; `None` if it does not.
     pub async fn login_privilege(&self) -> Result<Option<String>> {
         let client = self.client().await?;
         let row = client.query_one("SELECT session_user::text", &[]).await.map_err(broke)?;

@@ -1,4 +1,4 @@
-//! How the tables come to be: steps that are taken once each, in order, and never back.
+//! Schema migrations: steps that are applied once, in order, and never undone.
 
 use icecore_domain::hash::Hash;
 use tokio_postgres::error::SqlState;
@@ -6,9 +6,9 @@ use tokio_postgres::error::SqlState;
 use super::{Postgres, broke, forsake, judge, silent, within};
 use crate::{Error, Result};
 
-/// Every step there is, with how many of them a program has to know at least to work with the
-/// tables afterwards. One that was released is never changed, and one that comes after a release
-/// leaves the programs of that release at work.
+/// All steps: name, the number of steps a program must know to work with the tables afterwards, and
+/// SQL. A released step is never changed, and a step after a release must keep programs of that
+/// release working.
 const STEPS: &[(&str, i32, &str)] = &[
     ("home", 6, include_str!("migrations/0001_home.sql")),
     ("history", 6, include_str!("migrations/0002_history.sql")),
@@ -19,31 +19,29 @@ const STEPS: &[(&str, i32, &str)] = &[
     ("walls", 6, include_str!("migrations/0007_walls.sql")),
 ];
 
-/// How many steps this program knows. Every transaction says it, and the tables refuse one that
-/// knows too few.
+/// The number of steps that this program knows. Every transaction sends it, and the tables reject a
+/// program that knows too few.
 pub(super) const KNOWN_STEPS: usize = STEPS.len();
 
-/// The step that gives everything to `icecore_owner`. Those after it are taken as that role.
+/// The step that gives everything to `icecore_owner`. Later steps run as that role.
 const OWNER_STEP: i32 = 7;
 
-/// Whoever takes steps holds this lock, so that several processes may start at once.
+/// The advisory lock of a migration, so that several processes may start at once.
 const LOCK: i64 = 0x1ce_c03e;
 
-/// A step on the way to the tables that this program works with.
+/// A migration step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The how manieth, from 1.
+    /// Its number, from 1.
     pub number: i32,
-    /// What it is about.
     pub name: &'static str,
 }
 
-/// What the database was found to be.
+/// The migration state of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How many steps were taken already.
+    /// The number of applied steps.
     pub taken: i32,
-    /// Those that are to be taken.
     pub due: Vec<Step>,
 }
 
@@ -57,7 +55,7 @@ fn steps_after(taken: i32) -> Vec<Step> {
 }
 
 impl Postgres {
-    /// How far the tables are.
+    /// The migration state.
     pub async fn plan(&self) -> Result<Plan> {
         let client = self.client().await?;
         let planned = within(self.threads()?, self.beginning(), self.plan_by(&client)).await;
@@ -82,7 +80,7 @@ impl Postgres {
         for (row, (name, _, sql)) in rows.iter().zip(STEPS) {
             if row.get::<_, String>(1) != fingerprint(sql) {
                 return Err(Error::Schema(format!(
-                    "step `{name}` of its tables was taken by another version of this program"
+                    "step `{name}` of its tables was applied by another version of this program"
                 )));
             }
         }
@@ -102,29 +100,29 @@ impl Postgres {
         Ok(Plan { taken, due: steps_after(taken) })
     }
 
-    /// Takes the steps that are due, each whole or not at all, and says which.
+    /// Applies pending steps, each in a transaction, and returns them.
     pub async fn migrate(&self) -> Result<Vec<Step>> {
         self.take_steps_if(|_| true).await
     }
 
-    /// Makes the tables where there are none. Those of an older program stay as they are: changing
-    /// them is asked for by itself.
+    /// Creates the tables of an empty database. Existing older ones stay: a migration is a separate
+    /// command.
     pub async fn prepare(&self) -> Result<()> {
         self.take_steps_if(|plan| plan.taken == 0).await?;
         judge(&self.plan().await?)
     }
 
-    /// Takes the steps that are due, if they are to be taken where that was found.
+    /// Applies pending steps, if `wanted` agrees with the state found under the lock.
     async fn take_steps_if(&self, wanted: impl Fn(&Plan) -> bool + Send) -> Result<Vec<Step>> {
         let client = self.client().await?;
         client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(broke)?;
         let taken = async {
-            // By the same connection: there may be no other.
+            // On the same connection: the pool may have no other.
             let plan = self.plan_by(&client).await?;
             if wanted(&plan) { self.take_steps(&client, plan).await } else { Ok(Vec::new()) }
         };
         let taken = taken.await;
-        // If it cannot be given back, the connection is lost, and the lock with it.
+        // If the unlock fails, the connection is broken, and the lock with it.
         let _ = client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
         taken
     }
@@ -154,10 +152,9 @@ impl Postgres {
                     client.batch_execute("SET LOCAL ROLE icecore_owner").await?;
                 }
                 if step.number > 1 {
-                    // Waits for the transactions that found the tables as they were, and lets no
-                    // other begin before the step is there: so none of a program that the step
-                    // makes too old is committed after it. It comes first, as in every other
-                    // transaction, so that they never wait for each other.
+                    // Waits for transactions that found the tables unmigrated, and blocks new ones
+                    // until the step is committed, so that no outdated program commits afterwards.
+                    // Taken first, as in every transaction, which prevents deadlocks.
                     client
                         .batch_execute("LOCK TABLE icecore.migration IN ACCESS EXCLUSIVE MODE")
                         .await?;
@@ -180,14 +177,14 @@ impl Postgres {
             if let Err(error) = taken.await {
                 let _ = client.batch_execute("ROLLBACK").await;
                 let why = format!(
-                    "step {} (`{name}`) of its tables failed and was taken back: {}",
+                    "step {} (`{name}`) of its tables failed and was rolled back: {}",
                     step.number,
                     super::said(&error)
                 );
                 return Err(match error.code().map(|code| code.code()) {
                     Some("42501") => Error::Unwelcome {
                         place: self.place.clone(),
-                        why: format!("{why}. Its tables are made by whoever owns it"),
+                        why: format!("{why}. The owner of the database creates its tables"),
                     },
                     _ => Error::Schema(why),
                 });
@@ -196,8 +193,8 @@ impl Postgres {
         Ok(plan.due)
     }
 
-    /// What somebody else has to do before the steps. Roles are the whole cluster's: for a second
-    /// database in it only memberships are missing.
+    /// What an administrator has to do before the steps. Roles belong to the whole cluster: for a
+    /// second database only memberships are missing.
     async fn unprepared(
         &self,
         client: &deadpool_postgres::Object,
@@ -220,9 +217,9 @@ impl Postgres {
             let (user, role, is_there) =
                 (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, bool>(2));
             if is_there {
-                missing.push(format!("`{user}` is no member of the role `{role}`, which is there"));
+                missing.push(format!("`{user}` is not a member of the existing role `{role}`"));
             } else {
-                missing.push(format!("the role `{role}` is not there"));
+                missing.push(format!("the role `{role}` does not exist"));
                 commands.push(format!("CREATE ROLE {role} NOLOGIN NOBYPASSRLS"));
             }
             commands.push(format!("GRANT {role} TO \"{}\"", user.replace('"', "\"\"")));
@@ -237,12 +234,11 @@ impl Postgres {
     }
 }
 
-/// The roles that are icecore's own: the one that every transaction takes, and the one that owns
-/// the tables. Neither logs in.
+/// The roles of icecore: that of every transaction, and the owner of the tables. Neither can log
+/// in.
 const OWN_ROLES: [&str; 2] = ["icecore_app", "icecore_owner"];
 
-/// What has to be there before steps are taken: both roles, and that of every transaction for
-/// whoever takes the steps.
+/// Requirements of the steps: both roles, and the transaction role for the migrating login.
 const ROLES: &str = "
 DO $$ DECLARE role text; BEGIN
     FOREACH role IN ARRAY ARRAY['icecore_app', 'icecore_owner'] LOOP
@@ -261,7 +257,7 @@ DO $$ DECLARE role text; BEGIN
     END IF;
 END $$;";
 
-/// Makes the login a member of the owner for this transaction, if it is none.
+/// Makes the login a member of the owner for this transaction, unless it is one.
 const JOIN_OWNER: &str = "
 DO $$ BEGIN
     IF NOT pg_has_role(current_user, 'icecore_owner', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
@@ -270,7 +266,7 @@ DO $$ BEGIN
     END IF;
 END $$;";
 
-/// Ends a membership that [`JOIN_OWNER`] has begun.
+/// Ends a membership that [`JOIN_OWNER`] began.
 const LEAVE_OWNER: &str = "
 SET LOCAL ROLE NONE;
 DO $$ BEGIN

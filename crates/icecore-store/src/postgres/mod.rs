@@ -1,8 +1,8 @@
-//! PostgreSQL: many memories in one place, for many processes on many machines.
+//! The PostgreSQL backend: many memories in one database, for many processes on many machines.
 //!
-//! The shape is the vault's. Documents are the truth, byte for byte; what is derived from them is
-//! written in the same transaction, so the two never part. A space is one person's memory. Every
-//! transaction takes a role that sees only the space it has named.
+//! The layout follows the vault. Documents are the source of truth, byte for byte; derived rows are
+//! written in the same transaction, so the two never diverge. A space is one person's memory. Every
+//! transaction uses a role that sees only the space it has named.
 
 mod access;
 mod address;
@@ -45,18 +45,18 @@ use crate::{Error, Result};
 /// How a process uses the database.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// So many connections at most.
+    /// The size of the connection pool.
     pub connections: usize,
-    /// How long somebody waits for a connection, lost ones being made again meanwhile.
+    /// How long to wait for a connection, reconnects included.
     pub patience: Duration,
-    /// How long one statement may take.
+    /// The limit for one statement.
     pub statement: Duration,
-    /// How long somebody waits for a lock that another transaction holds.
+    /// How long to wait for a lock of another transaction.
     pub lock: Duration,
-    /// How long a claim on work is somebody's who is not heard of any more.
+    /// How long a job lease lasts without a renewal.
     pub lease: Duration,
-    /// From so many passages on the database says which are nearest in meaning, instead of giving
-    /// out the signs of all.
+    /// From this many passages on, the database selects the nearest vectors instead of returning
+    /// the signs of all.
     pub many_passages: u32,
 }
 
@@ -73,28 +73,28 @@ impl Default for Options {
     }
 }
 
-/// The first pause before a lost connection is made again; each is twice as long as the one before.
+/// The first pause before a reconnect; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// So much longer than the database gives a statement its answer is waited for: a machine that has
-/// lost its power does not hang up.
+/// How much longer than the statement limit to wait for an answer: a machine without power does not
+/// close connections.
 const SLACK: Duration = Duration::from_secs(5);
 /// The longest name of a space, in bytes.
 pub const MAX_NAME_BYTES: usize = 600;
-/// So often an erasure is tried that stands in each other's way with somebody who writes.
+/// How often to try an erasure that conflicts with writers.
 const ERASING: usize = 20;
-/// So many names are read at once.
+/// The number of space names to read at once.
 const NAMES: i64 = 1_000;
 
-/// A database that memories live in.
+/// A database with memories.
 pub struct Postgres {
     pool: Pool,
     config: Config,
     options: Options,
     demands: Demands,
-    /// Where connections are driven: callers may have no runtime of their own.
+    /// The runtime that drives connections, because callers may have none.
     threads: Option<Runtime>,
-    /// For people: never with the password.
+    /// The database for display, never with the password.
     place: String,
     cache: cache::Cache,
     search: search::Cache,
@@ -103,34 +103,33 @@ pub struct Postgres {
     letting_go: claim::LettingGo,
 }
 
-/// How the connections are used.
+/// The state of the connection pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
-    /// So many there may be.
+    /// The limit of connections.
     pub most: usize,
-    /// So many there are.
+    /// Open connections.
     pub open: usize,
-    /// So many are in use.
+    /// Connections in use.
     pub in_use: usize,
-    /// So many wait for one now.
+    /// Callers that wait for a connection now.
     pub waiting: usize,
-    /// So often somebody found none free, so far.
+    /// How often a caller found no free connection, so far.
     pub waits: u64,
-    /// So often somebody got none, so far.
+    /// How often a caller got no connection in time, so far.
     pub failures: u64,
 }
 
-/// A space at a glance: other if it was made anew or is to be opened anew.
+/// Identifies a space and its settings; differs if the space was recreated or must be reopened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glance {
     life: Uuid,
-    /// What its policy and its prompts look like, in a number: another one if any is changed, added
-    /// or taken away.
+    /// A number that changes whenever the policy or a prompt is changed, added or removed.
     settings: Option<i64>,
 }
 
 impl Glance {
-    /// Whether it is the same space, whatever was changed in it.
+    /// Whether it is the same space, regardless of changed settings.
     pub fn is_same_life(&self, other: &Self) -> bool {
         self.life == other.life
     }
@@ -138,7 +137,7 @@ impl Glance {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Whoever drops this may be somebody who must not be held up.
+        // The caller that drops this may not be blocked.
         if let Some(threads) = self.threads.take() {
             threads.shutdown_background();
         }
@@ -152,14 +151,14 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Gets ready to use the database at `url`, such as `postgres://user:password@host/name`.
-    /// Nothing is connected yet.
+    /// Prepares the use of the database at `url`, such as `postgres://user:password@host/name`,
+    /// without connecting.
     pub fn at(url: &str, options: Options) -> Result<Arc<Self>> {
         let wrong = |why: String| Error::Unreachable { place: "the database".into(), why };
         let mut config = address::read(url)?;
-        // A plan that was made while a table was all but empty, and reads all of a space, would be
-        // kept while the table grows. And what is asked is small, however large the tables are:
-        // compiling it, or starting others to help, takes longer than doing it.
+        // Generic plans made while a table was nearly empty scan a whole space and would stay while
+        // the table grows. And the queries are small, however large the tables: JIT compilation or
+        // parallel workers would take longer than the query.
         let settings = format!(
             "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} -c timezone=UTC \
              -c plan_cache_mode=force_custom_plan -c jit=off -c max_parallel_workers_per_gather=0",
@@ -212,7 +211,7 @@ impl Postgres {
         }))
     }
 
-    /// What it is called, for people.
+    /// The database for display, without the password.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -224,8 +223,7 @@ impl Postgres {
             .ok_or_else(|| Error::Database("the program is stopping".into()))
     }
 
-    /// A connection. While the database cannot be reached it is tried again, for as long as one is
-    /// patient.
+    /// Gets a connection. Retries until `connect_timeout` while the database cannot be reached.
     async fn client(&self) -> Result<Object> {
         let (pool, patience, demands) = (self.pool.clone(), self.options.patience, self.demands);
         let figures = self.figures();
@@ -233,8 +231,8 @@ impl Postgres {
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         let getting = async move {
-            // One deadline for all of it: a machine that does not even refuse takes its time over
-            // every try.
+            // One deadline for everything: a machine that does not even refuse delays every
+            // attempt.
             let deadline = tokio::time::Instant::now() + patience;
             let mut pause = FIRST_PAUSE;
             loop {
@@ -264,7 +262,7 @@ impl Postgres {
                 Err(unconnected(&self.place, &error, self.demands))
             }
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
-            // All there may be are there, and others have them; or none came about.
+            // All connections of the pool are open and in use, or none could be opened.
             Ok(None) if self.figures().open >= figures.most => {
                 Err(Error::Overrun(format!("{} has no connection free", self.place)))
             }
@@ -275,20 +273,19 @@ impl Postgres {
         }
     }
 
-    /// How long the database may take to begin with something.
+    /// How long the database may take to start a transaction.
     fn beginning(&self) -> Duration {
         self.options.patience.max(SLACK)
     }
 
-    /// Begins a transaction that sees one space, or none. Whoever writes into a space begins with
-    /// [`Space::begin`].
+    /// Begins a transaction that sees one space, or none. Writers to a space use [`Space::begin`].
     async fn begin(&self, space: Option<Uuid>) -> Result<Tx> {
         self.begin_with(space, "", "").await
     }
 
-    /// Begins a transaction of that mode, which calls `first` at once. Everything goes in one
-    /// message, also the question whether this program is still new enough for the tables: a step
-    /// that makes it too old may be taken while it runs.
+    /// Begins a transaction with this mode and calls `first` at once. Everything goes in one
+    /// message, also the check that this program is new enough for the tables: a migration can make
+    /// it too old while it runs.
     async fn begin_with(&self, space: Option<Uuid>, mode: &str, first: &str) -> Result<Tx> {
         let threads = self.threads()?.clone();
         let named = space.map(|space| space.to_string()).unwrap_or_default();
@@ -297,7 +294,7 @@ impl Postgres {
             migrate::KNOWN_STEPS
         );
         loop {
-            // Whoever drops this while it begins has a transaction to be taken back.
+            // If this future is dropped, `Tx` rolls the transaction back.
             let mut tx = Tx {
                 client: Some(self.client().await?),
                 pool: self.pool.clone(),
@@ -307,13 +304,12 @@ impl Postgres {
             };
             match within(&threads, self.beginning(), tx.client().batch_execute(&begin)).await {
                 Some(Ok(())) => return Ok(tx),
-                // Refused, and taken back like any other.
+                // Rejected, and rolled back like any other.
                 Some(Err(error)) if error.as_db_error().is_some() => return Err(broke(error)),
                 Some(Err(error)) => {
-                    // Perhaps within a transaction: it is not given to anybody else.
+                    // The connection may be inside a transaction: it must not be reused.
                     drop(tx.client.take().map(Object::take));
-                    // It was lost while it lay idle, and nothing was done yet; the next one is
-                    // another.
+                    // The connection broke while idle, before anything was done; try another one.
                     if !error.is_closed() {
                         return Err(broke(error));
                     }
@@ -326,7 +322,7 @@ impl Postgres {
         }
     }
 
-    /// The space of that name; `None` if there is none.
+    /// Opens the space of that name; `None` if it does not exist.
     pub async fn space(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Space>>> {
         self.check().await?;
         let id = id_of(name)?;
@@ -354,7 +350,7 @@ impl Postgres {
         }
     }
 
-    /// Makes a space, with `config` as its policy.
+    /// Creates a space with `config` as its policy.
     pub async fn create(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
         self.check().await?;
         let id = id_of(name)?;
@@ -369,9 +365,9 @@ impl Postgres {
         Ok(Arc::new(space))
     }
 
-    /// The names of the spaces there are, in order, those after `after`.
+    /// The names of the spaces after `after`, in order.
     pub async fn spaces(&self, after: &str, most: i64) -> Result<Vec<String>> {
-        // No text in the database has one, and it refuses to compare with it.
+        // PostgreSQL rejects NUL in text, also in comparisons.
         if after.contains('\0') {
             return Err(Error::NotAName(after.chars().take(40).collect()));
         }
@@ -382,8 +378,7 @@ impl Postgres {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// The names of the spaces beneath a space, in order: those that begin with its name and a
-    /// slash.
+    /// The names of the spaces below a space, in order: those that start with its name and a slash.
     pub async fn spaces_below(&self, name: &str) -> Result<Vec<String>> {
         let beginning = format!("{name}/");
         let mut found: Vec<String> = Vec::new();
@@ -399,7 +394,7 @@ impl Postgres {
         }
     }
 
-    /// A space at a glance, to know cheaply whether it is still the same; `None` if there is none.
+    /// A cheap way to see whether a space is still the same; `None` if it does not exist.
     pub async fn glance(self: &Arc<Self>, name: &str) -> Result<Option<Glance>> {
         const SQL: &str = "SELECT life, (SELECT bit_xor(hashtextextended(path, version)) FROM icecore.document WHERE space_id = $1 \
             AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))), filling IS NOT NULL FROM icecore.space WHERE space_id = $1";
@@ -414,7 +409,7 @@ impl Postgres {
         }
     }
 
-    /// How the connections are used.
+    /// The state of the connection pool.
     pub fn figures(&self) -> Figures {
         let status = self.pool.status();
         Figures {
@@ -427,14 +422,14 @@ impl Postgres {
         }
     }
 
-    /// Whether the database answers, has the tables that this program works with, and takes writes.
+    /// Checks that the database answers, has the tables this program needs, and accepts writes.
     pub async fn ready(&self) -> Result<()> {
         judge(&self.plan().await?)?;
         self.takes_writes().await
     }
 
-    /// An error if it is a standby, or a primary that is set to read only: it would answer every
-    /// question and refuse to keep anything.
+    /// Fails for a standby, or a primary that is read-only: it would answer queries and reject
+    /// writes.
     pub async fn takes_writes(&self) -> Result<()> {
         let client = self.client().await?;
         let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
@@ -448,18 +443,18 @@ impl Postgres {
         Err(Error::ReadOnly { place: self.place.clone(), is_standby, why: why.into() })
     }
 
-    /// Takes a space away with everything in it; false if there is none.
+    /// Erases a space with everything in it; false if it does not exist.
     pub async fn erase(self: &Arc<Self>, name: &str) -> Result<bool> {
         self.erase_noting(name, None).await
     }
 
-    /// Likewise; what it says is noted with it.
+    /// Erases a space and records `deed` in the same transaction.
     async fn erase_noting(self: &Arc<Self>, name: &str, deed: Option<&Deed>) -> Result<bool> {
         self.check().await?;
         let (id, mut tries) = (id_of(name)?, 0);
         loop {
             let tx = self.begin(Some(id)).await?;
-            // One that is only half brought in goes as well.
+            // A space with an unfinished restore is erased too.
             if tx.maybe("SELECT FROM icecore.space WHERE space_id = $1", &[&id]).await?.is_none() {
                 return Ok(false);
             }
@@ -481,7 +476,7 @@ impl Postgres {
         }
     }
 
-    /// Whether the tables are those that this program works with. Looked up once.
+    /// Checks once that the database has the tables that this program needs.
     async fn check(&self) -> Result<()> {
         if self.cache.is_checked() {
             return Ok(());
@@ -495,19 +490,19 @@ impl Postgres {
 fn judge(plan: &Plan) -> Result<()> {
     if plan.taken == 0 {
         return Err(Error::Schema(
-            "it has no tables of icecore yet; `icecore init --store …` makes them".into(),
+            "it has no icecore tables yet; `icecore init --store …` creates them".into(),
         ));
     }
     match plan.due.first() {
         None => Ok(()),
         Some(step) => Err(Error::Schema(format!(
-            "its tables lack step {} (`{}`); `icecore migrate --store …` takes it",
+            "its tables lack step {} (`{}`); `icecore db migrate --store …` applies it",
             step.number, step.name
         ))),
     }
 }
 
-/// The id of the space of that name, whether there is one or not: the first half of the hash of its
+/// The id of the space of that name, whether it exists or not: the first half of the hash of the
 /// name.
 fn id_of(name: &str) -> Result<Uuid> {
     let is_plain = !name.is_empty()
@@ -522,8 +517,8 @@ fn id_of(name: &str) -> Result<Uuid> {
     Ok(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// One person's memory in a database, in one life of it: what is taken away and made again is
-/// another, under the same name.
+/// One person's memory in a database. A space that is erased and created again under the same name
+/// is another one, with another `life`.
 #[derive(Debug)]
 pub struct Space {
     home: Arc<Postgres>,
@@ -534,18 +529,18 @@ pub struct Space {
 }
 
 impl Space {
-    /// What it is called.
+    /// The name of the space.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is.
+    /// The database of the space.
     pub fn home(&self) -> &Arc<Postgres> {
         &self.home
     }
 
-    /// Begins a transaction that writes: the space is not taken away before it has ended, and it is
-    /// an error if it was already, or if somebody else fills it.
+    /// Begins a write transaction. The space cannot be erased before it ends. Fails if the space is
+    /// erased already or another process restores into it.
     async fn begin(&self) -> Result<Tx> {
         let filler = self.filling.by().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
         self.home
@@ -553,20 +548,20 @@ impl Space {
             .await
     }
 
-    /// Begins one that only reads, and holds nothing.
+    /// Begins a transaction that only reads and takes no locks.
     async fn begin_reading(&self) -> Result<Tx> {
         self.home.begin_with(Some(self.id), "READ ONLY", "").await
     }
 }
 
-/// A transaction, of a space or of none. Dropped before it is committed, nothing of it happened.
+/// A transaction of a space, or of none. Dropping it without a commit rolls it back.
 struct Tx {
     client: Option<Object>,
     pool: Pool,
     threads: Handle,
-    /// How long an answer is waited for.
+    /// How long to wait for an answer.
     limit: Duration,
-    /// An answer did not come: whatever comes now would be taken for another's.
+    /// An answer did not come in time: a later one would be taken for that of the next statement.
     is_silent: AtomicBool,
 }
 
@@ -600,7 +595,7 @@ impl Tx {
         }
     }
 
-    /// What the database answers, if it does.
+    /// Waits for an answer, at most `limit`.
     async fn answered<T>(&self, answer: impl Future<Output = Answer<T>>) -> Result<T> {
         match within(&self.threads, self.limit, answer).await {
             Some(answer) => answer.map_err(broke),
@@ -630,14 +625,13 @@ impl Tx {
         self.answered(self.client().query_opt(&statement, params)).await
     }
 
-    /// How many rows it was about.
+    /// Returns the number of affected rows.
     async fn run(&self, sql: &str, params: Params<'_>) -> Result<u64> {
         let statement = self.prepared(sql).await?;
         self.answered(self.client().execute(&statement, params)).await
     }
 
-    /// Makes it so. Where the connection is lost before the answer comes, or the answer does not
-    /// come, it may have happened or not.
+    /// Commits. If the connection breaks or no answer comes, the outcome is unknown.
     async fn commit(mut self) -> Result<()> {
         let Some(client) = self.client.take() else { return Ok(()) };
         match within(&self.threads, self.limit, client.batch_execute("COMMIT")).await {
@@ -649,7 +643,7 @@ impl Tx {
             None => {
                 forsake(&self.pool, client);
                 let why = format!(
-                    "a commit has got no answer for {} s; look what is kept, then try again",
+                    "a commit got no answer for {} s; check what was stored, then try again",
                     self.limit.as_secs_f64()
                 );
                 Err(Error::Unreachable { place: "the database".into(), why })
@@ -658,8 +652,8 @@ impl Tx {
     }
 }
 
-/// What comes of it, if it comes in time. By the clock of these threads: callers may have none that
-/// could wake them.
+/// Awaits a future with a time limit. Uses the timer of our own runtime, because callers may have
+/// none.
 async fn within<T>(
     threads: &Handle,
     limit: Duration,
@@ -672,8 +666,8 @@ async fn within<T>(
     waiting.await.ok()
 }
 
-/// Gives a connection up that does not answer. Those that lie idle lead to the same machine; they
-/// are made anew when they are needed.
+/// Closes a connection that does not answer. Idle ones lead to the same machine, so they are closed
+/// too and reopened when needed.
 fn forsake(pool: &Pool, client: Object) {
     drop(Object::take(client));
     pool.retain(|_, _| false);
@@ -704,8 +698,8 @@ fn tls_or_error() -> Result<tokio_postgres_rustls::MakeRustlsConnect> {
     tls().map_err(wrong)
 }
 
-/// What the address asks for. An error that has neither a code nor a cause of a known type is
-/// classified by it, never by its text.
+/// The options of the address that decide how to classify an error. An error without a code and
+/// without a cause of a known type is classified by them, never by its text.
 #[derive(Debug, Clone, Copy)]
 struct Demands {
     has_password: bool,
@@ -714,7 +708,7 @@ struct Demands {
 }
 
 impl Demands {
-    /// Those of an address. Where it has no password an empty one is set: the server then answers a
+    /// Reads the options. Sets an empty password where there is none: the server then reports a
     /// missing password with a code.
     fn take(config: &mut Config) -> Self {
         let demands = Self {
@@ -729,15 +723,14 @@ impl Demands {
     }
 }
 
-/// Why a connection failed before the server said anything.
+/// The cause of a connection failure without an answer of the server.
 enum ConnectCause<'a> {
-    /// The system: no route, refused, no such name, timed out.
+    /// The operating system: no route, refused, unknown host, timeout.
     Io(&'a std::io::Error),
-    /// The handshake of TLS, or the certificate.
+    /// The TLS handshake or the certificate.
     Tls,
-    /// The driver itself, with a reason of its own.
+    /// The driver, with a reason of its own.
     Driver,
-    /// Nothing is known.
     Unknown,
 }
 
@@ -749,7 +742,7 @@ fn connect_cause(error: &tokio_postgres::Error) -> ConnectCause<'_> {
             return ConnectCause::Tls;
         }
         if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            // What an I/O error wraps is not its source, but the source's own cause.
+            // The error inside an I/O error is not its source, but the cause of the source.
             let is_tls = io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
             return if is_tls { ConnectCause::Tls } else { ConnectCause::Io(io) };
         }
@@ -758,8 +751,7 @@ fn connect_cause(error: &tokio_postgres::Error) -> ConnectCause<'_> {
     if first.is_some() { ConnectCause::Driver } else { ConnectCause::Unknown }
 }
 
-/// Whether it may be better in a moment: the server is starting, stopping, full, or cannot be
-/// reached.
+/// Whether a retry may help: the server is starting, stopping, overloaded or unreachable.
 fn is_passing(error: &tokio_postgres::Error, demands: Demands) -> bool {
     match error.code() {
         Some(code) => code.code().starts_with("57P") || *code == SqlState::TOO_MANY_CONNECTIONS,
@@ -770,7 +762,7 @@ fn is_passing(error: &tokio_postgres::Error, demands: Demands) -> bool {
     }
 }
 
-/// What it comes to that there is no connection.
+/// Converts an error of a connection attempt.
 fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> Error {
     let (place, why) = (place.to_owned(), said(error));
     if let Some(code) = error.code() {
@@ -778,12 +770,12 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
             SqlState::INVALID_CATALOG_NAME => Error::NoDatabase { place, why },
             SqlState::INVALID_PASSWORD if !demands.has_password => Error::Unwelcome {
                 place,
-                why: "it asks for a password, and its address has none. Put it there: postgres://user:password@host/name".into(),
+                why: "it asks for a password, and the address has none. Add it: postgres://user:password@host/name".into(),
             },
             SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION | SqlState::INSUFFICIENT_PRIVILEGE => {
                 Error::Unwelcome {
                     place,
-                    why: format!("{why}. Check the user and the password in its address, and whom the server lets in"),
+                    why: format!("{why}. Check user and password in the address, and the server's pg_hba.conf"),
                 }
             }
             _ => Error::Unreachable { place, why },
@@ -791,8 +783,8 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
     }
     match connect_cause(error) {
         ConnectCause::Tls => Error::Insecure { place, why },
-        // The driver's own word for a server that is none of those asked for; the system's has a
-        // number.
+        // The driver reports a server without the requested role like this; an error of the system
+        // has a number.
         ConnectCause::Io(io)
             if demands.primary
                 && io.kind() == std::io::ErrorKind::PermissionDenied
@@ -801,13 +793,13 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
             Error::ReadOnly {
                 place,
                 is_standby: true,
-                why: "no server that its address names is a primary".into(),
+                why: "no server in the address is a primary".into(),
             }
         }
         ConnectCause::Driver if demands.tls => Error::Insecure {
             place,
             why: format!(
-                "its address asks for TLS (`sslmode=require`), which the server does not offer: {why}"
+                "the address asks for TLS (`sslmode=require`), which the server does not offer: {why}"
             ),
         },
         ConnectCause::Io(_) | ConnectCause::Driver | ConnectCause::Unknown => {
@@ -816,7 +808,7 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
     }
 }
 
-/// What the database said, in one line.
+/// The error text of the database, in one line.
 fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => match error.detail() {
@@ -837,30 +829,30 @@ fn said(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// What a failed statement comes to.
+/// Converts the error of a failed statement.
 fn broke(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code().map(|code| code.code().to_owned()) else {
         return Error::Unreachable { place: "the database".into(), why: said(&error) };
     };
     match code.as_str() {
-        // What is written belongs to a space that is there.
+        // A foreign key: the space of the row no longer exists.
         "23503" => Error::Gone,
         "55006" => Error::Filling,
-        // `require_known` of the tables.
+        // Raised by `require_known` in the tables.
         "IC001" => Error::Newer(said(&error)),
-        // Somebody else was there first.
+        // Another transaction was faster.
         "40001" | "40P01" => Error::Moved { what: "the memory".into() },
-        "55P03" => Error::Overrun("somebody else holds a lock for too long".into()),
+        "55P03" => Error::Overrun("another transaction holds a lock for too long".into()),
         "57014" => Error::Overrun("the database took too long".into()),
         "53100" | "53200" | "53300" | "53400" => Error::Overrun(said(&error)),
         "25006" => Error::ReadOnly {
             place: "the database".into(),
             is_standby: false,
-            why: "it is a standby, or set to read only".into(),
+            why: "it is a standby or read-only".into(),
         },
         "42501" => Error::Unwelcome {
             place: "the database".into(),
-            why: format!("{}. Whoever owns it can grant it", said(&error)),
+            why: format!("{}. Its owner can grant it", said(&error)),
         },
         _ if code.starts_with("57P") || code.starts_with("08") => {
             Error::Unreachable { place: "the database".into(), why: said(&error) }

@@ -1,8 +1,7 @@
-//! The order of a conversation's turns between processes: leases in a table, so that no connection
-//! is held while a model thinks.
+//! Turn leases in a table, so that no connection is held while a model runs.
 //!
-//! That an exchange waits to be remembered is written with the exchange itself. The rest is not
-//! flushed: a lease that is lost is only waited for.
+//! The pending flag of an exchange is written in the same transaction as the exchange. Leases are
+//! not flushed: a lost one only costs waiting.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -48,7 +47,7 @@ impl Order for Space {
         known: i64,
         again: Option<Duration>,
     ) -> Result<()> {
-        // What was announced meanwhile is somebody else's to remember, and stays awaited.
+        // Exchanges announced meanwhile belong to other processes and stay pending.
         const DONE: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
             DELETE FROM icecore.waiting USING quick WHERE space_id = $1 AND conversation = $2 AND holder = $3 AND announced = $4";
         const LEFT: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)) \
@@ -72,15 +71,15 @@ impl Order for Space {
 }
 
 impl Space {
-    /// Says, with what is being written, that these conversations wait to be remembered.
+    /// Sets the pending flag of these conversations in the transaction that writes their records.
     pub(super) async fn announce(
         &self,
         tx: &Tx,
         conversations: &BTreeSet<&str>,
         lease: Duration,
     ) -> Result<()> {
-        // A time at which something that failed is looked at again is nothing that anybody waits
-        // for. In order, so that two who announce the same ones do not wait for each other.
+        // The retry time of a failure is not a pending exchange. In order, to prevent deadlocks
+        // between announcements.
         const SQL: &str = "INSERT INTO icecore.waiting (space_id, conversation, announced, awaited, until) \
             SELECT $1, conversation, 1, true, now() + make_interval(secs => $3) FROM unnest($2::text[]) AS kept (conversation) ORDER BY conversation \
             ON CONFLICT (space_id, conversation) DO UPDATE SET announced = waiting.announced + 1, awaited = true, \
@@ -92,8 +91,9 @@ impl Space {
 }
 
 impl Postgres {
-    /// Conversations that nobody sees to, of a space and of those of its users, at most so many:
-    /// name of the space and conversation. Nobody else is given them for as long as the lease.
+    /// Conversations with pending exchanges that no process works on, of a space and the spaces
+    /// below, at most `most`: names of space and conversation. Leases them, so that no other
+    /// process gets them meanwhile.
     pub async fn unremembered(
         &self,
         home: &str,

@@ -1,4 +1,5 @@
-//! What is private to a space and can be done without: notes, models' answers, what was looked at.
+//! Private, dispensable data of a space: notes, cached model answers and the list of seen
+//! documents.
 
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
@@ -8,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::Space;
 use crate::{Error, MARKER_KEY, Result, Stamp};
 
-/// So many answers are kept.
+/// The number of answers to keep.
 const ANSWERS: i64 = 512;
 
 impl Space {
@@ -51,8 +52,7 @@ impl Space {
         tx.commit().await
     }
 
-    /// Keeps the key for the marks of hidden secrets; without `replace` the first one that was set
-    /// stays.
+    /// Stores the marker key; without `replace`, the first one that was set stays.
     pub(super) async fn keep_marker_key(
         &self,
         key: &MarkerKey,
@@ -65,11 +65,13 @@ impl Space {
         let kept: Vec<u8> = row.get(0);
         tx.commit().await?;
         MarkerKey::from_hex(&kept).ok_or_else(|| {
-            Error::Database(format!("the note `{MARKER_KEY}` of this space is no key; delete it"))
+            Error::Database(format!(
+                "the note `{MARKER_KEY}` of this space is not a key; delete it"
+            ))
         })
     }
 
-    /// Adds a line to a note; past `most` bytes the older half of its lines goes.
+    /// Appends a line to a note; beyond `most` bytes the older half of its lines is dropped.
     pub(super) async fn lengthen_note(&self, name: &DocPath, line: &str, most: u64) -> Result<()> {
         let tx = self.begin().await?;
         let sql = "INSERT INTO icecore.note (space_id, name, bytes) VALUES ($1, $2, $3) \

@@ -1,9 +1,8 @@
-//! Records in a database: documents that only grow, a line each, as in a vault; and what is derived
-//! from them.
+//! Records in a database: append-only documents with one record per line, as in a vault, and the
+//! rows derived from them.
 //!
-//! A line, the row that says that its record is kept, and what its session comes to are written
-//! together. That a record is kept once is the table's own rule: of two who bring the same at the
-//! same moment one is refused, and looks again.
+//! The line, the row of its key and the sums of its session are written together. A unique key
+//! makes each record stored once: of two writers of the same record one conflicts, and tries again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -23,36 +22,35 @@ use super::{Space, Tx};
 use crate::arrivals::{self, Arrivals};
 use crate::{Added, Error, Progress, Result};
 
-/// So many records, and so many bytes of them, are kept at once; a longer list is taken in such
-/// steps.
+/// The limits of a batch; longer lists are split.
 const STEP_RECORDS: usize = 20_000;
 const STEP_BYTES: usize = 32 << 20;
-/// So many days are asked for by name; of more, those are looked up that there are.
+/// Up to this many days are listed in a query; for more, the existing days are read first.
 const NAMED_DAYS: usize = 400;
-/// How often somebody who was overtaken looks again.
+/// How often a writer tries again after a conflict.
 const TRIES: usize = 16;
 
-/// Columns of a session, as [`session_stat`] reads them.
+/// The columns of a session, in the order of [`session_stat`].
 const SESSION: &str = "session.day, session.conversation, session.session, session.records, session.states, session.bytes, session.sum, \
     session.first, session.last, session.captured, session.turn";
 
-/// What is written together.
+/// Rows and texts to write together.
 #[derive(Default)]
 struct Writing<'a> {
-    /// Text that documents grow by, and how long that makes them.
+    /// Appended text and the resulting length of each document.
     texts: Vec<(&'a DocPath, u64, &'a [u8])>,
-    /// What sessions come to.
+    /// The sums of sessions.
     stats: Vec<(&'a DocPath, SessionStat)>,
-    /// Records and the hashes of their words, by key.
+    /// Records and their text hashes, by key.
     rows: BTreeMap<Key, (&'a DocPath, Key)>,
 }
 
-/// What sessions come to, each by the document that it is in.
+/// The sums of sessions by document.
 type SoFar = HashMap<(DocPath, SessionKey), SessionStat>;
 
 fn damaged() -> Error {
     Error::Database(
-        "a row of a record or a session cannot be read; `icecore reindex` makes it anew".into(),
+        "a row of a record or a session is damaged; rebuild it with `icecore vault reindex`".into(),
     )
 }
 
@@ -64,7 +62,7 @@ fn session_name(key: &SessionKey) -> &[u8] {
     key.session.as_deref().unwrap_or_default().as_bytes()
 }
 
-/// Of a row whose columns from `at` on are those of [`SESSION`].
+/// Reads the columns of [`SESSION_COLUMNS`] from `at` on.
 fn session_stat(row: &Row, at: usize) -> Result<SessionStat> {
     let moment = |at: usize| Moment::read(row.get(at)).map(|read| read.moment).ok_or_else(damaged);
     let text = |at: usize| String::from_utf8(row.get(at)).map_err(|_| damaged());
@@ -86,7 +84,7 @@ fn session_stat(row: &Row, at: usize) -> Result<SessionStat> {
     })
 }
 
-/// The records that are kept with the next step, and those that are not.
+/// Splits off the records of the next batch.
 fn step(records: &[Record]) -> (&[Record], &[Record]) {
     let mut room = STEP_BYTES;
     let fits = |record: &&Record| {
@@ -98,7 +96,7 @@ fn step(records: &[Record]) -> (&[Record], &[Record]) {
     records.split_at(records.iter().take(STEP_RECORDS).take_while(fits).count())
 }
 
-/// What a document's records come to: the hashes of their words, and their sessions.
+/// The text hashes and the sessions of a document's records.
 fn told(text: &[u8]) -> (BTreeMap<Key, Key>, Vec<SessionStat>) {
     let (records, _) = record::read_file(text);
     (
@@ -107,16 +105,16 @@ fn told(text: &[u8]) -> (BTreeMap<Key, Key>, Vec<SessionStat>) {
     )
 }
 
-/// Where a record is, and what its words come to, if it is known.
+/// The document and the text hash of a record, if it is stored.
 type Known = Option<(DocPath, Key)>;
 
 impl Space {
-    /// A transaction that sees one state from its beginning to its end, and changes nothing.
+    /// Begins a read transaction with one consistent snapshot.
     pub(super) async fn begin_steady(&self) -> Result<Tx> {
         self.home.begin_with(Some(self.id), "ISOLATION LEVEL REPEATABLE READ, READ ONLY", "").await
     }
 
-    /// A document was put in place or taken away: what is derived from it follows.
+    /// Updates the derived rows of a replaced or removed document.
     pub(super) async fn derive(&self, tx: &Tx, path: &DocPath, bytes: &[u8]) -> Result<()> {
         if path.record_day().is_none() {
             return Ok(());
@@ -139,7 +137,7 @@ impl Space {
         Ok(())
     }
 
-    /// Likewise for one that has grown by these bytes.
+    /// Updates the derived rows of a document after an append.
     pub(super) async fn derive_more(&self, tx: &Tx, path: &DocPath, _bytes: &[u8]) -> Result<()> {
         if path.record_day().is_none() {
             return Ok(());
@@ -148,8 +146,8 @@ impl Space {
         self.derive(tx, path, &whole.map_or_else(Vec::new, |(bytes, _)| bytes)).await
     }
 
-    /// A record that stood in two documents is known by one of them. When it leaves that one, it is
-    /// known by the other.
+    /// A record in two documents belongs to one of them. When it leaves that one, it is assigned to
+    /// the other.
     async fn find_again(&self, tx: &Tx) -> Result<()> {
         const SHORT: &str = "SELECT path FROM (SELECT path, sum(records) AS records FROM icecore.session WHERE space_id = $1 GROUP BY path) AS told \
             LEFT JOIN (SELECT path, count(*) AS rows FROM icecore.record WHERE space_id = $1 GROUP BY path) AS kept USING (path) \
@@ -169,8 +167,8 @@ impl Space {
         Ok(())
     }
 
-    /// Writes what belongs together, with one statement. Returns how many of the rows of records
-    /// are there now; the others are known by another document.
+    /// Writes everything with one statement. Returns how many record rows exist now; the others
+    /// belong to another document.
     async fn write(&self, tx: &Tx, writing: &Writing<'_>) -> Result<usize> {
         const SQL: &str = "WITH \
             grown AS (UPDATE icecore.document SET length = grown.length, ended = true, version = icecore.version_after(document.version), changed = clock_timestamp() \
@@ -236,7 +234,7 @@ impl Space {
         Ok(usize::try_from(row.get::<_, i64>(0)).unwrap_or(0))
     }
 
-    /// Keeps records; with a lease, as exchanges that are awaited so long.
+    /// Stores records; with a lease, as pending exchanges.
     pub(super) async fn keep_records(
         &self,
         records: Vec<Record>,
@@ -260,7 +258,7 @@ impl Space {
         for _ in 0..TRIES {
             match self.try_to_keep(records, &keys, &mut paths, awaited).await {
                 Ok(Some(added)) => return Ok(added),
-                // Overtaken, or there is more to be held.
+                // A conflict, or more documents to lock.
                 Ok(None) | Err(Error::Moved { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -268,8 +266,8 @@ impl Space {
         Err(Error::Moved { what: "the memory".into() })
     }
 
-    /// Keeps records, holding these documents; `None` if others have to be held as well, or if
-    /// somebody else was first.
+    /// Stores records under locks on these documents; `None` if more documents need a lock, or
+    /// another writer was faster.
     async fn try_to_keep(
         &self,
         records: &[Record],
@@ -362,7 +360,7 @@ impl Space {
         Ok(Some(added))
     }
 
-    /// Counts messages that are kept for the first time, against what a space may keep in a day.
+    /// Counts new messages against the daily quota.
     async fn count(&self, tx: &Tx, new: usize) -> Result<()> {
         const SQL: &str = "INSERT INTO icecore.used AS kept (space_id, messages) VALUES ($1, $2) \
             ON CONFLICT (space_id, day) DO UPDATE SET messages = kept.messages + excluded.messages";
@@ -372,9 +370,9 @@ impl Space {
         Ok(())
     }
 
-    /// What is known of each record, and what the sessions come to that they would be in.
+    /// What is stored of each record, and the sums of the sessions they belong to.
     async fn ask(&self, tx: &Tx, records: &[Record], keys: &[Key]) -> Result<(Vec<Known>, SoFar)> {
-        // Lists rather than a join: however the database goes about it, it looks at nothing twice.
+        // Lists instead of a join, so that every query plan reads each row once.
         let sql = format!(
             "SELECT path, key, wording, {} FROM icecore.record WHERE space_id = $1 AND key = ANY($2) \
              UNION ALL SELECT path, NULL, NULL, {SESSION} FROM icecore.session \
@@ -429,7 +427,7 @@ impl Space {
         Ok(keys.iter().map(|key| known.contains(key.as_slice())).collect())
     }
 
-    /// What these documents say, by day and kind.
+    /// The texts of these documents, by day and kind.
     async fn texts(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(DocPath, Vec<u8>)>> {
         const SQL: &str = "SELECT path, string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = ANY($2) GROUP BY path";
         let paths: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
@@ -442,7 +440,7 @@ impl Space {
         Ok(found)
     }
 
-    /// The documents with records that there are, by path.
+    /// The documents with records, by path.
     async fn record_documents(&self, tx: &Tx) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
@@ -575,7 +573,7 @@ impl Space {
         Ok(found.into_values().collect())
     }
 
-    /// By the names of the documents: a day that has one has records.
+    /// From the names of the documents: a day with a document has records.
     pub(super) async fn days_with_records(&self) -> Result<Vec<Date>> {
         let tx = self.begin_reading().await?;
         let paths = self.record_documents(&tx).await?;
@@ -595,7 +593,7 @@ impl Space {
         Ok(found)
     }
 
-    /// Whether what is derived agrees with the documents, and the documents with their pieces.
+    /// Checks that derived rows agree with the documents, and the documents with their chunks.
     pub(super) async fn inspected(&self) -> Result<Vec<Finding>> {
         const PIECES: &str = "SELECT coalesce(document.path, laid.path), document.path IS NULL, \
             coalesce(laid.bytes, 0) IS DISTINCT FROM document.length, coalesce(laid.whole, true), \
@@ -611,13 +609,13 @@ impl Space {
         for row in tx.rows(PIECES, &[&self.id]).await? {
             let path: &str = row.get(0);
             let wrong = match (row.get(1), row.get(2), row.get(3), row.get(4)) {
-                (true, ..) => "has pieces but is no document",
-                (_, true, ..) => "is not as long as its pieces",
-                (_, _, false, _) => "has pieces that do not follow each other",
-                (_, _, _, true) => "is noted as ending otherwise than it does",
+                (true, ..) => "has chunks but no document",
+                (_, true, ..) => "is not as long as its chunks",
+                (_, _, false, _) => "has chunks that are not consecutive",
+                (_, _, _, true) => "has a wrong flag for its final line break",
                 _ => continue,
             };
-            say(format!("{path} {wrong}. Restore it from a backup, or put it in place anew"));
+            say(format!("{path} {wrong}. Restore it from a backup, or write it again"));
         }
         let rows = tx
             .rows("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id])
@@ -636,7 +634,7 @@ impl Space {
         {
             sessions.entry(row.get(11)).or_default().push(session_stat(&row, 0)?);
         }
-        // Found in the document that they are known by.
+        // Found in the document they belong to.
         let mut agreeing: HashSet<Key> = HashSet::new();
         let mut all: HashSet<Key> = HashSet::new();
         for path in self.record_documents(&tx).await? {
@@ -645,7 +643,7 @@ impl Space {
             noted.sort_by(|a, b| a.key.cmp(&b.key));
             if noted != stats {
                 say(format!(
-                    "the sessions of {path} are not what its records come to. `icecore reindex` mends it"
+                    "the sessions of {path} do not match its records. Rebuild them with `icecore vault reindex`"
                 ));
             }
             for (key, wording) in words {
@@ -663,22 +661,22 @@ impl Space {
         let wrong = kept.keys().filter(|key| !agreeing.contains(*key)).count();
         let strays = sessions.len();
         for (many, what) in [
-            (unknown, "records are not noted as kept"),
-            (wrong, "records are noted otherwise than they are kept"),
+            (unknown, "records have no row"),
+            (wrong, "records have a wrong row"),
             (strays, "documents have sessions but no records"),
         ] {
             if many > 0 {
-                say(format!("{many} {what}. `icecore reindex` mends it"));
+                say(format!("{many} {what}. Rebuild the rows with `icecore vault reindex`"));
             }
         }
         Ok(found)
     }
 
-    /// Makes everything derived anew: others see the old state or the new one.
+    /// Rebuilds all derived rows in one transaction: others see the old or the new state.
     pub(super) async fn made_anew(&self, progress: Progress<'_>) -> Result<usize> {
         const HELD: &str = "SELECT path FROM icecore.document WHERE space_id = $1 AND (path >= $2 AND path < $3 OR path >= $4 AND path < $5) \
             ORDER BY path FOR UPDATE";
-        // Those that are made meanwhile are derived by whoever makes them.
+        // Documents created meanwhile are derived by their writers.
         const GONE: &str = "DELETE FROM icecore.session WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \
             (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = session.path))";
         const GONE_TOO: &str = "DELETE FROM icecore.record WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \

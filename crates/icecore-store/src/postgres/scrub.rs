@@ -1,9 +1,7 @@
-//! Forgetting in a space: what is to be forgotten leaves every document, and whatever was derived
-//! from it.
+//! Forgets text in a space: removes it from every document and from everything derived.
 //!
-//! All of it is one transaction: it happens whole or not at all, and who reads meanwhile sees what
-//! was there before. What PostgreSQL keeps of rows that are gone goes when their table is next
-//! vacuumed, and from its log when that is next recycled.
+//! All in one transaction, so readers see the earlier state until it is complete. PostgreSQL keeps
+//! deleted rows until the next vacuum of their table, and its log until that is recycled.
 
 use icecore_domain::forget::{self, Fate, Scrub};
 use icecore_domain::layout::{DocPath, PRIVATE};
@@ -11,25 +9,25 @@ use icecore_domain::layout::{DocPath, PRIVATE};
 use super::{Space, Tx};
 use crate::{Became, ContentVersion, Result, Scrubbed};
 
-/// Documents that are not ours are not looked into if they are longer.
+/// Longer foreign documents are not read.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// Tables of what is private and can be done without, each with its column of names and the folder
-/// it would be in a vault.
+/// The tables of dispensable private data, each with its name column and the corresponding folder
+/// of a vault.
 const PRIVATE_TABLES: [(&str, &str, &str); 2] =
     [("note", "name", "notes"), ("aside", "place", "quarantine")];
 
-/// For what is private: no one compares it.
+/// For private data, whose versions nobody compares.
 const UNKNOWN_VERSIONS: (ContentVersion, ContentVersion) =
     (ContentVersion::ABSENT, ContentVersion::ABSENT);
 
-/// What becomes of a document.
+/// What happens to a document.
 fn fate(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> Fate {
     let is_ours = path.is_kept() || path.as_str().starts_with("conversations/");
     if is_ours { scrub.fate(path.as_str(), bytes) } else { Fate::Same }
 }
 
-/// Whether a document is somebody's to change, and still says it.
+/// Whether a document is foreign and still contains the text.
 fn is_left(scrub: &Scrub, path: &DocPath, bytes: &[u8]) -> bool {
     let is_ours = path.is_kept() || path.as_str().starts_with("conversations/");
     let is_theirs =
@@ -75,7 +73,7 @@ impl Space {
         Ok(found)
     }
 
-    /// Every document, by path; held, unless this is only a look.
+    /// Every document by path; locked, unless this is a dry run.
     async fn all_documents(&self, tx: &Tx, dry: bool) -> Result<Vec<DocPath>> {
         let held = if dry { "" } else { "FOR UPDATE" };
         let sql =
@@ -120,7 +118,7 @@ impl Space {
                 found.push(Scrubbed { path, what, versions: UNKNOWN_VERSIONS });
             }
         }
-        // What models answered may say it in other words.
+        // Model answers may contain it in other words.
         let sql = format!(
             "SELECT encode(question, 'hex') FROM icecore.answer WHERE space_id = $1 {held}"
         );
@@ -132,7 +130,7 @@ impl Space {
             });
         }
         if !dry {
-            // That a document was looked at tells its name.
+            // The list of seen documents contains names.
             for table in ["answer", "seen"] {
                 tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id])
                     .await?;

@@ -1,4 +1,4 @@
-//! A space as a home of memory: which room answers what.
+//! Implements [`Store`] for a space by delegating to the modules of this backend.
 
 use async_trait::async_trait;
 use icecore_domain::calendar::Days;
@@ -82,7 +82,7 @@ impl Store for Space {
     }
 
     async fn lost(&self) -> Result<Vec<EventId>> {
-        // Nobody else's hand reaches the ledger: every way to it keeps what it has.
+        // No other program can change the ledger, so nothing is ever lost.
         Ok(Vec::new())
     }
 
@@ -113,7 +113,7 @@ impl Store for Space {
 
     async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
         let tx = self.begin().await?;
-        // In one order, so that two who write the same do not wait for each other.
+        // In one order, to prevent deadlocks between writers of the same documents.
         let mut sorted: Vec<&(DocPath, Vec<u8>)> = documents.iter().collect();
         sorted.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, bytes) in sorted {
@@ -133,7 +133,7 @@ impl Store for Space {
 
     async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
         let tx = self.begin().await?;
-        // In one order, so that two who write the same do not wait for each other.
+        // In one order, to prevent deadlocks between writers of the same documents.
         let mut sorted: Vec<&Replacement> = replacements.iter().collect();
         sorted.sort_by(|a, b| a.path.cmp(&b.path));
         let mut changed = Vec::new();
@@ -141,7 +141,7 @@ impl Store for Space {
             let look = self.hold(&tx, path).await?;
             if self.content_version(&tx, path, look).await? != *from {
                 if look.version == 0 {
-                    // It was made only to be held.
+                    // It was created only for the lock.
                     self.discard(&tx, path).await?;
                 }
                 changed.push(path.clone());
@@ -186,7 +186,7 @@ impl Store for Space {
     }
 
     async fn remove_folder(&self, _path: &DocPath) -> Result<()> {
-        // A folder is there as long as something is in it.
+        // Folders exist only as prefixes of paths.
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Store for Space {
     }
 
     async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
-        // Both answers are of one state of the document, whatever is written meanwhile.
+        // Both answers come from one state of the document, whatever is written meanwhile.
         let tx = self.begin_steady().await?;
         let length = match self.look(&tx, path).await? {
             Some(look) => look.length,

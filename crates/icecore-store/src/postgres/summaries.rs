@@ -1,4 +1,4 @@
-//! Summaries: every version of each, appended; the newest is given.
+//! Summaries of a space: every version is appended; queries return the newest.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::documents::moved;
 use super::ledger::position;
 use crate::{Position, Result};
 
-/// Every version in the order they were written; a line that is none is passed over.
+/// Every version in the order of writing; invalid lines are skipped.
 #[derive(Debug, Clone, Default)]
 struct Versions(Vec<Arc<Summary>>);
 

@@ -1,5 +1,5 @@
-//! Throwaway PostgreSQL clusters: made in a temporary folder, reached by a socket in it or on
-//! loopback, gone when dropped.
+//! Throwaway PostgreSQL clusters in a temporary folder, reached by a socket in it or on loopback,
+//! and removed on drop.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,25 +14,24 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How a cluster is set up.
+/// Whether a cluster flushes its writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// What was committed survives the machine: what is promised to people, and what faults are
-    /// tested with.
+    /// Committed data survives a crash of the machine, as in production; for tests of faults.
     Yes,
-    /// Faster, for everything else.
+    /// Faster, for all other tests.
     No,
 }
 
-/// A PostgreSQL server of one's own.
+/// A PostgreSQL server for one test.
 pub struct Cluster {
     folder: PathBuf,
     port: u16,
-    /// Where its programs are, if not where the system has them.
+    /// The folder of its programs, if not that of the system.
     programs: Option<PathBuf>,
 }
 
-/// Where Debian and others put the server's programs.
+/// The path of a server program, also where Debian and others install it.
 fn program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -51,7 +50,7 @@ fn program(name: &str) -> PathBuf {
     folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let found = folders.iter().rev().map(|folder| folder.join(name)).find(|place| place.exists());
     found.unwrap_or_else(|| {
-        panic!("there is no {name}: PostgreSQL's server is not installed (`./test` installs it)")
+        panic!("{name} not found: the PostgreSQL server is not installed (`./test` installs it)")
     })
 }
 
@@ -59,7 +58,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The server does not run as root; somebody else has to start it.
+/// The server refuses to run as root, so another user starts it.
 fn as_server(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -85,18 +84,19 @@ pub fn free_port() -> u16 {
 }
 
 impl Cluster {
-    /// Makes a cluster and starts it.
+    /// Creates a cluster and starts it.
     pub fn start(flush: Flush) -> Self {
         Self::start_with(flush, None)
     }
 
-    /// Likewise, of the server with pgvector that `./test` puts into the target folder.
+    /// Like [`TestCluster::start`], with the pgvector build that `./test` puts into the target
+    /// folder.
     pub fn with_pgvector(flush: Flush) -> Self {
         let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let place = house.join("target/pgvector");
         assert!(
             place.join("installed.txt").exists(),
-            "there is no PostgreSQL with pgvector: tests/postgres/install installs it"
+            "no PostgreSQL with pgvector found: run tests/postgres/install"
         );
         Self::start_with(flush, Some(&place))
     }
@@ -114,7 +114,7 @@ impl Cluster {
                 command
             });
         }
-        // Who runs the server may not see the folder that it was put into.
+        // The server's user may not see the original folder.
         let programs = server.map(|server| {
             let mut copy = Command::new("cp");
             copy.arg("-r").arg(server).arg(folder.join("server"));
@@ -141,7 +141,7 @@ impl Cluster {
         cluster
     }
 
-    /// A standby that follows this cluster.
+    /// Creates a standby of this cluster.
     pub fn standby(&self) -> Self {
         let folder = self.folder.with_extension("standby");
         fs::create_dir_all(&folder).unwrap();
@@ -178,7 +178,7 @@ impl Cluster {
         standby
     }
 
-    /// Adds lines to its configuration; they count from its next start.
+    /// Appends lines to the configuration, effective from the next start.
     pub fn configure(&self, lines: &str) {
         let place = self.data().join("postgresql.conf");
         let text = fs::read_to_string(&place).unwrap();
@@ -199,12 +199,12 @@ impl Cluster {
         command
     }
 
-    /// Starts it again after it was stopped or killed.
+    /// Starts the cluster again after a stop or a kill.
     pub fn up(&self) {
         let log = self.folder.join("log");
         let mut command = self.control(&["-s", "-w", "-t", "60", "-l"]);
         command.arg(&log).arg("start");
-        // The server keeps what it inherits; a pipe would never end.
+        // The server keeps inherited descriptors; a pipe would never end.
         let done = command
             .current_dir("/")
             .stdin(Stdio::null())
@@ -219,14 +219,13 @@ impl Cluster {
         );
     }
 
-    /// Ends it as if the machine had lost its power.
+    /// Stops the server as if the machine lost its power.
     pub fn kill(&self) {
         let pid = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
         let pid =
             rustix::process::Pid::from_raw(pid.lines().next().unwrap().trim().parse().unwrap())
                 .unwrap();
-        // Its children too: they would go on with what they have. Meanwhile it must not start
-        // others.
+        // Its children too, which would go on. Stopped first, so that it starts no others.
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
         let _ =
             Command::new("pkill").args(["-KILL", "-P", &pid.as_raw_nonzero().to_string()]).status();
@@ -240,7 +239,7 @@ impl Cluster {
         let _ = fs::remove_file(self.data().join("postmaster.pid"));
     }
 
-    /// Ends every connection there is, and takes new ones.
+    /// Restarts the server, which ends every connection.
     pub fn restart(&self) {
         run(self.control(&[
             "-s",
@@ -253,12 +252,12 @@ impl Cluster {
         ]));
     }
 
-    /// Makes a standby the one that takes writes.
+    /// Promotes a standby.
     pub fn promote(&self) {
         run(self.control(&["-s", "-w", "promote"]));
     }
 
-    /// The process that all others of it are children of.
+    /// The process id of the server's main process.
     pub fn pid(&self) -> u32 {
         fs::read_to_string(self.data().join("postmaster.pid"))
             .unwrap()
@@ -270,12 +269,12 @@ impl Cluster {
             .unwrap()
     }
 
-    /// Where it listens on loopback.
+    /// The loopback port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address, through the database that is always there.
+    /// The address of the default database.
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
@@ -285,12 +284,12 @@ impl Cluster {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// What it has logged so far.
+    /// The server log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap()
     }
 
-    /// Runs SQL as its superuser and gives back what it printed.
+    /// Runs SQL as superuser and returns the output.
     pub fn sql(&self, text: &str) -> String {
         let mut psql = Command::new(program("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-c", text]);

@@ -1,8 +1,8 @@
-//! The exam that every home of memory sits, unchanged.
+//! The conformance suite that every backend must pass.
 //!
-//! Each question is a function of an empty store; the home's own test calls [`sit`] with a way to
-//! make one.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "an exam fails loudly")]
+//! Each check is a function of an empty store; the backend's own test calls [`run_all`] with a way
+//! to create one.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failing check panics")]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,38 +26,38 @@ use crate::{Became, ContentVersion, Error, Position, Replacement, Store};
 type Answer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 type Question = for<'a> fn(&'a dyn Store) -> Answer<'a>;
 
-/// Every question, with its name.
+/// Every check with its name.
 pub const QUESTIONS: &[(&str, Question)] = &[
     ("ids count up within each local day", |store| Box::pin(ids(store))),
     ("an append against an old position is refused", |store| Box::pin(positions(store))),
-    ("what is appended is read back, and standing follows", |store| Box::pin(standing(store))),
-    ("every query gives what the domain would choose", |store| Box::pin(queries(store))),
-    ("counts and claims are those of the ledger", |store| Box::pin(counts(store))),
+    ("appended events are read back with their states", |store| Box::pin(standing(store))),
+    ("every query returns what the domain would select", |store| Box::pin(queries(store))),
+    ("counts and claims match the ledger", |store| Box::pin(counts(store))),
     ("foreign lines are kept as they are", |store| Box::pin(foreign(store))),
-    ("lines that leave for an archive are not lost", |store| Box::pin(archives(store))),
-    ("a ledger moves byte for byte", |store| Box::pin(moves(store))),
+    ("archived lines are not lost", |store| Box::pin(archives(store))),
+    ("a ledger is copied byte for byte", |store| Box::pin(moves(store))),
     ("documents are kept verbatim", |store| Box::pin(documents(store))),
-    ("a document grows only from where it was read", |store| Box::pin(growth(store))),
-    ("a changed document is unseen until it is seen", |store| Box::pin(seeing(store))),
-    ("a record is kept once, and its last wording counts", |store| Box::pin(records(store))),
-    ("sessions come to the same whatever the order", |store| Box::pin(sessions(store))),
-    ("the newest version of a summary is given, as of any moment", |store| {
+    ("a conditional append needs the version that was read", |store| Box::pin(growth(store))),
+    ("a changed document is reported until it is marked as seen", |store| Box::pin(seeing(store))),
+    ("a record is stored once, and its last revision counts", |store| Box::pin(records(store))),
+    ("the sums of sessions do not depend on the order", |store| Box::pin(sessions(store))),
+    ("the newest version of a summary is returned, as of any moment", |store| {
         Box::pin(summaries(store))
     }),
-    ("answers are kept, and work is claimed by one", |store| Box::pin(answers(store))),
-    ("many documents are replaced, and none that changed", |store| Box::pin(replacing_many(store))),
-    ("notes are kept apart, and those that grow stay small", |store| Box::pin(notes(store))),
-    ("whatever is kept can be found, in its last wording", |store| Box::pin(passages(store))),
-    ("vectors stay with their words", |store| Box::pin(vectors(store))),
-    ("what is forgotten is in nothing that is given", |store| Box::pin(forgetting(store))),
-    ("what is derived can be made anew and agrees", |store| Box::pin(derived(store))),
+    ("answers are cached, and a job lease has one holder", |store| Box::pin(answers(store))),
+    ("many documents are replaced, except changed ones", |store| Box::pin(replacing_many(store))),
+    ("notes are not documents, and growing ones stay small", |store| Box::pin(notes(store))),
+    ("everything stored is found, in its last revision", |store| Box::pin(passages(store))),
+    ("vectors belong to their text", |store| Box::pin(vectors(store))),
+    ("forgotten text is nowhere returned", |store| Box::pin(forgetting(store))),
+    ("derived data can be rebuilt and agrees", |store| Box::pin(derived(store))),
 ];
 
-/// Sits the whole exam, each question with an empty store of its own.
+/// Runs all checks, each with an empty store.
 pub async fn sit<S: Store>(mut empty: impl AsyncFnMut() -> S) {
     for (name, question) in QUESTIONS {
         let store = empty().await;
-        // The name shows up in the output of a failing question.
+        // The name appears in the output of a failing check.
         assert!(store.ledger().await.unwrap().bytes.is_empty(), "{name}: the store is not empty");
         question(&store).await;
     }
@@ -87,7 +87,7 @@ async fn ids(store: &dyn Store) {
     let more = store.append(vec![fact(FRIDAY, "d"); 1000], None).await.unwrap();
     assert_eq!(more[996].id.to_string(), "EVT-20260213-999");
     assert_eq!(more[997].id.to_string(), "EVT-20260213-1000");
-    // An id that a foreign hand took is not given again.
+    // An id used by another program is not assigned again.
     store
         .append_lines(
             br#"{"ts":"2026-02-15T09:00:00Z","id":"EVT-20260215-007","type":"fact","priority":"P2","content":"x","source":"live"}"#,
@@ -120,7 +120,7 @@ async fn positions(store: &dyn Store) {
     assert!(store.events(&EventQuery::everything()).await.unwrap().entries.is_empty());
 }
 
-/// A little of everything: replaced, closed, confirmed, retracted, reinstated, contradicting.
+/// A sample of everything: replaced, closed, confirmed, retracted, reinstated, contradicting.
 async fn furnish(store: &dyn Store) -> Vec<EventId> {
     let mut ids = Vec::new();
     let put = async |draft: Draft| store.append(vec![draft], None).await.unwrap().remove(0);
@@ -244,7 +244,7 @@ async fn foreign(store: &dyn Store) {
     assert_eq!(entries[1].line, 5);
     let faults: Vec<usize> = store.faults().await.unwrap().iter().map(|found| found.line).collect();
     assert_eq!(faults, [1, 4]);
-    // A second use of an id is not seen, and said so.
+    // A duplicate id is skipped and reported.
     store
         .append_lines(
             br#"{"ts":"2026-02-13T09:00:00Z","id":"EVT-20260213-001","type":"fact","priority":"P2","content":"other","source":"live"}"#,
@@ -270,7 +270,7 @@ async fn archives(store: &dyn Store) {
     let (archive, other) =
         (path("memory/ledger-archive-2026.jsonl"), path("memory/archive/2026-Q1.jsonl"));
     let lines: Vec<&[u8]> = text.bytes.split_inclusive(|&byte| byte == b'\n').collect();
-    // The first is replaced by the second; what closed the third was taken back.
+    // The first is replaced by the second; the closing of the third was retracted.
     let kept = [&lines[1..3].concat()[..], &lines[4..6].concat()[..], lines[7]].concat();
     let (first, closing) = (
         [b"{\"archived\":\"2026-02-15T03:00:00Z\"}\n", lines[0]].concat(),
@@ -323,7 +323,7 @@ async fn archives(store: &dyn Store) {
     assert_eq!(store.entities().await.unwrap(), ["apollo"]);
     assert!(store.lost().await.unwrap().is_empty());
     assert_eq!(store.event_days().await.unwrap(), days);
-    // Their ids stay theirs.
+    // Archived ids stay in use.
     let next = store.append(vec![fact(SATURDAY, "after")], None).await.unwrap();
     assert_eq!(next[0].id.number(), ids[7].number() + 1);
     store.rebuild(&|_, _| {}).await.unwrap();
@@ -399,14 +399,14 @@ async fn growth(store: &dyn Store) {
         Err(Error::Moved { .. }) => {}
         other => panic!("{other:?}"),
     }
-    // As many bytes with other words are not what was read.
+    // Equal length with other content is another version.
     assert!(matches!(
         store.grow(&log, b"lost\n", version("eno\n")).await,
         Err(Error::Moved { .. })
     ));
     store.grow(&log, b"two\n", version("one\n")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
-    // A last line without an end gets one.
+    // An incomplete last line is ended.
     store.put(&log, b"no end").await.unwrap();
     store.grow(&log, b"three\n", version("no end")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"no end\nthree\n");
@@ -498,7 +498,7 @@ async fn forgetting(store: &dyn Store) {
     store.put(&other, b"a\nb\n").await.unwrap();
     store.keep_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
     store.take_in(false, &|_, _| {}).await.unwrap();
-    // A dry run says the same and changes nothing.
+    // A dry run reports the same and changes nothing.
     let would = store.scrub(&scrub, true).await.unwrap();
     assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\nlaunch code\nb\n"[..]));
     assert_eq!(store.scrub(&scrub, false).await.unwrap(), would);
@@ -546,8 +546,7 @@ async fn records(store: &dyn Store) {
     assert_eq!((added.new, added.same, added.revised.len()), (3, 1, 0));
     let again = store.add_records(batch).await.unwrap();
     assert_eq!((again.new, again.same), (0, 4));
-    // Other words for the same key are a revision at the time of the first, whatever day they
-    // claim.
+    // Other text for the same key is a revision at the time of the first, whatever day it claims.
     let added = store.add_records(vec![said("a", SATURDAY, "one, corrected")]).await.unwrap();
     assert_eq!((added.new, added.revised), (0, vec!["a".to_owned()]));
     let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
@@ -570,7 +569,7 @@ async fn records(store: &dyn Store) {
     assert_eq!(last(&own, 1).await, ["two"]);
     assert_eq!(last("state", 9).await, ["saved"]);
     assert!(last("nobody", 9).await.is_empty() && last(&own, 0).await.is_empty());
-    // What they come to changes with every word, and only with theirs.
+    // The digest changes with every change of the conversation, and only with those.
     let digest = async |conversation: &str, first, last| {
         store.said_in(conversation, days(first, last)).await.unwrap()
     };
@@ -594,7 +593,7 @@ async fn records(store: &dyn Store) {
     store.add_records(vec![said("b", SATURDAY, "two")]).await.unwrap();
     assert_eq!(digest(&own, "2026-02-13", "2026-02-14").await, both);
     store.forget_records(days("2026-02-13", "2026-02-13"), "other").await.unwrap();
-    // Who asks to be forgotten is forgotten, in all wordings; the others stay.
+    // Forgetting removes all revisions of the conversation; others stay.
     let other = |text: &str| Record { conversation: "other".into(), ..said("x", FRIDAY, text) };
     store.add_records(vec![other("theirs"), other("theirs, again")]).await.unwrap();
     assert_eq!(store.forget_records(days("2026-02-10", "2026-02-20"), "other").await.unwrap(), 1);
@@ -605,7 +604,7 @@ async fn records(store: &dyn Store) {
         store.sessions(None).await.unwrap().iter().all(|stat| stat.key.conversation != "other")
     );
     assert!(store.bad_records().await.unwrap().is_empty());
-    // The revision of a revision, and the first words again.
+    // The revision of a revision, and the first text again.
     for text in ["one, twice corrected", "one"] {
         assert_eq!(
             store.add_records(vec![said("a", FRIDAY, text)]).await.unwrap().revised.len(),
@@ -666,7 +665,7 @@ fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summar
     }
 }
 
-/// Every passage that a term stands in, as text, sorted.
+/// The texts of all passages with a term, sorted.
 async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
     let corpus = store.corpus().await.unwrap();
     let postings = store.postings(&[term.to_owned()]).await.unwrap().remove(0);
@@ -714,8 +713,7 @@ async fn passages(store: &dyn Store) {
     assert_eq!(store.terms_with("arbou", 5).await.unwrap(), ["harbour"]);
     assert!(standing_in(store, "nowhere").await.is_empty());
 
-    // Only the last wording counts, of a message, of a summary and of a page; what is gone is not
-    // found.
+    // Only the last version of a message, a summary and a page counts; removed text is not found.
     store.add_records(vec![said("a", FRIDAY, "the harbour is open again")]).await.unwrap();
     store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "a day at sea")], None).await.unwrap();
     store
@@ -734,7 +732,7 @@ async fn passages(store: &dyn Store) {
         ]
     );
 
-    // Made anew, everything is as it was.
+    // A rebuild changes nothing.
     let corpus = store.corpus().await.unwrap();
     taken(true).await;
     assert_eq!(standing_in(store, "harbour").await, found);
@@ -783,7 +781,7 @@ async fn vectors(store: &dyn Store) {
     assert!(kept.iter().all(|(number, packed)| signs[*number as usize] == packed.signs()));
     let all = store.embedded().await.unwrap();
     assert_eq!((all.have, all.of), (3, 3));
-    // Making everything anew costs no vector; other words do.
+    // A rebuild keeps vectors; changed text loses them.
     store.take_in(true, &|_, _| {}).await.unwrap();
     assert_eq!(store.embedded().await.unwrap(), all);
     store.add_records(vec![named("a", "Ann", "other words")]).await.unwrap();
@@ -853,7 +851,7 @@ async fn answers(store: &dyn Store) {
 
 async fn replacing_many(store: &dyn Store) {
     let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
-    // A few, and more than are handled one by one.
+    // A few documents, and more than are handled one by one.
     for many in [2, 12] {
         let pages: Vec<DocPath> =
             (0..many).map(|n| path(&format!("knowledge/entities/{many}-{n:02}.md"))).collect();
@@ -865,7 +863,7 @@ async fn replacing_many(store: &dyn Store) {
                 .collect()
         };
         assert_eq!(store.swap_many(&all("", "one")).await.unwrap(), []);
-        // One that was saved with as many bytes, one that is gone: both stay as they are.
+        // One saved with an equal length, one removed: both stay as they are.
         store.put(&pages[0], b"own").await.unwrap();
         store.remove(&pages[1]).await.unwrap();
         let mut changed = store.swap_many(&all("one", "two")).await.unwrap();
@@ -920,8 +918,7 @@ async fn notes(store: &dyn Store) {
         ),
         (None, 0)
     );
-    // The key for marks of secrets: the first one stays, unless it is to be replaced; it is no
-    // document either.
+    // The marker key: the first one stays unless replaced. It is not a document.
     let (first, second) = (MarkerKey::new([1; 32]), MarkerKey::new([2; 32]));
     assert_eq!(store.marker_key().await.unwrap(), None);
     assert_eq!(store.set_marker_key(&first, false).await.unwrap(), first);
@@ -937,7 +934,7 @@ async fn notes(store: &dyn Store) {
             .iter()
             .all(|look| !look.path.as_str().contains("secret.key"))
     );
-    // Notes are no documents.
+    // Notes are not documents.
     assert_eq!(
         store
             .documents("")

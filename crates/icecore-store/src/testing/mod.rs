@@ -1,4 +1,4 @@
-//! What every home must pass, and the tool to stop a verb anywhere.
+//! The conformance suite for backends, test clusters, and a store that fails on purpose.
 
 pub mod cluster;
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! A store that stops working after so many writes, as if the process had died there.
+//! A store that fails after a number of writes, as if the process had died there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +28,9 @@ use crate::{
     Progress, Replacement, Result, Scrubbed, Stamp, Store, Weight,
 };
 
-/// Lets the first `n` writes through and refuses every later one. A verb that is stopped at each of
-/// its writes in turn and run again must come to the same end as one that was never stopped.
+/// Lets the first `n` writes through and fails every later one. An operation that is stopped at
+/// each of its writes in turn and run again must have the same result as one that was never
+/// stopped.
 pub struct StopAfter<S> {
     inner: S,
     left: AtomicUsize,
@@ -43,7 +44,7 @@ impl<S> StopAfter<S> {
         Self { inner, left: AtomicUsize::new(writes), allowed: writes, denied: None }
     }
 
-    /// Refuses to write this document, as the system does where it may not be written.
+    /// Denies writes to this document, like missing permissions.
     #[must_use]
     pub fn denying(self, path: DocPath) -> Self {
         Self { denied: Some(path), ..self }
@@ -56,7 +57,7 @@ impl<S> StopAfter<S> {
     }
 }
 
-/// What is only derived is not among the writes that are counted.
+/// Writes of derived data are not counted.
 #[async_trait]
 impl<S: Store> Passages for StopAfter<S> {
     async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
@@ -198,7 +199,7 @@ impl<S: Store> Store for StopAfter<S> {
     }
 
     async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
-        // One by one, so that a stop falls between any two of them.
+        // One by one, so that a stop can fall between any two.
         for (path, bytes) in documents {
             self.put(path, bytes).await?;
         }
@@ -211,7 +212,7 @@ impl<S: Store> Store for StopAfter<S> {
     }
 
     async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
-        // One by one, so that a stop falls between any two of them.
+        // One by one, so that a stop can fall between any two.
         let mut changed = Vec::new();
         for one in replacements {
             self.write()?;

@@ -1,15 +1,15 @@
-//! The vault's one door: the only code that changes files.
+//! The file-system layer of the vault: the only code that changes its files.
 //!
-//! Its promise, which everything above relies on: when a call returns `Ok`, the change is on the
-//! disk, file and folder; when it returns an error or the process dies, the file is what it was, or
-//! (after a death in the middle of an append) has one torn last line that the next opening sets
-//! aside. A failed flush is never tried again on the same data: the write is refused and what was
-//! appended is cut off.
+//! Everything above relies on this contract. When a call returns `Ok`, the change is durable, file
+//! and folder. When it returns an error or the process dies, the file is unchanged; only a death
+//! during an append can leave one torn last line, which the next opening moves to quarantine. A
+//! failed flush is never tried again on the same data: the write fails and the appended bytes are
+//! cut off.
 //!
 //! Programs that do not know our locks write to the same files. An append never cuts off what they
-//! appended, and a conditional replacement or removal never destroys what they saved since the file
-//! was read.
-#![expect(clippy::disallowed_methods, reason = "this is the door")]
+//! appended. A conditional replacement or removal never destroys what they saved since the file was
+//! read.
+#![expect(clippy::disallowed_methods, reason = "this module is the file-system layer")]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,79 +31,77 @@ use rustix::fs::{AtFlags, FileType, OFlags};
 use super::BYTES_PER_CALL;
 use crate::{ContentVersion, Error, MARKER_KEY, Result, Weight};
 
-/// How long a writer waits for others, as a number of waits of a few milliseconds: about half a
-/// minute.
+/// The number of attempts to get a lock, a few milliseconds apart: about half a minute.
 const LOCK_WAITS: u32 = 3_000;
-/// Likewise for somebody who cannot wait.
+/// The same for a caller that cannot wait: about a second.
 const HURRIED_WAITS: u32 = 100;
 /// The longest pause between two attempts to get a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(11);
 
-/// Up to so many files are flushed one by one; more are flushed together.
+/// Up to this many files are flushed one by one; more are flushed together.
 const FEW: usize = 4;
-/// So often it is looked whether a lock that somebody seems to have is free, and how long it is
-/// waited between.
+/// How often a lock that seems to be held is tried again, and the pause between.
 const LET_GO: u32 = 10;
 const LET_GO_PAUSE: Duration = Duration::from_millis(10);
-/// So many files are open at once.
+/// The number of files open at once.
 const MOST_OPEN: usize = 200;
-/// The most bytes that are read in one go for the sake of several pieces.
+/// The most bytes to read at once for several pieces.
 const STRETCH_BYTES: u64 = 1024 * 1024;
-/// Where models' answers are kept.
+/// The folder of cached model answers.
 const ANSWERS: &str = "answers";
-/// Where notes are kept.
+/// The folder of notes.
 const NOTES: &str = "notes";
-/// What the name of a note that is being written begins with.
+/// The name prefix of a note that is being written.
 const UNFINISHED: &str = ".unfinished-";
-/// So often a write is tried again that another program's write came in the way of.
+/// How often a write is tried again when another program's write interferes.
 pub(super) const ATTEMPTS: usize = 5;
 
-/// So many names are tried for a temporary file.
+/// How many names are tried for a temporary file.
 const MAX_NAMES: usize = 1_000;
 
-/// Numbers temporary files, so that no two threads of this process share one.
+/// Numbers temporary files, so that no two threads of this process share a name.
 static TEMPORARY_FILES: AtomicU32 = AtomicU32::new(0);
-/// The ending of a repository that another one is replacing.
+/// The suffix of a repository that is being replaced.
 const REPLACED: &str = "old";
 
-/// Where appended bytes start, and the file's metadata if no other program wrote to it meanwhile.
+/// The offset of appended bytes, and the file's metadata if no other program wrote to it meanwhile.
 type PlacedBytes = (u64, Option<Look>);
 
-/// The door of one vault.
+/// File access to one vault.
 #[derive(Debug, Clone)]
 pub(super) struct Door {
     root: PathBuf,
-    /// Folders of which this process knows that they are there for good.
+    /// Folders that this process knows to be durable.
     safe: Arc<Mutex<HashSet<PathBuf>>>,
-    /// One for each lock.
+    /// By name of the lock.
     queues: Arc<Mutex<HashMap<String, Arc<Queue>>>>,
-    /// How often a writer looks again whether others are done.
+    /// How often a writer tries to get a lock.
     waits: u32,
 }
 
-/// Proof that this process alone may write. The lock is the operating system's, so it ends with the
-/// process.
+/// Proof of the exclusive right to write. The lock belongs to the operating system and ends with
+/// the process.
 #[derive(Debug)]
 pub(super) struct Held {
     lock: File,
-    /// Kept until the file's lock is given back: fields are dropped in their order.
+    /// Kept until the file lock is released: fields are dropped in order.
     _turn: Option<Turn>,
 }
 
-/// Where the threads of this process wait for each other. Only one of them then asks the operating
-/// system, which can only be asked again and again.
+/// The queue of this process's threads for one lock. Only the first asks the operating system,
+/// which can only be polled.
 #[derive(Debug, Default)]
 struct Queue {
     is_taken: Mutex<bool>,
     given_back: Condvar,
 }
 
-/// The right to ask for a lock, among the threads of this process.
+/// The first place in a [`LockQueue`].
 #[derive(Debug)]
 struct Turn(Arc<Queue>);
 
 impl Queue {
-    /// Waits for its turn, at most so long.
+    /// Waits for the first place, at most that long.
     fn enter(self: &Arc<Self>, most: Duration) -> Option<Turn> {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut is_taken, _) = self
@@ -125,26 +123,25 @@ impl Drop for Turn {
     }
 }
 
-/// What the file system says of a file.
+/// The file system's metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Look {
-    /// Its length in bytes.
     pub len: u64,
     mtime: (i64, i64),
     inode: u64,
 }
 
 impl Held {
-    /// The lock as a program's standard input: while the program lives, the lock is held, whatever
-    /// becomes of this process.
+    /// The lock as standard input of a child process: the lock is held while the child lives,
+    /// whatever happens to this process.
     pub fn as_input(&self) -> Result<Stdio> {
         self.lock
             .try_clone()
             .map(Stdio::from)
-            .map_err(|error| fault("passing on", Path::new("the lock"), error))
+            .map_err(|error| fault("duplicating", Path::new("the lock"), error))
     }
 
-    /// The time by the file system's own clock, which is the one that files are stamped with.
+    /// The current time by the file system's clock, which also stamps the files.
     fn time(&self) -> Option<(i64, i64)> {
         self.lock.write_at(b".", 0).ok()?;
         self.lock.metadata().ok().map(|found| (found.mtime(), found.mtime_nsec()))
@@ -152,18 +149,18 @@ impl Held {
 }
 
 impl Look {
-    /// One text that differs whenever the file does.
+    /// A text that changes whenever the file changes.
     pub fn stamp(&self) -> String {
         format!("{}:{}.{:09}:{}", self.len, self.mtime.0, self.mtime.1, self.inode)
     }
 
-    /// When the file was last written.
+    /// The time of the last write.
     pub fn changed(&self) -> jiff::Timestamp {
         jiff::Timestamp::new(self.mtime.0, i32::try_from(self.mtime.1).unwrap_or(0))
             .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
     }
 
-    /// The same as a number.
+    /// [`FileStat::stamp`] as a number.
     pub fn mark(&self) -> u64 {
         let hash = Hash::of(self.stamp().as_bytes());
         hash.bytes()[..8].iter().fold(0, |mark, &byte| mark << 8 | u64::from(byte))
@@ -175,7 +172,7 @@ impl Door {
         Self { root, safe: Arc::default(), queues: Arc::default(), waits: LOCK_WAITS }
     }
 
-    /// The same door for somebody who cannot wait: about a second at most.
+    /// Makes every lock wait at most about a second.
     pub fn hurried(self) -> Self {
         Self { waits: HURRIED_WAITS, ..self }
     }
@@ -188,8 +185,8 @@ impl Door {
         self.root.join(PRIVATE).join(name)
     }
 
-    /// Makes sure that nothing private is a link: what is swept, made anew or written there must be
-    /// the vault's own.
+    /// Checks that nothing in the private folder is a link: what is removed, rebuilt or written
+    /// there must belong to the vault.
     pub fn guard_private(&self) -> Result<()> {
         let names = [
             "tmp",
@@ -210,12 +207,12 @@ impl Door {
             .try_for_each(|place| refuse_link(place))
     }
 
-    /// Waits until nobody else writes.
+    /// Waits for the vault's write lock.
     pub fn lock(&self) -> Result<Held> {
         self.lock_by("lock")
     }
 
-    /// Waits until nobody else holds the lock of that name.
+    /// Waits for the lock of that name.
     pub fn lock_by(&self, name: &str) -> Result<Held> {
         let queue = self
             .queues
@@ -224,7 +221,7 @@ impl Door {
             .entry(name.to_owned())
             .or_default()
             .clone();
-        // Threads of this process wait as long for each other as processes do.
+        // Threads of this process wait for each other as long as processes do.
         let Some(turn) = queue.enter(LOCK_PAUSE * self.waits) else {
             return Err(Error::Busy { vault: self.root.clone() });
         };
@@ -242,11 +239,11 @@ impl Door {
         Err(Error::Busy { vault: self.root.clone() })
     }
 
-    /// Takes the lock of that name; `None` if somebody has it.
+    /// Acquires the lock of that name; `None` if it is held.
     pub fn try_lock_by(&self, name: &str) -> Result<Option<Held>> {
         let (file, path) = self.lock_file(name)?;
-        // One that was just let go may be held for a moment by a program that is being started: it
-        // has what we had until it begins.
+        // A lock that was just released can still be held for a moment by a program that is
+        // starting: it inherits our descriptors until it begins.
         for _ in 0..LET_GO {
             match file.try_lock() {
                 Ok(()) => return Ok(Some(Held { lock: file, _turn: None })),
@@ -258,7 +255,7 @@ impl Door {
     }
 
     fn lock_file(&self, name: &str) -> Result<(File, PathBuf)> {
-        // Opening has looked at everything; this is for what was put there since.
+        // Opening the vault checked everything; this finds links that were added since.
         refuse_link(&self.root.join(PRIVATE))?;
         let path = self.private(name);
         let open = || {
@@ -287,7 +284,7 @@ impl Door {
         Ok((file, path))
     }
 
-    /// The place of a document, after making sure that no link stands in the way.
+    /// The path of a document, after checking that no component is a link.
     fn place(&self, path: &DocPath) -> Result<PathBuf> {
         for folder in path.folders() {
             let folder = self.root.join(folder);
@@ -295,13 +292,13 @@ impl Door {
                 Ok(found) if found.file_type().is_symlink() => return Err(Error::Link(folder)),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
-                Err(error) => return Err(fault("looking at", &folder, error)),
+                Err(error) => return Err(fault("reading the metadata of", &folder, error)),
             }
         }
         Ok(self.root.join(path.as_str()))
     }
 
-    /// Opens a document for reading; `None` if there is none.
+    /// Opens a document for reading; `None` if it does not exist.
     fn open(&self, path: &DocPath) -> Result<Option<File>> {
         let place = self.place(path)?;
         match OpenOptions::new().read(true).custom_flags(nonblock()).open(&place) {
@@ -319,7 +316,7 @@ impl Door {
         }
     }
 
-    /// A document's bytes.
+    /// Reads a document.
     pub fn read(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
         let Some(mut file) = self.open(path)? else { return Ok(None) };
         let mut bytes = Vec::with_capacity(
@@ -330,25 +327,27 @@ impl Door {
         Ok(Some(bytes))
     }
 
-    /// What the file system says of a document.
+    /// The metadata of a document.
     pub fn look(&self, path: &DocPath) -> Result<Option<Look>> {
         look_at(self.place(path)?)
     }
 
-    /// Likewise of many; the folder of those that follow each other is looked at once.
+    /// The metadata of many documents. Opens the folder of consecutive ones only once.
     pub fn look_at_all(&self, paths: &[DocPath]) -> Result<Vec<Option<Look>>> {
         let mut looks = Vec::with_capacity(paths.len());
         for beside in paths.chunk_by(|a, b| a.folders().last() == b.folders().last()) {
             let place = self.place(&beside[0])?;
-            // From the folder on, and not from the root of all for each of them.
+            // Relative to the open folder, which avoids resolving the whole path for each file.
             let folder = place.parent().and_then(|folder| File::open(folder).ok());
             for path in beside {
                 looks.push(match &folder {
                     Some(folder) => {
                         look_within(folder, path.name()).map_err(|error| match error {
-                            Some(error) => {
-                                fault("looking at", &self.root.join(path.as_str()), error)
-                            }
+                            Some(error) => fault(
+                                "reading the metadata of",
+                                &self.root.join(path.as_str()),
+                                error,
+                            ),
                             None => Error::Link(self.root.join(path.as_str())),
                         })?
                     }
@@ -359,7 +358,7 @@ impl Door {
         Ok(looks)
     }
 
-    /// Every document right in a folder, with what the file system says of it.
+    /// The documents directly in a folder, with their metadata.
     pub fn looks(&self, folder: &str) -> Result<Vec<(DocPath, Look)>> {
         let place = self.root.join(folder);
         refuse_link(&place)?;
@@ -386,8 +385,8 @@ impl Door {
         Ok(found)
     }
 
-    /// A number that is another one whenever a file in these folders is, or is new, or is gone;
-    /// with `true`, also below them.
+    /// A number that changes whenever a file in these folders is changed, added or removed; with
+    /// `true`, also below them.
     pub fn glance(&self, folders: &[(&str, bool)]) -> Result<u64> {
         let mut seen = DefaultHasher::new();
         let mut open: Vec<(PathBuf, bool)> =
@@ -412,18 +411,18 @@ impl Door {
         Ok(seen.finish())
     }
 
-    /// How much room each part takes. Links are counted as what they are, not followed.
+    /// Disk usage by part. Links are counted themselves, not followed.
     pub fn weights(&self) -> Result<Vec<Weight>> {
         let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         let mut folders: Vec<(PathBuf, String)> = vec![(self.root.clone(), String::new())];
         while let Some((folder, part)) = folders.pop() {
-            // A folder that goes while it is looked at weighs nothing.
+            // A folder that disappears meanwhile counts as empty.
             let Ok(entries) = fs::read_dir(&folder) else { continue };
             for entry in entries.flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let Ok(found) = entry.metadata() else { continue };
-                // What is in `memory` is told one by one: most of a vault is there. Its logs are
-                // one a day, and one part.
+                // Parts of `memory` are listed one by one, because most of a vault is there. The
+                // logs, one per day, are one part.
                 let part = match part.as_str() {
                     "" if found.is_dir() => name,
                     "" => "settings".to_owned(),
@@ -443,8 +442,7 @@ impl Door {
         Ok(parts.into_iter().map(|(part, (files, bytes))| Weight { part, files, bytes }).collect())
     }
 
-    /// The pieces of a document at these places, in their order. Those that stand close together
-    /// are read in one go.
+    /// The pieces of a document at these offsets, in their order. Reads neighboring pieces at once.
     pub fn read_pieces(&self, path: &DocPath, pieces: &[(u64, usize)]) -> Result<Vec<Vec<u8>>> {
         let place = self.root.join(path.as_str());
         let Some(file) = self.open(path)? else {
@@ -476,8 +474,8 @@ impl Door {
         Ok(found)
     }
 
-    /// The bytes after the last line break, with where they start; the last line must not be longer
-    /// than a few megabytes.
+    /// The bytes after the last line break, and their offset. The last line must not be longer than
+    /// a few megabytes.
     pub fn unfinished_line(&self, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
         let Some(mut file) = self.open(path)? else { return Ok(None) };
         let place = self.root.join(path.as_str());
@@ -500,8 +498,8 @@ impl Door {
         }
     }
 
-    /// Likewise, once nobody goes on writing it: a program that appends piece by piece, without our
-    /// lock, gets half a second before its line counts as torn.
+    /// The unterminated last line, once no program writes it any more: a program that appends in
+    /// pieces, without our lock, gets half a second before its line counts as torn.
     pub fn settled_line(&self, held: &Held, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
         const WAITS: u32 = 5;
         for _ in 0..WAITS {
@@ -517,10 +515,10 @@ impl Door {
         self.unfinished_line(path)
     }
 
-    /// Appends `bytes` in one write and flushes them. If the file's last line has no end, it gets
-    /// one first. Returns where `bytes` starts and the file's metadata, or `None` for the metadata
-    /// if another program, which does not know our lock, appended at the same time: the index then
-    /// reads the file again instead of trusting this write.
+    /// Appends `bytes` in one write and flushes. Ends an incomplete last line first. Returns the
+    /// offset of `bytes` and the file's metadata; no metadata if another program, which does not
+    /// know our lock, appended at the same time. Then the index reads the file again instead of
+    /// trusting this write.
     pub fn append(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<PlacedBytes> {
         for _ in 0..ATTEMPTS {
             if let Some(placed) = self.try_append(held, path, bytes)? {
@@ -530,8 +528,8 @@ impl Door {
         Err(Error::Moved { what: path.to_string() })
     }
 
-    /// One attempt at it; `None`, and nothing of it is left, if another program's write came in its
-    /// way.
+    /// One attempt to append; `None` if another program's write interfered. Then nothing remains of
+    /// it.
     pub fn try_append(
         &self,
         held: &Held,
@@ -541,11 +539,10 @@ impl Door {
         Ok(self.append_all(held, &[(path, bytes)], true)?.pop().flatten())
     }
 
-    /// Appends to many documents and flushes them together: all of it is there when this returns,
-    /// or none of it if it fails. That does not hold after a crash in the middle, nor if a text has
-    /// to be written again because of another program's write and that fails: then some of the
-    /// documents have their text and others do not. Returns the same as [`Self::append`] for each
-    /// text.
+    /// Appends to many documents and flushes them together. On failure nothing remains of any
+    /// append, with two exceptions: after a crash in the middle, or when one text must be written
+    /// again because of another program's write and that fails, some documents have their text and
+    /// others do not. Returns the same as [`Self::append`] for each text.
     pub fn append_many(
         &self,
         held: &Held,
@@ -601,7 +598,7 @@ impl Door {
         };
         let outcome = write_all();
         for (at, append) in appends.iter().enumerate() {
-            // What was refused must not turn up later.
+            // A failed append must not appear later.
             if outcome.is_err() || placed.get(at).is_some_and(Option::is_none) {
                 self.roll_back(append);
             }
@@ -609,8 +606,8 @@ impl Door {
         outcome.map(|()| placed)
     }
 
-    /// Opens a document and prepares an append to it. The folders of a new one are flushed first,
-    /// unless all is flushed together.
+    /// Opens a document for an append. Flushes the folders of a new one first, unless everything is
+    /// flushed together.
     fn open_to_append<'a>(
         &self,
         path: &DocPath,
@@ -637,8 +634,8 @@ impl Door {
         }
         let before = found.len();
         if before == 0 {
-            // New, or made by a process that died before its folders were flushed. Nothing is
-            // written into it before they are, so a file with something in it has them flushed.
+            // New, or created by a process that died before it flushed the folders. Nothing is
+            // written to the file before that, so a file with content has durable folders.
             if let Err(error) = if with_folders { self.flush_folders(path) } else { Ok(()) } {
                 if is_new {
                     self.remove_empty_file(&place);
@@ -663,8 +660,8 @@ impl Door {
         ))
     }
 
-    /// Takes the bytes of a refused append out of its file again. If this fails, they remain as a
-    /// torn tail, which the next opening moves to the quarantine.
+    /// Removes the bytes of a failed append. If that fails too, they remain as a torn tail, which
+    /// the next opening moves to quarantine.
     fn roll_back(&self, append: &Append<'_>) {
         let opened =
             OpenOptions::new().read(true).write(true).custom_flags(nonblock()).open(&append.place);
@@ -676,13 +673,12 @@ impl Door {
         }
     }
 
-    /// Removes a file that this process made and wrote nothing into, unless another program did.
+    /// Removes a file that this process created and left empty, unless another program wrote to it.
     fn remove_empty_file(&self, place: &Path) {
         let _ = self.remove_place_if(place, &Expected::Content(ContentVersion::of(Some(b""))));
     }
 
-    /// Flushes files and the folders they stand in: with one call for the whole file system, where
-    /// there is one.
+    /// Flushes files and their folders, with one call for the whole file system where one exists.
     fn flush_all(&self, appends: &[Append<'_>], files: &[File]) -> Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -710,8 +706,8 @@ impl Door {
         Ok(())
     }
 
-    /// Cuts the last bytes of a document off, if they still are `tail` from `at` on; false if
-    /// another program wrote meanwhile.
+    /// Cuts off the end of a document, if it is still `tail` at offset `at`; false if another
+    /// program wrote meanwhile.
     pub fn cut_tail(&self, _held: &Held, path: &DocPath, at: u64, tail: &[u8]) -> Result<bool> {
         let place = self.place(path)?;
         let cut = || {
@@ -727,15 +723,15 @@ impl Door {
         cut().map_err(|error| fault("mending", &place, error))
     }
 
-    /// Puts a document in place whole: a temporary file, flushed, renamed, and the folder flushed.
-    /// Whatever stands there is replaced, so this is only for files that no person edits.
+    /// Replaces a document: writes a temporary file, flushes, renames, and flushes the folder.
+    /// Unconditional, so only for files that people do not edit.
     pub fn replace(&self, held: &Held, path: &DocPath, bytes: &[u8]) -> Result<()> {
         let place = self.place_to_replace(path)?;
         self.put_file(held, &place, bytes)
     }
 
-    /// Likewise, if what stands there is what is expected; otherwise it stays and the call fails
-    /// with [`Error::Moved`].
+    /// Replaces a document if its current state is `expected`; otherwise leaves it and fails with
+    /// [`Error::Conflict`].
     pub fn replace_if(
         &self,
         held: &Held,
@@ -757,8 +753,8 @@ impl Door {
         Ok(place)
     }
 
-    /// Puts many documents in place, flushed together: when this returns all of them are there;
-    /// after a crash each is what it was or what it is to be.
+    /// Replaces many documents with one flush. When this returns, all are replaced; after a crash
+    /// each has its old or its new content.
     pub fn replace_many(&self, held: &Held, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
         if documents.len() <= FEW {
             return documents.iter().try_for_each(|(path, bytes)| self.replace(held, path, bytes));
@@ -773,8 +769,8 @@ impl Door {
         .map(|_| ())
     }
 
-    /// Likewise, each only if what stands there is what is expected. Returns which of them, by
-    /// their order, stay as they are because they are not.
+    /// Replaces each document whose state is as expected. Returns the positions of the others,
+    /// which stay unchanged.
     pub fn replace_many_if(
         &self,
         held: &Held,
@@ -797,8 +793,8 @@ impl Door {
         })
     }
 
-    /// Writes temporary files, flushes them together, has each put in place by `place_one`, and
-    /// flushes that.
+    /// Writes temporary files, flushes them together, moves each into place with `place_one`, and
+    /// flushes the folders.
     fn place_many(
         &self,
         documents: &[(&DocPath, &[u8])],
@@ -816,7 +812,7 @@ impl Door {
             let temporary = folder.join(format!("{stem}.{at:08x}"));
             let _ = fs::remove_file(&temporary);
             made.push((temporary.clone(), place.clone()));
-            // Each is closed again: there may be more of them than a process may have open.
+            // Closed again at once: there may be more files than a process may have open.
             let written = (|| {
                 let mut file = create_new(&temporary)?;
                 write_whole(&mut file, bytes)?;
@@ -826,7 +822,7 @@ impl Door {
                 if file.metadata()?.len() != bytes.len() as u64 {
                     return Err(io::Error::new(
                         ErrorKind::WriteZero,
-                        "not all of it arrived in the file",
+                        "only a part of the data reached the file",
                     ));
                 }
                 Ok(())
@@ -862,8 +858,8 @@ impl Door {
         outcome.map(|()| changed)
     }
 
-    /// A new temporary file with these bytes, flushed. It is locked as long as it is open, which is
-    /// how others know that its writer lives.
+    /// Creates a flushed temporary file. It is locked while it is open, which shows others that its
+    /// writer lives.
     fn write_temporary(&self, place: &Path, bytes: &[u8]) -> Result<(PathBuf, File)> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
@@ -871,11 +867,12 @@ impl Door {
         for _ in 0..MAX_NAMES {
             let temporary = folder.join(temporary_name());
             let mut file = match create_new(&temporary) {
-                // A process that died left it, or one of another container has the same number.
+                // Left by a process that died, or a process of another container has the same pid.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 other => other.map_err(failed)?,
             };
-            // A sweep has it for a moment at most; if it came before the lock, the file is gone.
+            // A cleanup holds it for a moment at most; if it was faster than our lock, the file is
+            // gone.
             let _ = file.lock();
             if file.metadata().map_err(failed)?.nlink() == 0 {
                 continue;
@@ -888,7 +885,10 @@ impl Door {
                 other => {
                     let _ = fs::remove_file(&temporary);
                     let short = || {
-                        io::Error::new(ErrorKind::WriteZero, "not all of it arrived in the file")
+                        io::Error::new(
+                            ErrorKind::WriteZero,
+                            "only a part of the data reached the file",
+                        )
                     };
                     return Err(failed(other.err().unwrap_or_else(short)));
                 }
@@ -897,9 +897,9 @@ impl Door {
         Err(failed(ErrorKind::AlreadyExists.into()))
     }
 
-    /// Puts a flushed temporary file in place, if what stands there is what is expected. The two
-    /// change places at once, and what came out is looked at: what another program saved in the
-    /// last moment goes back.
+    /// Moves a flushed temporary file into place, if the current file is as expected. The two files
+    /// are swapped atomically and the old one is checked afterwards, so that what another program
+    /// saved at the last moment can be put back.
     fn place_if(&self, temporary: &Path, place: &Path, expected: &Expected) -> Result<Placed> {
         let failed = |error| fault("writing", place, error);
         let known = match expected.check(place)? {
@@ -919,18 +919,18 @@ impl Door {
         let Some(own) = look_at(temporary.to_owned())? else {
             return Err(failed(ErrorKind::NotFound.into()));
         };
-        // Under this name the next opening knows, if this process dies now, which of the two files
-        // may go.
+        // From this name the next opening learns, if this process dies now, which of the two files
+        // may be deleted.
         let aside = exchange_name(temporary, known, own);
         fs::rename(temporary, &aside).map_err(failed)?;
         match exchange(&aside, place) {
             Ok(()) => {}
-            // It is gone.
+            // The file was removed.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let _ = fs::remove_file(&aside);
                 return Ok(Placed::Refused);
             }
-            // The file system cannot do that; it was looked at a moment ago.
+            // The file system has no atomic swap; the file was checked a moment ago.
             Err(_) => return fs::rename(&aside, place).map(|()| Placed::New).map_err(failed),
         }
         match expected.check(&aside)? {
@@ -942,9 +942,9 @@ impl Door {
         }
     }
 
-    /// Ends a replacement after its folder was flushed: what was replaced goes, unless a program
-    /// that had it open wrote to it until now; then it goes back. False if the file stays, or is
-    /// again, what another program wrote.
+    /// Completes a replacement after its folder was flushed: deletes the old file, unless a program
+    /// that had it open wrote to it meanwhile; then it is put back. False if the path keeps, or
+    /// gets back, what another program wrote.
     fn settle(&self, placed: Placed, place: &Path) -> Result<bool> {
         match placed {
             Placed::New => Ok(true),
@@ -960,7 +960,7 @@ impl Door {
         }
     }
 
-    /// Puts a file that another program wrote back in its place, where ours (`own`) stands now.
+    /// Puts another program's file back to its path, where ours (`own`) is now.
     fn give_back(&self, aside: &Path, place: &Path, own: Look) -> Result<()> {
         let failed = |error| fault("writing", place, error);
         match exchange(aside, place) {
@@ -968,8 +968,8 @@ impl Door {
                 let _ = fs::remove_file(aside);
             }
             Ok(()) => {
-                // Saved once more meanwhile: the newest stays, and the one before it is not thrown
-                // away.
+                // It was saved once more: the newest version stays, and the earlier one is not
+                // lost.
                 exchange(aside, place).map_err(failed)?;
                 self.quarantine(aside, place)?;
             }
@@ -983,7 +983,7 @@ impl Door {
         flushed(place.parent().unwrap_or(&self.root))
     }
 
-    /// Moves a file that was saved at `place` to the quarantine.
+    /// Moves a file that was saved at `place` to quarantine.
     fn quarantine(&self, file: &Path, place: &Path) -> Result<PathBuf> {
         let folder = self.private("quarantine");
         self.make_folder(&folder)?;
@@ -994,15 +994,15 @@ impl Door {
         Ok(to)
     }
 
-    /// Flushes every folder from the vault down to the document's own. Those above it need it once.
+    /// Flushes every folder from the vault down to that of the document. The upper ones need it
+    /// only once.
     fn flush_folders(&self, path: &DocPath) -> Result<()> {
         let places: Vec<PathBuf> = std::iter::once(self.root.clone())
             .chain(path.folders().map(|folder| self.root.join(folder)))
             .collect();
         let own = places.len() - 1;
         for (at, place) in places.iter().enumerate() {
-            // That a folder is in the one above it is known once the one above was flushed with it
-            // there.
+            // The entry of a folder is durable once its parent was flushed with it.
             let below_is_safe = at < own
                 && self
                     .safe
@@ -1054,7 +1054,7 @@ impl Door {
         if self.settle(placed, place)? { Ok(()) } else { Err(moved()) }
     }
 
-    /// Keeps bytes that were found broken, under a name that says where they come from.
+    /// Saves damaged bytes under a name that tells their origin.
     pub fn set_aside(&self, held: &Held, path: &DocPath, at: u64, bytes: &[u8]) -> Result<PathBuf> {
         let folder = self.private("quarantine");
         self.make_folder(&folder)?;
@@ -1064,7 +1064,7 @@ impl Door {
         Ok(place)
     }
 
-    /// A model's answer that was kept.
+    /// A cached model answer.
     pub fn read_answer(&self, question: Hash) -> Result<Option<Vec<u8>>> {
         let place = self.private(ANSWERS).join(question.to_string());
         match OpenOptions::new().read(true).custom_flags(nofollow()).open(&place) {
@@ -1078,7 +1078,7 @@ impl Door {
         }
     }
 
-    /// Keeps a model's answer; when there are very many, the oldest half goes.
+    /// Caches a model answer. Drops the older half when there are very many.
     pub fn keep_answer(&self, held: &Held, question: Hash, answer: &[u8]) -> Result<()> {
         const MOST: usize = 2_000;
         let folder = self.private(ANSWERS);
@@ -1095,7 +1095,7 @@ impl Door {
         self.put_file(held, &folder.join(question.to_string()), answer)
     }
 
-    /// The place of a note, after making sure that no link stands in the way.
+    /// The path of a note, after checking that no component is a link.
     fn note_place(&self, name: &DocPath) -> Result<PathBuf> {
         let mut place = self.private(NOTES);
         refuse_link(&place)?;
@@ -1112,7 +1112,7 @@ impl Door {
         options
     }
 
-    /// A note's bytes.
+    /// Reads a note.
     pub fn read_note(&self, name: &DocPath) -> Result<Option<Vec<u8>>> {
         let place = self.note_place(name)?;
         match self.note_options().read(true).open(&place) {
@@ -1133,8 +1133,7 @@ impl Door {
         }
     }
 
-    /// Puts a note in place. Who reads it meanwhile sees the old one or the new one; it is not
-    /// flushed.
+    /// Replaces a note atomically, without a flush.
     pub fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()> {
         let place = self.note_place(name)?;
         let folder = place.parent().unwrap_or(&self.root).to_owned();
@@ -1157,9 +1156,9 @@ impl Door {
         })
     }
 
-    /// Appends a line to a note in one write, without any lock, and flushes it if that is wanted. A
-    /// note that has grown past `most` bytes loses the older half of its lines, and none that is
-    /// added meanwhile.
+    /// Appends a line to a note in one write, without the vault's lock; flushes it if `flush`. A
+    /// note longer than `most` bytes loses the older half of its lines, but none that is added
+    /// meanwhile.
     pub fn add_note(&self, name: &DocPath, line: &[u8], most: u64, flush: bool) -> Result<()> {
         let length = self.append_to_note(name, &[line, b"\n"].concat(), flush)?;
         if length > most
@@ -1187,8 +1186,8 @@ impl Door {
             if !file.metadata().is_ok_and(|found| found.is_file()) {
                 return Err(Error::NotAFile(place));
             }
-            // Nobody puts a shorter note in its place meanwhile. Where files cannot be locked, that
-            // is seen afterwards.
+            // The shared lock keeps others from replacing the note meanwhile. Where files cannot be
+            // locked, the check below finds a replacement.
             let is_locked = lock_soon(|| file.try_lock_shared()) == Some(true);
             if is_locked && file.metadata().map_err(failed)?.nlink() == 0 {
                 continue;
@@ -1197,7 +1196,7 @@ impl Door {
             let found = file.metadata().map_err(failed)?;
             if flush {
                 file.sync_data().map_err(failed)?;
-                // What it stands in, if it is new.
+                // The folders, if the note is new.
                 if found.len() == bytes.len() as u64 {
                     flushed(place.parent().unwrap_or(&self.root))?;
                 }
@@ -1209,12 +1208,12 @@ impl Door {
         Err(Error::Moved { what: name.to_string() })
     }
 
-    /// Takes the older lines of a note away, so that about `bytes` are left.
+    /// Drops the oldest lines of a note and keeps about `bytes`.
     fn trim_note(&self, name: &DocPath, bytes: usize) -> Result<()> {
         let place = self.note_place(name)?;
         let failed = |error| fault("reading", &place, error);
         let mut file = self.note_options().read(true).open(&place).map_err(failed)?;
-        // Whoever is adding to it now sees to it that it is trimmed.
+        // The process that appends now will trim it.
         if lock_soon(|| file.try_lock()) == Some(false) {
             return Ok(());
         }
@@ -1223,8 +1222,8 @@ impl Door {
         let from = text.len().saturating_sub(bytes);
         let from = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |at| from + at + 1);
         self.put_note(name, &text[from..])?;
-        // What was added without a lock until the file was replaced; later writers see that it is
-        // gone.
+        // Lines appended without a lock until the file was replaced. Later writers notice the
+        // replacement.
         let mut late = Vec::new();
         file.read_to_end(&mut late).map_err(failed)?;
         if !late.is_empty() {
@@ -1233,8 +1232,8 @@ impl Door {
         Ok(())
     }
 
-    /// The notes in a folder, with when each was last written, in seconds since 1970. What writers
-    /// that died an hour ago left is taken away.
+    /// The notes of a folder with the time of the last write of each, in seconds since 1970.
+    /// Removes what writers that died more than an hour ago left.
     pub fn notes(&self, folder: &DocPath) -> Result<Vec<(DocPath, i64)>> {
         let place = self.note_place(folder)?;
         let entries = match fs::read_dir(&place) {
@@ -1262,7 +1261,7 @@ impl Door {
         Ok(found)
     }
 
-    /// Takes a note away.
+    /// Removes a note.
     pub fn remove_note(&self, name: &DocPath) -> Result<()> {
         let place = self.note_place(name)?;
         match fs::remove_file(&place) {
@@ -1273,7 +1272,7 @@ impl Door {
         }
     }
 
-    /// The key for the marks of hidden secrets.
+    /// Reads the marker key.
     pub fn read_marker_key(&self) -> Result<Option<MarkerKey>> {
         let place = self.private(MARKER_KEY);
         match self.note_options().read(true).open(&place) {
@@ -1287,10 +1286,10 @@ impl Door {
         }
     }
 
-    /// Sets the key for the marks of hidden secrets; without `replace` the first one that was set
-    /// stays. The file is readable by its owner alone.
+    /// Sets the marker key; without `replace`, the first one that was set stays. Only the owner can
+    /// read the file.
     pub fn set_marker_key(&self, key: &MarkerKey, replace: bool) -> Result<MarkerKey> {
-        // A lock of its own: whoever opens the vault must not wait for somebody who writes into it.
+        // A lock of its own: opening the vault must not wait for a writer.
         let held = self.lock_by("key.lock")?;
         match self.read_marker_key() {
             Ok(Some(known)) if !replace => return Ok(known),
@@ -1302,7 +1301,7 @@ impl Door {
         Ok(key.clone())
     }
 
-    /// Takes a document away.
+    /// Removes a document.
     pub fn remove(&self, _held: &Held, path: &DocPath) -> Result<()> {
         let place = self.place(path)?;
         match fs::remove_file(&place) {
@@ -1321,8 +1320,8 @@ impl Door {
         }
     }
 
-    /// Likewise, if it is what is expected; otherwise it stays and the call fails with
-    /// [`Error::Moved`].
+    /// Removes a document if its state is as expected; otherwise leaves it and fails with
+    /// [`Error::Conflict`].
     pub fn remove_if(&self, _held: &Held, path: &DocPath, expected: &Expected) -> Result<()> {
         let place = self.place(path)?;
         if !self.remove_place_if(&place, expected)? {
@@ -1332,7 +1331,7 @@ impl Door {
         Ok(())
     }
 
-    /// A folder that has nothing left in it goes too; those at the top of the vault stay.
+    /// Removes folders that are now empty, except the top-level ones.
     fn remove_empty_folders(&self, path: &DocPath) {
         let folders: Vec<&str> = path.folders().skip(1).collect();
         for folder in folders.iter().rev() {
@@ -1344,8 +1343,8 @@ impl Door {
         }
     }
 
-    /// Removes a file, if it is what is expected: it is moved away, looked at, and put back if it
-    /// is not.
+    /// Removes a file if its state is as expected: moves it away, checks it, and puts it back if it
+    /// differs.
     fn remove_place_if(&self, place: &Path, expected: &Expected) -> Result<bool> {
         let known = match expected.check(place)? {
             Found::Other => return Ok(false),
@@ -1378,7 +1377,7 @@ impl Door {
         Ok(false)
     }
 
-    /// Takes an empty folder away.
+    /// Removes an empty folder.
     pub fn remove_folder(&self, _held: &Held, path: &DocPath) -> Result<()> {
         let place = self.place(path)?;
         refuse_link(&place)?;
@@ -1396,12 +1395,12 @@ impl Door {
         }
     }
 
-    /// Removes temporary files of writers that died, and returns where files were moved that
-    /// another program had saved in the moment in which their writer died.
+    /// Removes temporary files of dead writers. Returns the new locations of files that another
+    /// program had saved just when the writer died.
     pub fn sweep(&self, _held: &Held) -> Vec<PathBuf> {
         let mut rescued = Vec::new();
         for file in self.temporary_files() {
-            // Locked until it is gone, so that no writer takes it for its own meanwhile.
+            // Keep the lock until the file is gone, so that no writer reuses it.
             let Some(_locked) = lock_stale(&file) else { continue };
             let marks = file.extension().and_then(|marks| marks.to_str()?.split_once('-'));
             let is_known = match (marks, look_at(file.clone())) {
@@ -1419,15 +1418,14 @@ impl Door {
         rescued
     }
 
-    /// Whether there are temporary files that no living process is writing. Those of several files
-    /// at once, and those that change places with a file, belong to a process that has the vault's
-    /// lock; only who has it may count them as stale.
+    /// Whether there are temporary files without a living writer. Files of a multi-file write and
+    /// of a swap belong to the process with the vault's lock; only its holder may count them as
+    /// stale.
     pub fn has_stale_files(&self) -> bool {
         self.temporary_files().iter().any(|file| lock_stale(file).is_some())
     }
 
-    /// Temporary files that are there now: plain files of the names that are given here, and
-    /// nothing else.
+    /// The existing temporary files: regular files with names that this module gives.
     fn temporary_files(&self) -> Vec<PathBuf> {
         let Ok(found) = fs::read_dir(self.private("tmp")) else { return Vec::new() };
         let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -1447,8 +1445,8 @@ impl Door {
             .collect()
     }
 
-    /// Removes the index and its companions, which can be made again. The companions first: what
-    /// opens the index in between finds an older state of it, never a new index with an old log.
+    /// Removes the index and its companions, which can be rebuilt. Companions first: a process that
+    /// opens the index in between finds an older state, never a new index with an old log.
     pub fn remove_index(&self, path: &Path) {
         for suffix in ["-wal", "-shm", "-journal", ""] {
             let mut name = path.as_os_str().to_owned();
@@ -1458,14 +1456,14 @@ impl Door {
         }
     }
 
-    /// Puts a repository that was made apart into its place, whole.
+    /// Moves a complete new repository into place.
     pub fn install_repository(&self, made: &Path) -> Result<()> {
         let place = self.root.join(".git");
         fs::rename(made, &place).map_err(|error| fault("making", &place, error))?;
         flushed(&self.root)
     }
 
-    /// Puts a small file of the repository in place, whole and flushed.
+    /// Replaces a small file of the repository, flushed.
     pub fn put_git_file(&self, place: &Path, bytes: &[u8]) -> Result<()> {
         let folder = place.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder).map_err(|error| fault("making", folder, error))?;
@@ -1488,7 +1486,7 @@ impl Door {
         flushed(folder)
     }
 
-    /// Removes a file of the repository, if it is there.
+    /// Removes a file of the repository, if it exists.
     pub fn remove_git_file(&self, place: &Path) -> Result<()> {
         match fs::remove_file(place) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -1498,8 +1496,8 @@ impl Door {
         }
     }
 
-    /// The private file of that name that says how far a change of several files is; `None` if
-    /// there is none.
+    /// Reads a journal, a private file that records the progress of a change to several files;
+    /// `None` if there is none.
     pub fn read_journal(&self, name: &str) -> Result<Option<String>> {
         let place = self.private(name);
         refuse_link(&place)?;
@@ -1510,7 +1508,7 @@ impl Door {
         }
     }
 
-    /// Puts it in place, flushed.
+    /// Writes a journal, flushed.
     pub fn put_journal(&self, held: &Held, name: &str, text: &str) -> Result<()> {
         self.make_folder(&self.root.join(PRIVATE))?;
         let place = self.private(name);
@@ -1518,12 +1516,12 @@ impl Door {
         self.put_file(held, &place, text.as_bytes())
     }
 
-    /// Takes it away, flushed.
+    /// Removes a journal, flushed.
     pub fn remove_journal(&self, held: &Held, name: &str) -> Result<()> {
         self.remove_place(held, &self.private(name))
     }
 
-    /// Puts bytes into a temporary file that another program is to read.
+    /// Creates a temporary file for another program to read.
     pub fn put_temporary(&self, _held: &Held, bytes: &[u8]) -> Result<PathBuf> {
         let folder = self.private("tmp");
         self.make_folder(&folder)?;
@@ -1533,8 +1531,8 @@ impl Door {
         Ok(place)
     }
 
-    /// Removes a folder of our own making. A program that is just ending may still write into it,
-    /// so it is tried again.
+    /// Removes a folder that icecore created. Tries again, because a program that is ending may
+    /// still write to it.
     pub fn discard(&self, folder: &Path) -> Result<()> {
         const TRIES: u32 = 20;
         refuse_link(folder)?;
@@ -1551,8 +1549,8 @@ impl Door {
         Err(fault("removing", folder, ErrorKind::DirectoryNotEmpty.into()))
     }
 
-    /// Makes an empty file that is the owner's alone, if there is none; SQLite would let everybody
-    /// read it.
+    /// Creates an empty file that only its owner can read, if there is none; SQLite would make it
+    /// readable for all.
     pub fn make_private_file(&self, path: &Path) {
         let _ = OpenOptions::new()
             .write(true)
@@ -1562,10 +1560,9 @@ impl Door {
             .open(path);
     }
 
-    /// Removes lock files that a git left when it died. No git of ours is at work: each holds the
-    /// vault's lock as long as it lives, and that lock is ours now. A person's own git is waited
-    /// for. Where one could be at work that is not seen, only a repair removes its lock, once it is
-    /// old.
+    /// Removes lock files of a git that died. No git of ours runs: each holds the vault's lock
+    /// while it lives, and we hold that lock. A person's own git is waited for. Where a running git
+    /// may be invisible, only a repair removes its lock, once it is old.
     pub fn remove_stale_git_locks(&self, held: &Held, is_repair: bool) -> Result<Vec<PathBuf>> {
         const WAITS: u32 = 40;
         let mut removed = Vec::new();
@@ -1589,7 +1586,7 @@ impl Door {
         Ok(removed)
     }
 
-    /// The lock files of the repository: those beside its own files and those of its branches.
+    /// The lock files beside the repository's own files and those of its branches.
     fn git_locks(&self) -> Vec<PathBuf> {
         let git = self.root.join(".git");
         let mut found = Vec::new();
@@ -1611,8 +1608,8 @@ impl Door {
         found
     }
 
-    /// Every document below a folder, sorted. Hidden files and folders, and names no path can have,
-    /// are passed over.
+    /// The documents below a folder, sorted. Skips hidden files and folders and names that no
+    /// document path can have.
     pub fn documents(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         if let Ok(folder) = under.trim_end_matches('/').parse::<DocPath>() {
@@ -1642,8 +1639,8 @@ impl Door {
         Ok(found)
     }
 
-    /// Every file of the vault, hidden and private ones included, with its bytes' place; sorted.
-    /// Links are not followed, and another vault or repository within is not ours.
+    /// All files of the vault with their paths, hidden and private ones included, sorted. Does not
+    /// follow links and skips nested vaults and repositories.
     pub fn everything(&self) -> Result<Vec<(String, PathBuf)>> {
         let mut found = Vec::new();
         let mut folders = vec![(String::new(), self.root.clone())];
@@ -1674,7 +1671,7 @@ impl Door {
         Ok(found)
     }
 
-    /// The bytes of a file that `everything` named; `None` if it is gone since.
+    /// The bytes of a file from `all_files`; `None` if it is gone.
     pub fn read_place(&self, place: &Path) -> Result<Option<Vec<u8>>> {
         match fs::read(place) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -1682,7 +1679,7 @@ impl Door {
         }
     }
 
-    /// Puts other bytes in its place, whole, if it still holds these.
+    /// Replaces a file atomically, if its content is still `known`.
     pub fn replace_place(
         &self,
         held: &Held,
@@ -1694,7 +1691,7 @@ impl Door {
         self.put_file_if(held, place, bytes, &Expected::Content(ContentVersion::of(Some(known))))
     }
 
-    /// Takes it away, if it still holds these bytes.
+    /// Removes a file, if its content is still `known`.
     pub fn remove_place_with(&self, _held: &Held, place: &Path, known: &[u8]) -> Result<()> {
         if !self.remove_place_if(place, &Expected::Content(ContentVersion::of(Some(known))))? {
             return Err(Error::Moved {
@@ -1704,7 +1701,7 @@ impl Door {
         self.remove_empty_folders_above(place)
     }
 
-    /// Takes it away, with its folder if nothing is left there; folders at the top stay.
+    /// Removes a file, and its folders if they are empty then; top-level folders stay.
     pub fn remove_place(&self, _held: &Held, place: &Path) -> Result<()> {
         match fs::remove_file(place) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -1729,9 +1726,9 @@ impl Door {
         flushed(last)
     }
 
-    /// Puts a repository that was made apart in place of the one that is there, at once where the
-    /// system can; the old one is then where the new one was. What a person put beside it is copied
-    /// first, so that the old one is whole until then.
+    /// Replaces the repository by a new one, atomically where the system can; the old one then has
+    /// the new one's path. Files that a person added are copied first, so that the old repository
+    /// is complete until then.
     pub fn exchange_repository(&self, made: &Path) -> Result<()> {
         let place = self.root.join(".git");
         for name in ["config", "description", "hooks", "info"] {
@@ -1747,12 +1744,12 @@ impl Door {
         flushed(&self.root)
     }
 
-    /// Whether the repository was being exchanged, in two steps, by a run that died between them.
+    /// Whether a process died between the two steps of a repository swap.
     pub fn has_lost_repository(&self, made: &Path) -> bool {
         self.root.join(".git").symlink_metadata().is_err() && made.with_extension(REPLACED).is_dir()
     }
 
-    /// Puts the old one back.
+    /// Restores the old repository.
     pub fn bring_repository_back(&self, _held: &Held, made: &Path) -> Result<()> {
         if !self.has_lost_repository(made) {
             return Ok(());
@@ -1763,7 +1760,7 @@ impl Door {
         flushed(&self.root)
     }
 
-    /// Makes the folder of a vault that does not exist yet.
+    /// Creates the folder of a new vault.
     pub fn make_root(&self) -> Result<()> {
         self.make_folder(&self.root)
     }
@@ -1772,21 +1769,19 @@ impl Door {
         path.folders().try_for_each(|folder| self.make_folder(&self.root.join(folder)))
     }
 
-    /// Makes a folder and every missing one above it, and flushes the one each new folder stands
-    /// in.
+    /// Creates a folder with its missing parents, and flushes the parent of each new folder.
     pub fn make_folder(&self, folder: &Path) -> Result<()> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => flushed(folder.parent().unwrap_or(folder)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // The vault itself may be reached by a link; nothing inside it is.
+                // The vault itself may be reached through a link; nothing inside it may.
                 let link = folder != self.root
                     && fs::symlink_metadata(folder)
                         .is_ok_and(|found| found.file_type().is_symlink());
                 if link { Err(Error::Link(folder.to_owned())) } else { Ok(()) }
             }
             Err(error) => match folder.parent() {
-                // A folder above it is missing too; if they are all there, the system has another
-                // reason.
+                // A parent is missing too; if none is, the system has another reason.
                 Some(above)
                     if error.kind() == ErrorKind::NotFound
                         && !above.as_os_str().is_empty()
@@ -1795,14 +1790,13 @@ impl Door {
                     self.make_folder(above)?;
                     self.make_folder(folder)
                 }
-                _ => Err(fault("making the folder", folder, error)),
+                _ => Err(fault("creating the folder", folder, error)),
             },
         }
     }
 }
 
-/// Copies a file, a link, or a folder with everything in it, and flushes it; what stands there
-/// before goes.
+/// Copies a file, a link or a folder with its content, flushed. Replaces what was there.
 fn copy_over(from: &Path, to: &Path) -> Result<()> {
     let failed = |error| fault("copying", from, error);
     let found = match fs::symlink_metadata(from) {
@@ -1830,14 +1824,13 @@ fn copy_over(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).and_then(|_| File::open(to)?.sync_all()).map_err(failed)
 }
 
-/// Whether the git that made a lock is dead. `is_at_work` is `None` if not every process can be
-/// seen.
+/// Whether the git that created a lock is dead. `is_at_work` is `None` if some processes are
+/// invisible.
 fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bool {
-    /// A git whose lock is younger may not have been seen yet.
+    /// A git with a younger lock may not be visible yet.
     const SEEN_SECS: i64 = 2;
     const UNSEEN_REPAIR_SECS: i64 = 60;
-    /// In a container, say: no git of a person's waits that long in an editor without being
-    /// noticed.
+    /// For containers and the like: no git of a person waits in an editor that long unnoticed.
     const UNSEEN_SECS: i64 = 3_600;
     match is_at_work {
         Some(is_at_work) => !is_at_work && age_secs >= SEEN_SECS,
@@ -1845,11 +1838,10 @@ fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bo
     }
 }
 
-/// Whether a git is running in this folder or below it, whoever started it; `None` if that cannot
-/// be known, because processes of another user, or those outside of a container, cannot be looked
-/// at.
+/// Whether a git runs in this folder or below, whoever started it; `None` if that is unknown,
+/// because processes of other users or outside of a container are invisible.
 fn is_git_at_work(root: &Path) -> Option<bool> {
-    /// The name of the namespace that has every process in it.
+    /// The namespace that contains all processes.
     const ALL_PROCESSES: &str = "pid:[4026531836]";
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
@@ -1870,7 +1862,7 @@ fn is_git_at_work(root: &Path) -> Option<bool> {
     sees_all.then_some(false)
 }
 
-/// Lets two files or folders change places at once.
+/// Swaps two files or folders atomically.
 fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     {
@@ -1884,7 +1876,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a file another name, unless something has it; then false.
+/// Renames a file, unless the new name exists; then false.
 fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     {
@@ -1892,7 +1884,7 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(true),
             Err(rustix::io::Errno::EXIST) => return Ok(false),
-            // Not every file system can do that.
+            // Not every file system supports this.
             Err(
                 rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP,
             ) => {}
@@ -1905,18 +1897,18 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<bool> {
     fs::rename(from, to).map(|()| true)
 }
 
-/// A name that no other thread or living process has for a temporary file.
+/// A temporary name that no other thread or living process uses.
 fn temporary_name() -> String {
     format!("{}-{:08x}", std::process::id(), TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The name of a temporary file that changes places with another: either of the two looks, as
-/// numbers, is of a file that may go.
+/// The name of a temporary file that is swapped with another. It carries the stats of the two,
+/// either of which may be deleted.
 fn exchange_name(temporary: &Path, known: Look, own: Look) -> PathBuf {
     temporary.with_extension(format!("{:016x}-{:016x}", known.mark(), own.mark()))
 }
 
-/// Locks a file that others have for a moment at most; whether that succeeds. `None` if files
+/// Locks a file that others hold for a moment at most; whether that succeeded. `None` if files
 /// cannot be locked here.
 fn lock_soon(lock: impl Fn() -> std::result::Result<(), TryLockError>) -> Option<bool> {
     for _ in 0..LET_GO {
@@ -1929,7 +1921,7 @@ fn lock_soon(lock: impl Fn() -> std::result::Result<(), TryLockError>) -> Option
     Some(false)
 }
 
-/// Locks a temporary file, if no living process has it open.
+/// Locks a temporary file, unless a living process has it open.
 fn lock_stale(file: &Path) -> Option<File> {
     let file = OpenOptions::new().read(true).custom_flags(nonblock()).open(file).ok()?;
     file.try_lock().is_ok().then_some(file)
@@ -1959,13 +1951,12 @@ fn nofollow() -> i32 {
     i32::try_from((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits()).unwrap_or(0)
 }
 
-/// Likewise, and without waiting for the other end of a pipe that stands there.
+/// `nofollow`, and without waiting for the other end of a pipe.
 fn nonblock() -> i32 {
     nofollow() | i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0)
 }
 
-/// How many of these pieces, which are in order, are read in one go, and where the last of them
-/// ends.
+/// How many of these sorted pieces to read at once, and where the last of them ends.
 fn close_together(pieces: impl Iterator<Item = (u64, usize)>) -> (usize, u64) {
     let (mut many, mut start, mut end) = (0, 0_u64, 0_u64);
     for (offset, len) in pieces {
@@ -1987,11 +1978,11 @@ fn look_at(place: PathBuf) -> Result<Option<Look>> {
         Ok(found) if found.file_type().is_symlink() => Err(Error::Link(place)),
         Ok(found) => Ok(Some(look(&found))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(fault("looking at", &place, error)),
+        Err(error) => Err(fault("reading the metadata of", &place, error)),
     }
 }
 
-/// Likewise of a file in an open folder; the error is `None` for a link.
+/// The stat of a file in an open folder; the error is `None` for a link.
 fn look_within(folder: &File, name: &str) -> std::result::Result<Option<Look>, Option<io::Error>> {
     // The fields have other types on other systems.
     fn number<T: TryInto<i64>>(field: T) -> i64 {
@@ -2024,7 +2015,7 @@ fn ends_with(file: &File, at: u64, bytes: &[u8]) -> io::Result<bool> {
     Ok(holds(file, at, bytes)? && file.metadata()?.len() == at + bytes.len() as u64)
 }
 
-/// Whether these bytes stand at `at`.
+/// Whether the file has these bytes at `at`.
 fn holds(file: &File, at: u64, bytes: &[u8]) -> io::Result<bool> {
     let mut found = vec![0; bytes.len()];
     match file.read_exact_at(&mut found, at) {
@@ -2033,32 +2024,32 @@ fn holds(file: &File, at: u64, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// What must still stand at a place for it to be replaced or removed.
+/// The state that a path must still have to be replaced or removed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Expected {
-    /// These bytes, or nothing.
+    /// This content, or no file.
     Content(ContentVersion),
-    /// A file that looks like that.
+    /// A file with this metadata.
     Look(Look),
 }
 
-/// What stands at a place.
+/// The state of a path compared with an [`Expected`] one.
 enum Found {
-    /// Nothing, as expected.
+    /// No file, as expected.
     Absent,
-    /// What was expected; what it looked like before it was read.
+    /// The expected file, with the stat it had before it was read.
     Present(File, Look),
     /// Something else.
     Other,
 }
 
-/// What became of a temporary file that was to be put in place.
+/// The result of moving a temporary file into place.
 enum Placed {
-    /// It is in place, and nothing has to be looked at any more.
+    /// Done, nothing left to check.
     New,
-    /// It is in place; what stood there is at `aside`.
+    /// Done; the old file is at `aside`.
     Exchanged { aside: PathBuf, old: (File, Look), own: Look },
-    /// Something else than expected stands there, and stays.
+    /// The path has an unexpected state and stays as it is.
     Refused,
 }
 
@@ -2096,22 +2087,22 @@ impl Expected {
 /// One append to a file that programs without our lock may append to as well.
 struct Append<'a> {
     place: PathBuf,
-    /// Whether the file was made for it.
+    /// Whether this append created the file.
     is_new: bool,
-    /// The file's length before the write.
+    /// The length of the file before the write.
     before: u64,
-    /// Whether the last line had no end, so that the bytes begin with one.
+    /// Whether the last line was incomplete, so that the bytes start with a line break.
     is_unended: bool,
     bytes: Cow<'a, [u8]>,
-    /// How many bytes the system accepted.
+    /// The number of bytes that the system accepted.
     written: usize,
-    /// Where they are, as (start, length) of each accepted part.
+    /// Offset and length of each accepted part.
     parts: Vec<(u64, usize)>,
 }
 
 impl Append<'_> {
-    /// One write, unless the system takes only a part of it: then the rest follows. Only an
-    /// interruption is tried again.
+    /// Writes with one call, unless the system accepts only a part; then the rest follows. Only an
+    /// interrupted call is tried again.
     fn write(&mut self, file: &mut File) -> io::Result<()> {
         while self.written < self.bytes.len() {
             match file.write(&self.bytes[self.written..]) {
@@ -2119,8 +2110,8 @@ impl Append<'_> {
                 Ok(written) => {
                     let written = written.min(self.bytes.len() - self.written);
                     self.written += written;
-                    // An appending write leaves the position right behind what it wrote, whatever
-                    // others append.
+                    // After an appending write the position is right behind the written bytes,
+                    // whatever others append.
                     let end = file.stream_position()?;
                     self.parts.push((end.saturating_sub(written as u64), written));
                 }
@@ -2131,11 +2122,10 @@ impl Append<'_> {
         Ok(())
     }
 
-    /// Where the text starts, and the file's metadata if nothing else was written meanwhile. A file
-    /// that is longer than expected is not a failed write: another program appended too, before or
-    /// behind our bytes. `None` if the write has to be taken back and tried again: another
-    /// program's line got into the middle of it or has no end before it, or the file was replaced
-    /// since it was opened.
+    /// The offset of the text, and the file's metadata if nothing else was written meanwhile. A
+    /// longer file is not a failed write: another program appended too, before or behind our bytes.
+    /// `None` if the write must be undone and tried again: another program's line is in the middle
+    /// of it or lies unterminated before it, or the file was replaced since it was opened.
     fn locate(&self, file: &File) -> io::Result<Option<PlacedBytes>> {
         let after = file.metadata()?;
         if after.nlink() == 0 {
@@ -2153,7 +2143,7 @@ impl Append<'_> {
             {
                 return Err(io::Error::new(
                     ErrorKind::WriteZero,
-                    "not all of the line arrived in the file",
+                    "only a part of the line reached the file",
                 ));
             }
             if part != start + at as u64 {
@@ -2166,17 +2156,17 @@ impl Append<'_> {
         Ok((!is_glued).then_some((text(start), None)))
     }
 
-    /// Whether what stands there stood there before the write, from a system that accepted bytes
-    /// and wrote none. It did not if the file was cut short since: it is shorter, or ends with what
-    /// was written.
+    /// Whether these bytes were in the file before the write: the system accepted bytes and wrote
+    /// none. Not so if the file was truncated since: then it is shorter, or ends with what was
+    /// written.
     fn is_before(&self, file: &File, start: u64, length: usize) -> io::Result<bool> {
         let len = file.metadata()?.len();
         let is_cut_short = len < self.before || len > self.before && start + length as u64 == len;
         Ok(start < self.before && !is_cut_short)
     }
 
-    /// Takes the bytes out of the file again. They are cut off where they are its end, and blanked
-    /// where another program's lines follow them.
+    /// Removes the bytes of the append. Truncates where they are the end of the file, and blanks
+    /// them where another program's lines follow.
     fn erase(&self, file: &File) {
         let mut at = self.written;
         for &(start, length) in self.parts.iter().rev() {
@@ -2189,7 +2179,7 @@ impl Append<'_> {
                 let _ = file.set_len(start);
             } else if holds(file, start, own).unwrap_or(false) {
                 let mut blank = vec![b' '; length];
-                // What stands before and behind it are lines of their own.
+                // The text before and behind stays separate lines.
                 blank[0] = b'\n';
                 blank[length - 1] = b'\n';
                 let _ = file.write_all_at(&blank, start);
@@ -2198,12 +2188,12 @@ impl Append<'_> {
     }
 }
 
-/// The system's error as ours.
+/// Converts an operating system error.
 pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { path },
-        // What the system says when it was told not to follow a link.
+        // The error for a link that must not be followed.
         _ if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             Error::Link(path)
         }
@@ -2213,7 +2203,7 @@ pub(crate) fn fault(what: &'static str, path: &Path, source: io::Error) -> Error
     }
 }
 
-/// Writes all of it. Only an interruption is tried again.
+/// Writes all bytes. Only an interrupted call is tried again.
 fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
@@ -2230,7 +2220,7 @@ fn write_whole(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A file with this text, and an append of these bytes to it that is about to be written.
+    /// A file with this text, and a pending append of these bytes.
     fn prepare<'a>(folder: &Path, text: &str, bytes: &'a [u8]) -> (File, Append<'a>) {
         let place = folder.join("file");
         fs::write(&place, text).unwrap();
@@ -2247,7 +2237,7 @@ mod tests {
         (file, append)
     }
 
-    /// Writes only the next `length` bytes, as a system does that accepts a part of a write.
+    /// Writes only the next `length` bytes, like a system that accepts a part of a write.
     fn write_part(append: &mut Append<'_>, file: &mut File, length: usize) {
         let part = append.bytes[..append.written + length].to_vec();
         let whole = std::mem::replace(&mut append.bytes, Cow::Owned(part));
@@ -2291,8 +2281,8 @@ mod tests {
                 "{before:?} {middle:?} {behind:?}"
             );
         }
-        // An editor cut the file short between the look at it and the write: the bytes are there
-        // and count, or are erased.
+        // An editor truncated the file between the check and the write: the bytes count if they are
+        // in the file, or are erased.
         for (left, after) in [("", ""), ("ol", "ol"), ("old\nxxxx", "old\nxxxx")] {
             let folder = tempfile::TempDir::new().unwrap();
             let (mut file, mut append) =
@@ -2314,8 +2304,8 @@ mod tests {
             );
             assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), after);
         }
-        // A system that accepts bytes and writes none: what stands at the beginning of the file
-        // looks like ours.
+        // A system that accepts bytes and writes none: the beginning of the file looks like our
+        // bytes.
         let folder = tempfile::TempDir::new().unwrap();
         let (file, mut append) = prepare(folder.path(), "own-old\n", b"own-own\n");
         (append.written, append.parts) = (4, vec![(0, 4)]);
@@ -2328,8 +2318,8 @@ mod tests {
 
     #[test]
     fn an_append_finds_its_own_bytes() {
-        // What another program appends before, in the middle of and behind our bytes, and where
-        // these are then.
+        // What another program appends before, in the middle of and behind our bytes, and the
+        // resulting offset of ours.
         for (before, middle, behind, start) in [
             ("", "", "", Some(4)),
             ("before\n", "", "", Some(11)),
@@ -2376,8 +2366,8 @@ mod tests {
         }
     }
 
-    // A write to several files that is refused leaves nothing of it in any of them, and no empty
-    // file, few or many
+    // A failed write to several files leaves nothing in any of them and no empty file, for few and
+    // many files.
     #[test]
     fn a_refused_write_to_many_files_leaves_none_of_it() {
         for many in [3, 15, MOST_OPEN + 5] {
@@ -2391,7 +2381,7 @@ mod tests {
                 })
                 .collect();
             door.append(&held, &texts[0].0, b"known\n").unwrap();
-            // The last of them cannot be written.
+            // The last file cannot be written.
             fs::create_dir(door.root().join(texts[many - 1].0.as_str())).unwrap();
             assert!(matches!(door.append_many(&held, &texts), Err(Error::NotAFile(_))));
             let files = door.looks("memory/messages").unwrap();

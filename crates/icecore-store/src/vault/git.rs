@@ -1,10 +1,10 @@
-//! The safety net: the vault as a git repository, worked with the `git` program.
+//! Snapshots: the vault as a git repository, used through the `git` program.
 //!
 //! A vault may come from a stranger, and git runs programs that a repository's configuration names.
-//! So the configuration is read first, as a plain file, and anything but a short list of harmless
-//! settings is refused; then git runs with hooks, pagers, filters and every other way to start a
-//! program switched off. A commit is a point to go back to, not a durability point: the files
-//! themselves are flushed already.
+//! So the configuration is read first, as a plain file, and everything but a short list of harmless
+//! settings is refused. Then git runs with hooks, pagers, filters and every other way to start a
+//! program disabled. A commit is a point to return to, not a durability point: the files themselves
+//! are flushed already.
 
 mod join;
 mod past;
@@ -44,20 +44,20 @@ const HARMLESS: &[&str] = &[
     "user.name",
     "user.email",
     MADE_BY_US,
-    // Nothing that runs here merges, but for `merge`, which names its own driver.
+    // Only `merge` merges here, and it names its own driver.
     "merge.icecore.name",
     "merge.icecore.driver",
 ];
-/// Likewise, for any remote and branch; nothing is ever fetched or pushed.
+/// The same for any remote and branch; icecore never fetches or pushes.
 const HARMLESS_OF: &[(&str, &[&str])] =
     &[("remote.", &["url", "pushurl", "fetch"]), ("branch.", &["remote", "merge", "rebase"])];
-/// Marks a repository that `icecore init` made; no other is ever committed into.
+/// Marks a repository that `icecore init` created; icecore commits into no other.
 const MADE_BY_US: &str = "icecore.vault";
 
-/// Where a repository is made before it is put into its place.
+/// The folder for a new repository until it is moved into place.
 const APART: &str = "new-repository";
 
-/// Settings that override whatever the repository says.
+/// Settings that override those of the repository.
 const NEUTRAL: &[&str] = &[
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -68,9 +68,8 @@ const NEUTRAL: &[&str] = &[
     "core.sshCommand=false",
     "core.autocrlf=false",
     "core.fsync=all",
-    // One flush for all objects of a snapshot, and none of them compressed: a growing ledger is
-    // kept every night. Once a week they are packed, and then of a file that has only grown nothing
-    // but the difference is left.
+    // One flush for all objects of a snapshot, without compression, because the growing ledger is
+    // stored every night. The weekly repack keeps only the differences of append-only files.
     "core.fsyncMethod=batch",
     "core.looseCompression=0",
     "core.untrackedCache=false",
@@ -108,12 +107,12 @@ fn command(root: &Path) -> Command {
     git
 }
 
-/// Runs git in the repository of `root`, neutralised.
+/// Runs git in the repository of `root` with [`OVERRIDES`] settings.
 fn run(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Output> {
     output(dated(&mut neutral(root, &root.join(".git")), at).args(arguments), arguments)
 }
 
-/// The same git, for which it is that moment.
+/// Sets the current time for this git.
 fn dated(git: &mut Command, at: Option<Timestamp>) -> &mut Command {
     if let Some(at) = at {
         let date = format!("@{} +0000", at.as_second());
@@ -122,7 +121,7 @@ fn dated(git: &mut Command, at: Option<Timestamp>) -> &mut Command {
     git
 }
 
-/// git with the repository at `folder`, neutralised.
+/// A git for the repository at `folder` with [`OVERRIDES`] settings.
 fn neutral(root: &Path, folder: &Path) -> Command {
     let mut git = command(root);
     git.env("GIT_DIR", folder).env("GIT_WORK_TREE", root);
@@ -136,9 +135,10 @@ fn output(git: &mut Command, arguments: &[&str]) -> Result<Output> {
     let what = arguments.first().copied().unwrap_or_default().to_owned();
     match git.output() {
         Ok(output) => Ok(output),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Error::NoHistory("git is not installed, so there are no snapshots and there is no undo; everything else works".into()))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::NoHistory(
+            "git is not installed, so there are no snapshots and no undo; everything else works"
+                .into(),
+        )),
         Err(error) => Err(Error::Git { what, why: error.to_string() }),
     }
 }
@@ -148,7 +148,7 @@ fn succeed(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec
     if output.status.success() { Ok(output.stdout) } else { Err(failure(arguments, &output)) }
 }
 
-/// What to say of a git that failed.
+/// The error for a git that failed.
 fn failure(arguments: &[&str], output: &Output) -> Error {
     let told = String::from_utf8_lossy(&output.stderr);
     let why = if told.trim().is_empty() {
@@ -159,8 +159,8 @@ fn failure(arguments: &[&str], output: &Output) -> Error {
     Error::Git { what: arguments[0].into(), why }
 }
 
-/// Runs a git that changes the repository. It holds the vault's lock as long as it lives, even if
-/// this process dies before it.
+/// Runs a git that changes the repository. It holds the vault's lock while it lives, even if this
+/// process dies first.
 fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec<u8>> {
     let mut git = neutral(root, &root.join(".git"));
     dated(&mut git, at).stdin(held.as_input()?);
@@ -168,8 +168,8 @@ fn change(root: &Path, held: &Held, arguments: &[&str], at: Option<Timestamp>) -
     if output.status.success() { Ok(output.stdout) } else { Err(failure(arguments, &output)) }
 }
 
-/// `git add` of folders that an editor may be saving into: a file that is gone by the time git
-/// looks at it ends git, and the next try does not see it.
+/// `git add` of folders that an editor may be saving to. A file that disappears during the call
+/// makes git fail; the next attempt does not see it.
 fn add_all(root: &Path, held: &Held, arguments: &[&str]) -> Result<()> {
     const ATTEMPTS: usize = 20;
     for _ in 1..ATTEMPTS {
@@ -185,13 +185,14 @@ fn add_all(root: &Path, held: &Held, arguments: &[&str]) -> Result<()> {
     change(root, held, arguments, None).map(drop)
 }
 
-/// Makes the vault a repository of ours, unless one is there already. It is made apart and put into
-/// place whole, so that one that is there is either somebody else's or ready.
+/// Makes the vault a repository of icecore, unless it is a repository already. The new repository
+/// is created elsewhere and moved into place complete, so an existing one is either foreign or
+/// ready.
 pub(super) fn make_repository(door: &Door) -> Result<()> {
     let root = door.root();
     if root.join(".git").symlink_metadata().is_ok() {
         return Err(Error::NotOurs(
-            "the folder is a git repository already; icecore leaves committing there to you".into(),
+            "the folder is a git repository already; icecore does not commit there".into(),
         ));
     }
     let apart = door.private(APART);
@@ -199,22 +200,22 @@ pub(super) fn make_repository(door: &Door) -> Result<()> {
     made.and(door.discard(&apart))
 }
 
-/// Where the repository is made that is to take the place of the vault's own.
+/// The path of a new repository before it is moved into place.
 fn made_apart(door: &Door) -> PathBuf {
     door.private(APART).join(".git")
 }
 
-/// Whether a run died while it exchanged the repository.
+/// Whether a process died while it swapped the repository.
 pub(super) fn is_lost(door: &Door) -> bool {
     door.has_lost_repository(&made_apart(door))
 }
 
-/// Puts back what such a run took away.
+/// Restores the repository after such a death.
 pub(super) fn bring_back(door: &Door, held: &Held) -> Result<()> {
     door.bring_repository_back(held, &made_apart(door))
 }
 
-/// Makes a repository of ours in a folder of its own, and says where.
+/// Creates a repository in a folder of its own and returns its path.
 fn new_repository(door: &Door, apart: &Path) -> Result<PathBuf> {
     door.discard(apart)?;
     door.make_folder(apart)?;
@@ -236,7 +237,7 @@ fn new_repository(door: &Door, apart: &Path) -> Result<PathBuf> {
     Ok(made)
 }
 
-/// Whether there is a repository in the vault itself.
+/// Checks that the vault itself has a repository.
 fn is_there(root: &Path) -> Result<()> {
     let folder = root.join(".git");
     match folder.symlink_metadata() {
@@ -249,18 +250,18 @@ fn is_there(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes sure that the repository is ours and cannot run anything.
+/// Checks that the repository is ours and cannot run programs.
 fn vet(root: &Path) -> Result<()> {
     vet_listed(root).map(|_| ())
 }
 
-/// Likewise; what git keeps, as it lists it.
+/// Like [`vet_repository`]; returns git's list of tracked files.
 fn vet_listed(root: &Path) -> Result<String> {
     let (ours, listed) = vet_settings(root)?;
     if ours {
         return Ok(listed);
     }
-    // A clone of a vault is one that was not set up yet; any other repository is somebody's own.
+    // A clone of a vault only lacks the setup; any other repository belongs to somebody else.
     let foreign = || {
         format!(
             "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {MADE_BY_US} true` allows it"
@@ -269,8 +270,8 @@ fn vet_listed(root: &Path) -> Result<String> {
     Err(Error::NotOurs(join::not_set_up(root).unwrap_or_else(foreign)))
 }
 
-/// Makes sure that the repository cannot run anything; whether it is ours, and what git keeps, as
-/// it lists it.
+/// Checks that the repository cannot run programs; returns whether it is ours, and git's list of
+/// tracked files.
 fn vet_settings(root: &Path) -> Result<(bool, String)> {
     is_there(root)?;
     let folder = root.join(".git");
@@ -279,7 +280,7 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
             return Err(Error::HostileGit { key: format!("(the file .git/{elsewhere})") });
         }
     }
-    // Read as a plain file: no includes, and nothing of it takes effect.
+    // Read as a plain file, without includes and without effect.
     let config = folder.join("config");
     let path = config.to_string_lossy();
     let arguments =
@@ -299,21 +300,21 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     }
     let listed =
         String::from_utf8_lossy(&succeed(root, &["ls-files", "--stage", "-z"], None)?).into_owned();
-    // A repository within has a configuration of its own, which git reads when it looks into it.
+    // A nested repository has its own configuration, which git reads when it looks into it.
     let inner = inner_repository(root, root, 0)
         .map(|place| place.display().to_string())
         .or_else(|| submodule(&listed));
     if let Some(place) = inner {
         return Err(Error::NotOurs(format!(
-            "there is a git repository inside the vault, at {}; icecore makes no snapshots with it there. Move it out",
+            "there is a git repository inside the vault, at {}; icecore makes no snapshots while it is there. Move it out of the vault",
             plain::one_line(&place)
         )));
     }
     Ok((names.split('\0').any(|key| key.eq_ignore_ascii_case(MADE_BY_US)), listed))
 }
 
-/// The first `.git` below the vault's own, if there is one. The one that is being made, or that a
-/// run that died has left, is ours.
+/// The first `.git` below the vault's own. Skips the new repository, also one that a dead process
+/// left.
 fn inner_repository(root: &Path, folder: &Path, depth: usize) -> Option<PathBuf> {
     const MAX_DEPTH: usize = 64;
     if depth > MAX_DEPTH {
@@ -333,7 +334,7 @@ fn inner_repository(root: &Path, folder: &Path, depth: usize) -> Option<PathBuf>
     })
 }
 
-/// The first submodule among what git keeps.
+/// The first submodule among the tracked files.
 fn submodule(listed: &str) -> Option<String> {
     let (_, path) =
         listed.split('\0').find(|entry| entry.starts_with("160000 "))?.split_once('\t')?;
@@ -349,8 +350,8 @@ fn is_harmless(key: &str) -> bool {
         })
 }
 
-/// The commit that HEAD names; `None` if the branch has no commit yet. git says 1 for that, and for
-/// a commit that is missing.
+/// The commit of HEAD; `None` if the branch has no commit yet. git exits with 1 for that, and for a
+/// missing commit.
 fn head(root: &Path) -> Result<Option<String>> {
     let arguments = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
     let output = run(root, &arguments, None)?;
@@ -367,9 +368,9 @@ fn head(root: &Path) -> Result<Option<String>> {
     if is_unborn { Ok(None) } else { Err(failure(&arguments, &output)) }
 }
 
-/// Commits what was added, unless that is what was committed last. `git commit` would look at every
-/// file once more and read again what was written in the last second; nobody writes meanwhile. A
-/// merge that waits for its commit gets it.
+/// Commits the staged files, unless they equal the last commit. `git commit` would check every file
+/// once more and reread those written in the last second, but nothing is written while we hold the
+/// lock. A pending merge is committed too.
 fn commit_added(door: &Door, held: &Held, note: &str, at: Timestamp) -> Result<Option<String>> {
     let root = door.root();
     let name = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
@@ -399,7 +400,7 @@ fn commit_added(door: &Door, held: &Held, note: &str, at: Timestamp) -> Result<O
     Ok(Some(id))
 }
 
-/// Commits what was added, as the end of something else than a merge that git itself has begun.
+/// Commits the staged files as the end of a git operation other than a merge.
 fn commit_begun(root: &Path, held: &Held, note: &str, at: Timestamp) -> Result<Option<String>> {
     let same = run(
         root,
@@ -432,7 +433,7 @@ fn commit_begun(root: &Path, held: &Held, note: &str, at: Timestamp) -> Result<O
     head(root)
 }
 
-/// The whole name of a snapshot that somebody named.
+/// The full id of a snapshot.
 fn commit(root: &Path, id: &str) -> Result<String> {
     let unknown = || {
         Error::NoHistory(format!(
@@ -452,7 +453,7 @@ fn commit(root: &Path, id: &str) -> Result<String> {
     }
 }
 
-/// Snapshots, as git lists them.
+/// Parses git's list of snapshots.
 fn snapshots(listed: &[u8]) -> Vec<Snapshot> {
     let read = |line: &str| {
         let mut parts = line.splitn(3, ' ');
@@ -475,12 +476,12 @@ impl History for Vault {
     async fn snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
         let root = self.root();
         is_there(root)?;
-        // Nobody writes while the files are taken, so that a snapshot is of one moment.
+        // The lock keeps writers out, so that a snapshot shows one moment.
         let held = self.door.lock()?;
         self.door.remove_stale_git_locks(&held, false)?;
         let tracked = vet_listed(root)?;
         join::refuse_unsettled(&self.door)?;
-        // Only what belongs to a vault: the folder may hold other things, and they are not ours to
+        // Only what belongs to a vault: the folder may hold other files, which are not ours to
         // commit.
         let here: Vec<&str> = layout::KEPT
             .iter()
@@ -604,10 +605,10 @@ impl History for Vault {
     async fn pack(&self) -> Result<()> {
         let root = self.root();
         vet(root)?;
-        // Packs that have become as large as a later one are put together with it: the work of a
-        // week is that of a week, on average.
+        // Geometric repacking merges a pack into a later one once they have similar sizes, so the
+        // weekly cost stays about constant.
         let packed = run(root, &["repack", "-d", "-q", "--geometric=2"], None)?;
-        // Before git 2.33 there was no such way.
+        // Not supported before git 2.33.
         if packed.status.success() {
             Ok(())
         } else {
@@ -618,11 +619,11 @@ impl History for Vault {
     async fn repair(&self) -> Result<Vec<String>> {
         let mut done = Vec::new();
         let held = self.door.lock()?;
-        // One that was being exchanged is there, and making another would discard it.
+        // Restore a repository from an interrupted swap first; creating a new one would discard it.
         bring_back(&self.door, &held)?;
         if is_there(self.root()).is_err() {
             make_repository(&self.door)?;
-            return Ok(vec!["made a git repository for snapshots".into()]);
+            return Ok(vec!["created a git repository for snapshots".into()]);
         }
         let removed = self.door.remove_stale_git_locks(&held, true)?;
         done.extend(
@@ -631,10 +632,10 @@ impl History for Vault {
         let apart = self.door.private(APART);
         if apart.symlink_metadata().is_ok() {
             self.door.discard(&apart)?;
-            done.push("removed a repository that was not finished".into());
+            done.push("removed an unfinished repository".into());
         }
         if vet(self.root()).is_ok() && join::register(&self.door, &self.root().join(".git"))? {
-            done.push("told git how to merge memory".into());
+            done.push("set up git's merge driver for memory files".into());
         }
         Ok(done)
     }
@@ -673,8 +674,8 @@ impl History for Vault {
 }
 
 impl Vault {
-    /// Opens a clone of a vault for the first time: its repository is from now on one that icecore
-    /// keeps snapshots in and merges. `None` if that was so already, or there is no repository.
+    /// Sets up a clone of a vault: from now on icecore keeps snapshots in its repository and merges
+    /// it. `None` if it is set up already or there is no repository.
     pub fn adopt(root: &Path) -> Result<Option<Self>> {
         let vault = Self::open(root)?;
         if is_there(vault.root()).is_err() || !join::adopt(&vault.door)? {

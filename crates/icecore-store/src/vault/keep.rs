@@ -1,7 +1,7 @@
-//! Records and summaries in a vault: files that only grow, a line each.
+//! Records and summaries in a vault: append-only files with one entry per line.
 //!
-//! A line is in its file before anything else knows of it. The index says which records are known,
-//! so that none is kept twice; without an index the files say it, only slower.
+//! A line is in its file before anything else knows it. The index tells which records are stored,
+//! so that none is stored twice; without an index the files tell it, only slower.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -23,11 +23,11 @@ use crate::arrivals::{self, Arrivals};
 use crate::folded;
 use crate::{Added, ContentVersion, Error, Position, Result};
 
-/// How many records are looked up and written at once; a longer list is taken in such steps.
+/// The number of records to look up and write at once; longer lists are split.
 const STEP: usize = 250_000;
 
-/// Files that this process is appending to: they have grown, and the index is about to be told.
-/// Whoever looks meanwhile goes by what was there before, rather than read all of a file anew.
+/// Marks files that this process is appending to: they have grown, and the index will be updated in
+/// a moment. Readers meanwhile use the earlier state instead of reading the whole file again.
 struct Appending<'a> {
     all: &'a Mutex<BTreeSet<DocPath>>,
     own: Vec<DocPath>,
@@ -51,13 +51,13 @@ impl Drop for Appending<'_> {
 }
 
 impl Vault {
-    /// Brings the index up to date with these files; false if there is no index to be used.
+    /// Updates the index for these files; false if there is no usable index.
     fn refresh(&self, files: &[DocPath]) -> Result<bool> {
         let Some(mut stale) = self.stale(files)? else { return Ok(false) };
         if !stale.is_empty() {
-            // What this process appended a moment ago is in the index by now. Appending begins and
-            // ends with this lock, so what is not being appended to stays as it is while it is
-            // compared. Nobody takes it who has the index.
+            // By now the index has what this process appended a moment ago. Appending begins and
+            // ends with this lock, so files without a mark do not change during the comparison. No
+            // holder of the index takes this lock.
             let appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
             stale.retain(|path| !appending.contains(path));
             let Some(still) = self.stale(&stale)? else { return Ok(false) };
@@ -83,8 +83,7 @@ impl Vault {
         Ok(true)
     }
 
-    /// Those of the files that are not in the index as they look now; `None` if there is no index
-    /// to be used.
+    /// Those of the files that changed since they were indexed; `None` if there is no usable index.
     fn stale(&self, files: &[DocPath]) -> Result<Option<Vec<DocPath>>> {
         let looks = files
             .iter()
@@ -93,12 +92,12 @@ impl Vault {
         self.ask(|index| index.stale(&looks))
     }
 
-    /// A file as it is now.
+    /// The current state of a file.
     pub(super) fn file_now(&self, path: &DocPath) -> Result<FileNow> {
         Ok(FileNow { look: self.door.look(path)?, text: self.door.read(path)?.unwrap_or_default() })
     }
 
-    /// The record files there are.
+    /// The existing record files.
     pub(super) fn record_files(&self) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
@@ -109,7 +108,7 @@ impl Vault {
         Ok(found)
     }
 
-    /// Brings the index up to date with every record file; false if there is none to be used.
+    /// Updates the index for all record files; false if there is no usable index.
     fn refresh_records(&self) -> Result<bool> {
         let Some(mut known) = self.ask(|index| index.taken())? else { return Ok(false) };
         known.retain(|path, _| {
@@ -125,12 +124,12 @@ impl Vault {
                 }
             }
         }
-        // Files that are gone have to be forgotten.
+        // Removed files must leave the index.
         stale.extend(known.keys().filter_map(|path| path.parse().ok()));
         self.refresh(&stale)
     }
 
-    /// The files of events that left the ledger.
+    /// The archive files of the ledger.
     fn archive_files(&self) -> Result<Vec<(DocPath, Look)>> {
         let mut found = self.door.looks("memory")?;
         found.extend(self.door.looks(layout::PRUNED.trim_end_matches('/'))?);
@@ -139,7 +138,7 @@ impl Vault {
         Ok(found)
     }
 
-    /// Likewise, with what is in them.
+    /// The archive files with their content.
     pub(super) fn archives_now(&self) -> Result<Vec<(DocPath, FileNow)>> {
         self.archive_files()?
             .into_iter()
@@ -150,8 +149,8 @@ impl Vault {
             .collect()
     }
 
-    /// Brings the index up to date with every archive, those that are gone included; false if there
-    /// is none to be used.
+    /// Updates the index for all archives, removed ones included; false if there is no usable
+    /// index.
     fn refresh_archives(&self) -> Result<bool> {
         let Some(known) = self.ask(|index| index.taken())? else { return Ok(false) };
         let mut paths: Vec<DocPath> =
@@ -159,12 +158,12 @@ impl Vault {
         paths.extend(self.archive_files()?.into_iter().map(|(path, _)| path));
         paths.sort();
         paths.dedup();
-        // Those that are gone first: an event that moved to another file is taken in from there.
+        // Removed files first: an event that moved to another file is indexed from there.
         paths.sort_by_key(|path| self.door.look(path).is_ok_and(|look| look.is_some()));
         self.refresh(&paths)
     }
 
-    /// Every event that left the ledger, by the files.
+    /// All archived events, read from the files.
     pub(super) fn events_in_archives(&self) -> Result<Vec<Entry>> {
         Ok(self.archives_now()?.iter().flat_map(|(_, now)| folded::archive(&now.text)).collect())
     }
@@ -178,14 +177,13 @@ impl Vault {
         };
         let entries = match entries {
             Some(entries) => entries,
-            // The files are not what they were a moment ago; they know.
+            // The files changed a moment ago; read them.
             None => self.events_in_archives()?,
         };
         Ok(folded::archived(entries.iter(), which))
     }
 
-    /// The events on lines of archives at these places, given file by file; `None` if they are not
-    /// where they were.
+    /// The events at these places of the archives, given file by file; `None` if they moved.
     fn archived_at(&self, places: &[(String, u64, usize)]) -> Result<Option<Vec<Entry>>> {
         let mut entries = Vec::with_capacity(places.len());
         for file in places.chunk_by(|a, b| a.0 == b.0) {
@@ -199,7 +197,7 @@ impl Vault {
         Ok(Some(entries))
     }
 
-    /// Everything that hangs together with these events, wherever it stands, by id.
+    /// All events linked to these, from ledger and archives, by id.
     pub(super) fn tied_events(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
         let tied =
             if self.refresh_archives()? { self.ask(|index| index.tied(ids, about))? } else { None };
@@ -214,7 +212,7 @@ impl Vault {
                             events.filter(|event| ids.binary_search(&event.id).is_ok()).collect(),
                         )
                     }
-                    // The files are not what they were a moment ago; they know.
+                    // The files changed a moment ago; read them.
                     _ => {
                         let these = EventQuery::these(&ids);
                         let here = these
@@ -238,7 +236,8 @@ impl Vault {
         Ok(folded::in_order(here, gone))
     }
 
-    /// Lines leave the ledger for archives: they are in their archive before they are gone.
+    /// Moves lines from the ledger to archives: they are in their archive before they leave the
+    /// ledger.
     pub(super) fn move_out(
         &self,
         archives: &[(DocPath, Vec<u8>)],
@@ -253,11 +252,11 @@ impl Vault {
             self.mend_file(&held, path)?;
             self.door.append(&held, path, lines)?;
         }
-        // A person or another program may have appended a line, without the lock.
+        // A person or another program may have appended a line without the lock.
         self.replace_ledger_at(&held, text, at)?;
-        // What was seen of documents stays seen: nobody else's hand was in this. If the index
-        // cannot take it in now, the next look at the ledger does, the archives first, so that
-        // nothing in them counts as lost.
+        // The documents stay marked as seen, because no other program changed the ledger. If the
+        // index cannot cover this now, the next query does, archives first, so that nothing in them
+        // counts as lost.
         let current = Current {
             text: text.to_vec(),
             look: self.door.look(&self.ledger)?,
@@ -297,8 +296,8 @@ impl Vault {
         for path in &paths {
             self.mend_file(&held, path)?;
         }
-        // Only the files that are written to are looked at: a lagging index of another day's file
-        // costs at most a second line of the same words there, which readers take for one.
+        // Only the files that are written to are checked. A stale index of another day's file costs
+        // at most a duplicate line there, which readers merge.
         let indexed = self.refresh(&paths)?;
         let keys: Vec<Key> = records.iter().map(Record::key).collect();
         let known = match self.ask(|index| index.known(&keys))? {
@@ -318,8 +317,8 @@ impl Vault {
             .collect();
         let appending = Appending::of(&self.appending, fresh.keys().cloned());
         let places = self.door.append_many(&held, &texts)?;
-        // The lines are safe; if the index cannot take them now, it does when it is next asked
-        // about the files.
+        // The lines are safe. If the index cannot cover them now, the next query about the files
+        // does.
         if let Handle::Open(index) = &mut *self.handle() {
             let own: Vec<_> = fresh
                 .into_iter()
@@ -335,8 +334,8 @@ impl Vault {
         Ok(())
     }
 
-    /// Appends other words for records of a file, at the time of the first ones: the file decides
-    /// which day it is.
+    /// Appends revisions of a file's records, at the time of the first version, because the file
+    /// decides the day.
     fn revise(
         &self,
         held: &Held,
@@ -381,7 +380,7 @@ impl Vault {
         Ok(found)
     }
 
-    /// What was said in one conversation; of the others' lines none is read that need not be.
+    /// The records of one conversation. Parses only lines that may belong to it.
     fn records_in(&self, days: Days, conversation: &str) -> Result<Vec<Record>> {
         let mut found = Vec::new();
         for path in Self::files_of(days) {
@@ -417,8 +416,8 @@ impl Vault {
     }
 
     pub(super) fn digest_of(&self, conversation: &str, days: Days) -> Result<Digest> {
-        // Whoever writes tells the index. To compare it with the files here would mean reading a
-        // day anew whenever somebody is between the two; who writes next does that under the lock.
+        // Writers update the index. Comparing it with the files here would read a whole day again
+        // whenever a writer is between the two steps; the next writer compares under the lock.
         if let Some(digest) = self.ask(|index| index.digest_of(conversation, days))? {
             return Ok(digest);
         }
@@ -443,7 +442,7 @@ impl Vault {
                     true => self.door.remove_if(&held, &path, &expected),
                     false => self.door.replace_if(&held, &path, &kept, &expected),
                 };
-                // Another program appended meanwhile: what it wrote stays, so it is read again.
+                // Another program appended meanwhile: its lines stay, so read the file again.
                 if !matches!(last, Err(Error::Moved { .. })) {
                     gone += keys.len();
                     break;
@@ -476,7 +475,7 @@ impl Vault {
         Ok(record::sessions(&records))
     }
 
-    /// By the names of the files: a day that has a file with something in it has records.
+    /// From the file names: a day with a file that is not empty has records.
     pub(super) fn days_with_records(&self) -> Result<Vec<Date>> {
         let mut days = BTreeSet::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
@@ -532,7 +531,7 @@ impl Vault {
     }
 
     pub(super) fn heads_of(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)> {
-        // The position is taken first: what arrives meanwhile makes a write against it fail, never
+        // The position is read first: what arrives meanwhile makes a write against it fail, never
         // pass.
         let position = self.summaries_position()?;
         if self.refresh(&[Self::summaries_path()?])?
@@ -559,7 +558,7 @@ impl Vault {
                     .map(|line| Summary::read(line).ok())
                     .collect(),
             };
-            // If a line is not where it was, somebody has changed the file since; the file knows.
+            // If a line moved, another process changed the file; read the file.
             if let Some(found) = read
                 && found.iter().zip(&places).all(|(found, place)| found.period == place.head.period)
             {
@@ -569,8 +568,8 @@ impl Vault {
         self.all_summaries(which)
     }
 
-    /// Fills an index that is to be compared from the files that the vault's own was filled from;
-    /// false if one of them has changed since.
+    /// Fills an index for a comparison from the same files as the vault's own; false if one of them
+    /// changed since.
     pub(super) fn fill_like(
         &self,
         taken: &HashMap<String, String>,

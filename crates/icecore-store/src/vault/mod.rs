@@ -1,7 +1,7 @@
-//! The vault: memory as a folder of Markdown and JSONL that people, agents and git can read.
+//! The vault: memory as a folder of Markdown and JSONL files for people, agents and git.
 //!
-//! The files are the truth. The index beside them is derived: every question can be answered
-//! without it, only slower, so a broken or missing index never stops a read or a write.
+//! The files are the source of truth. The index beside them is derived: every query works without
+//! it, only slower, so a broken or missing index never stops a read or a write.
 
 pub(crate) mod door;
 mod git;
@@ -40,37 +40,37 @@ use crate::{
     Position, Progress, Replacement, Result, Scrubbed, Stamp, Store, Weight,
 };
 
-/// How many rows a page has when only the newest are wanted.
+/// The number of rows per page when only the newest events are wanted.
 const PIECES: usize = 200;
-/// The note that says that a whole memory is being brought in.
+/// The note that marks an unfinished restore.
 const FILLING: &str = "filling";
-/// So many locks the conversations have between them.
+/// The number of locks that all conversations share.
 const CONVERSATION_LOCKS: u8 = 16;
-/// How many bytes of a file are read in the time that one more call takes.
+/// The number of bytes that can be read in the time of one more call.
 const BYTES_PER_CALL: u64 = 4 * 1024;
 
-/// A vault that is open.
+/// An open vault.
 pub struct Vault {
     door: Door,
     ledger: DocPath,
     index: Mutex<Handle>,
     mended: Mutex<Vec<String>>,
-    /// Files of records that this process is appending to.
+    /// Record files that this process is appending to.
     appending: Mutex<BTreeSet<DocPath>>,
     shelf: search::Shelf,
 }
 
-/// The index, once it is needed.
+/// The index, opened on first use.
 enum Handle {
     Unopened,
     Open(Box<Index>),
-    /// It cannot be opened (a full or read-only disk); the files do without it.
+    /// It cannot be opened, such as on a full or read-only disk. Queries use the files.
     Unusable(String),
 }
 
 impl Vault {
-    /// Makes a vault in `root`, which may exist but must not be one, with `config` as its
-    /// `icecore.toml`, and makes it a git repository if git is there.
+    /// Creates a vault in `root`, which may exist but must not be a vault, with `config` as its
+    /// `icecore.toml`. Makes it a git repository if git is installed.
     pub fn create(root: &Path, config: &str) -> Result<Self> {
         let vault = Self::at(root)?;
         vault.door.make_root()?;
@@ -92,22 +92,22 @@ impl Vault {
         if vault.door.look(&vault.ledger)?.is_none() {
             vault.door.replace(&held, &vault.ledger, b"")?;
         }
-        // Last, because its presence makes the folder a vault: a crash before it leaves nothing
-        // half made.
+        // Last, because this file makes the folder a vault: a crash before it leaves no half-made
+        // vault.
         vault.door.replace(&held, &config_path, config.as_bytes())?;
         drop(held);
         if let Err(error) = git::make_repository(&vault.door) {
-            vault.tell(format!("no git repository was made: {error}"));
+            vault.tell(format!("no git repository was created: {error}"));
         }
         Ok(vault)
     }
 
-    /// Opens the vault at `root` and mends what a crash may have left.
+    /// Opens the vault at `root` and repairs what a crash may have left.
     pub fn open(root: &Path) -> Result<Self> {
         Self::at(root)?.opened(root)
     }
 
-    /// Likewise for somebody who cannot wait for others: what takes longer than about a second
+    /// Like [`Vault::open`] for a caller that cannot wait: what takes longer than about a second
     /// fails as busy.
     pub fn open_hurried(root: &Path) -> Result<Self> {
         let mut vault = Self::at(root)?;
@@ -139,7 +139,7 @@ impl Vault {
         })
     }
 
-    /// Its folder.
+    /// The folder of the vault.
     pub fn root(&self) -> &Path {
         self.door.root()
     }
@@ -148,10 +148,10 @@ impl Vault {
         self.mended.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// Mends a torn last line of the ledger and removes temporary files of the dead. A vault that
-    /// another process writes to, or that cannot be written to, is left as it is: readers read
-    /// around the torn line, and every writer mends it once it has the lock. So opening a vault
-    /// never waits for its lock.
+    /// Repairs a torn last line of the ledger and removes stale temporary files. A vault that
+    /// another process writes to, or that is read-only, stays as it is: readers skip the torn line,
+    /// and every writer repairs it once it has the lock. So opening a vault never waits for its
+    /// lock.
     fn mend(&self) -> Result<()> {
         let torn = self.door.unfinished_line(&self.ledger)?.is_some();
         let lost = git::is_lost(&self.door);
@@ -162,7 +162,7 @@ impl Vault {
             Ok(Some(held)) => {
                 for place in self.door.sweep(&held) {
                     self.tell(format!(
-                        "a file that was saved in the moment in which icecore was stopped is in {}",
+                        "a file that another program saved while icecore was interrupted is in {}",
                         place.display()
                     ));
                 }
@@ -183,7 +183,8 @@ impl Vault {
         self.mend_file(held, &self.ledger)
     }
 
-    /// Sets a torn last line of a file aside; one that only lacks its line break gets it.
+    /// Moves a torn last line of a file to quarantine; a complete line without a line break gets
+    /// one.
     fn mend_file(&self, held: &Held, path: &DocPath) -> Result<()> {
         let Some((mut at, mut tail)) = self.door.unfinished_line(path)? else { return Ok(()) };
         if torn_tail(&tail).is_some() {
@@ -192,16 +193,16 @@ impl Vault {
         }
         if torn_tail(&tail).is_none() {
             self.door.append(held, path, b"")?;
-            self.tell(format!("the last line of {path} had no line break; it has one now"));
+            self.tell(format!("the last line of {path} had no line break; added one"));
             return Ok(());
         }
         let place = self.door.set_aside(held, path, at, &tail)?;
         if !self.door.cut_tail(held, path, at, &tail)? {
-            // Another program goes on writing it.
+            // Another program is still writing it.
             return Ok(());
         }
         self.tell(format!(
-            "a torn last line of {path} ({} bytes) was set aside in {}",
+            "a torn last line of {path} ({} bytes) was moved to quarantine: {}",
             tail.len(),
             place.display()
         ));
@@ -216,8 +217,8 @@ impl Vault {
         self.door.private("index.db")
     }
 
-    /// Asks the index, after it has caught up with the ledger; `None` if it cannot be used. One
-    /// that turns out to be damaged is made anew and asked again.
+    /// Queries the index after it has caught up with the ledger; `None` if it cannot be used. A
+    /// damaged index is rebuilt and queried again.
     fn ask<T>(&self, question: impl Fn(&mut Index) -> Outcome<T>) -> Result<Option<T>> {
         let mut handle = self.handle();
         for _ in 0..2 {
@@ -230,7 +231,7 @@ impl Vault {
                 *handle = match opened {
                     Some(Ok(index)) => Handle::Open(Box::new(index)),
                     Some(Err(error)) => Handle::Unusable(error.to_string()),
-                    None => Handle::Unusable("its folder cannot be made".into()),
+                    None => Handle::Unusable("its folder cannot be created".into()),
                 };
             }
             let Handle::Open(index) = &mut *handle else { return Ok(None) };
@@ -272,11 +273,12 @@ impl Vault {
         }
     }
 
-    /// Compares the index with one made from the bytes of the ledger that it covers.
+    /// Compares the index with one built from the part of the ledger that it covers.
     fn compare(&self, index: &Index, temporary: &Path) -> Result<Outcome<Option<String>>> {
         let mut unread = None;
         let compared = index.as_of_now(|covered_bytes| {
-            // Read after the state of the index was fixed: the ledger has at least what it covers.
+            // Read after the state of the index was fixed: the ledger has at least what the index
+            // covers.
             let text = match self.door.read(&self.ledger) {
                 Ok(text) => text.unwrap_or_default(),
                 Err(error) => {
@@ -297,14 +299,14 @@ impl Vault {
         unread.map_or(Ok(compared), Err)
     }
 
-    /// Where the ledger stands: changes with every append, and with every edit by somebody else's
-    /// hand.
+    /// The position of the ledger. Changes with every append and with every edit by another
+    /// program.
     fn ledger_position(&self) -> Result<Position> {
         Ok(Position(self.door.look(&self.ledger)?.map_or(0, |look| look.mark())))
     }
 
-    /// The ledger's text and where it stood. The position is taken first: what arrives while the
-    /// text is read makes a write against that position fail, never pass.
+    /// The ledger with its position. The position is read first: a line that arrives during the
+    /// read makes a write against that position fail, never pass.
     fn ledger_text(&self) -> Result<LedgerText> {
         let position = self.ledger_position()?;
         Ok(LedgerText { bytes: self.door.read(&self.ledger)?.unwrap_or_default(), position })
@@ -315,7 +317,8 @@ impl Vault {
         Ok((Ledger::read(&bytes, None), position))
     }
 
-    /// Ids for drafts: the next numbers of their days. Under the lock, so nobody else takes them.
+    /// Assigns ids to drafts: the next numbers of their days. Needs the lock, so that no other
+    /// process assigns the same.
     fn number(&self, drafts: Vec<Draft>) -> Result<Vec<Event>> {
         let days = folded::days_of(&drafts);
         let known = self.ask(|index| {
@@ -333,7 +336,7 @@ impl Vault {
         folded::numbered(drafts, &days, highest)
     }
 
-    /// Ids that are lost for good and must not be given again.
+    /// Ids of lost events, which must not be assigned again.
     fn spent(&self) -> Result<Vec<EventId>> {
         let report = self.door.read(&layout::INTEGRITY.parse()?)?.unwrap_or_default();
         Ok(integrity::known_gaps(&report).into_iter().collect())
@@ -341,16 +344,15 @@ impl Vault {
 
     fn append_text(&self, held: &Held, text: &[u8]) -> Result<()> {
         let (start, look) = self.door.append(held, &self.ledger, text)?;
-        // The lines are safe; if the index cannot take them now, it does when it is next opened.
+        // The lines are safe. If the index cannot cover them now, it does at its next opening.
         if let (Some(look), Handle::Open(index)) = (look, &mut *self.handle()) {
             let _ = index.take_in_own(start, text, look);
         }
         Ok(())
     }
 
-    /// The lock for a document. Conversations have locks of their own, so that one need not wait
-    /// for another, nor for the ledger; nothing that is written under the vault's lock touches
-    /// them.
+    /// The lock for a document. Conversations have their own locks, so that they wait neither for
+    /// each other nor for the ledger; nothing written under the vault's lock touches them.
     fn locked_for(&self, path: &DocPath) -> Result<Held> {
         let mut parts = path.as_str().split('/');
         match (parts.next(), parts.next()) {
@@ -362,8 +364,8 @@ impl Vault {
         }
     }
 
-    /// The vault's lock and that of the document: a file that changes places with another must not
-    /// be swept meanwhile.
+    /// The vault's lock and that of the document: a file that is being swapped must not be removed
+    /// as stale.
     fn locked_to_swap(&self, path: &DocPath) -> Result<(Held, Option<Held>)> {
         let held = self.locked()?;
         let conversation = if path.as_str().starts_with("conversations/") {
@@ -374,8 +376,8 @@ impl Vault {
         Ok((held, conversation))
     }
 
-    /// Replaces the ledger, if it still stands at `at`; a line that another program appends in the
-    /// last moment is not lost.
+    /// Replaces the ledger if it is still at `at`. A line that another program appends at the last
+    /// moment is not lost.
     fn replace_ledger_at(&self, held: &Held, text: &[u8], at: Position) -> Result<()> {
         let look = self.door.look(&self.ledger)?;
         if Position(look.map_or(0, |look| look.mark())) != at {
@@ -391,10 +393,10 @@ impl Vault {
         Ok(held)
     }
 
-    /// The entries asked for, by way of the index; `None` if it cannot tell.
+    /// The matching entries by way of the index; `None` if it cannot tell.
     fn entries(&self, which: &EventQuery) -> Result<Option<Vec<Entry>>> {
         let mut found = Vec::new();
-        // With a limit, a page at a time from the newest on; without one, everything at once.
+        // With a limit, read page by page from the newest; without one, everything at once.
         let size = which.limit.map_or(PIECES, |limit| limit.saturating_mul(4).clamp(8, PIECES));
         let mut page = which.limit.filter(|_| !which.weightiest).map(|_| (i64::MAX, size));
         let mut looked_at = 0;
@@ -404,8 +406,7 @@ impl Vault {
             };
             looked_at += rows.len();
             let mut rest = rows.as_slice();
-            // The rows are in the order in which they are wanted, so that what comes after enough
-            // of them need not be read.
+            // The rows are in the requested order, so reading stops after enough of them.
             while !rest.is_empty() && which.limit.is_none_or(|limit| found.len() < limit) {
                 let wanted = which.limit.map_or(rest.len(), |limit| limit - found.len());
                 let (first, later) = rest.split_at(wanted.min(rest.len()));
@@ -413,7 +414,7 @@ impl Vault {
                     first.iter().map(|row| (row.offset, row.length)).collect();
                 let Some(lines) = self.lines_at(&places)? else { return Ok(None) };
                 for (row, line) in first.iter().zip(lines) {
-                    // A line that is another one now moved under our feet; the files know.
+                    // The line changed meanwhile; use the files.
                     let Some(entry) = entry_of(row, &line) else { return Ok(None) };
                     if which.admits(&entry) {
                         found.push(entry);
@@ -432,7 +433,7 @@ impl Vault {
         if which.weightiest {
             found.sort_by_key(|entry| entry.line);
             let chosen: Vec<Entry> = which.choose(&found).into_iter().cloned().collect();
-            // The domain may have passed over more than was looked at; then the files know.
+            // The domain may have rejected more than was read; then use the files.
             let short = which
                 .limit
                 .is_some_and(|limit| chosen.len() < limit && looked_at >= limit.saturating_mul(2));
@@ -443,15 +444,15 @@ impl Vault {
         Ok(Some(found))
     }
 
-    /// Those of these events, given by id, whose lines stand at these places of the ledger; `None`
-    /// if only the files know.
+    /// Those of these events, given by id, whose lines are at these places of the ledger; `None` if
+    /// only the files can tell.
     fn events_at(&self, places: &[(u64, usize)], ids: &[EventId]) -> Result<Option<Vec<Event>>> {
         let Some(lines) = self.lines_at(places)? else { return Ok(None) };
         let mut wanted: HashSet<EventId> = ids.iter().copied().collect();
         let mut events = Vec::with_capacity(lines.len());
         for line in &lines {
             let parsed = line::parse(line).events;
-            // A line that is another one now moved under our feet.
+            // The line changed meanwhile.
             if !parsed.iter().any(|event| ids.binary_search(&event.id).is_ok()) {
                 return Ok(None);
             }
@@ -460,9 +461,9 @@ impl Vault {
         Ok(Some(events))
     }
 
-    /// The ledger's lines at these places; `None` if they are not where they were.
+    /// The lines of the ledger at these places; `None` if they moved.
     fn lines_at(&self, places: &[(u64, usize)]) -> Result<Option<Vec<Vec<u8>>>> {
-        // A line by itself costs a call, the whole ledger its length.
+        // Reading single lines costs a call each, reading the whole ledger costs its length.
         let length = self.door.look(&self.ledger)?.map_or(0, |look| look.len);
         if places.len() <= PIECES || places.len() as u64 * BYTES_PER_CALL < length {
             return Ok(self.door.read_pieces(&self.ledger, places).ok());
@@ -479,7 +480,7 @@ impl Vault {
 #[async_trait]
 impl Hold for Held {
     async fn is_held(&self) -> Result<bool> {
-        // The system ends a lock with whoever has it, and never before.
+        // The system ends the lock only together with its holder.
         Ok(true)
     }
 }
@@ -512,7 +513,7 @@ impl Store for Vault {
     async fn replace_ledger(&self, text: &[u8], at: Position) -> Result<()> {
         let held = self.locked()?;
         self.replace_ledger_at(&held, text, at)?;
-        // Whoever puts another text in place has decided what is in it. The ids stay spent.
+        // The caller decided what the ledger contains. Lost ids stay spent.
         self.ask(|index| index.settle_lost())?;
         Ok(())
     }
@@ -821,7 +822,7 @@ impl Store for Vault {
     }
 
     async fn stop_filling(&self) -> Result<()> {
-        // The note stays: it says that what is there is not whole.
+        // The note stays: it marks the memory as incomplete.
         Ok(())
     }
 
@@ -851,8 +852,8 @@ impl Store for Vault {
     async fn gone(&self, under: &str) -> Result<Vec<DocPath>> {
         let mut gone = Vec::new();
         let looked_at = self.ask(|index| index.looked_at(under))?.unwrap_or_default();
-        // Listing a folder takes less than looking at each of its files; only what is not in the
-        // list is looked for.
+        // Listing a folder is cheaper than a stat of each file; only files missing in the list are
+        // checked.
         let listed: HashSet<String> =
             self.door.documents(under)?.into_iter().map(|path| path.to_string()).collect();
         for path in looked_at.iter().filter(|path| !listed.contains(*path)) {
@@ -881,29 +882,30 @@ impl Store for Vault {
         match current {
             _ if !existed => found.push(Finding::oddity(
                 Check::Index,
-                "there was no index; it was made from the files",
+                "there was no index; it was built from the files",
             )),
             None => {
                 let why = match &*self.handle() {
                     Handle::Unusable(why) => why.clone(),
-                    _ => "it stays damaged".into(),
+                    _ => "rebuilding it failed".into(),
                 };
                 found.push(say(format!(
-                    "the index cannot be used: {why}. Memory works without it, only slower"
+                    "the index cannot be used: {why}. Everything works without it, only slower"
                 )));
             }
             Some(Some(wrong)) => found.push(say(format!(
-                "the index is damaged: {wrong}. `icecore reindex` makes it anew"
+                "the index is damaged: {wrong}. Rebuild it with `icecore vault reindex`"
             ))),
             Some(None) => {}
         }
         if let Some(wrong) = self.inspect_search()? {
             found.push(say(format!(
-                "the search index is damaged: {wrong}. `icecore reindex` makes it anew"
+                "the search index is damaged: {wrong}. Rebuild it with `icecore vault reindex`"
             )));
         }
-        // Made from the files into a temporary file, and compared row by row. One comparison at a
-        // time, so that what a dead one left can be written over; writers go on meanwhile.
+        // Builds an index from the files in a temporary file and compares row by row. The lock
+        // allows one comparison at a time, so that the file of a dead one can be overwritten;
+        // writers go on meanwhile.
         let _alone = self.door.lock_by("check.lock")?;
         let temporary = self.door.private("check.db");
         let compared = match &*self.handle() {
@@ -913,10 +915,10 @@ impl Store for Vault {
         self.door.remove_index(&temporary);
         match compared {
             Ok(None) => {}
-            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). `icecore reindex` mends it"))),
+            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). Rebuild it with `icecore vault reindex`"))),
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => return Err(Error::Full { path: temporary }),
             Err(error) => {
-                found.push(say(format!("the index could not be compared with the files: {error}. `icecore reindex` makes it anew")))
+                found.push(say(format!("the index could not be compared with the files: {error}. Rebuild it with `icecore vault reindex`")))
             }
         }
         Ok(found)
@@ -928,8 +930,8 @@ impl Store for Vault {
         *handle = Handle::Unopened;
         self.door.make_folder(&self.door.private(""))?;
         let unusable = |error: rusqlite::Error| Error::Index(error.to_string());
-        // A sound file is filled anew in one transaction, so that other processes never see half of
-        // it; only a broken one is thrown away.
+        // A sound file is refilled in one transaction, so that other processes never see half of
+        // it; only a broken one is deleted.
         let path = self.index_path();
         let sound = Index::open(&self.door, &path)
             .ok()
@@ -956,8 +958,7 @@ impl Store for Vault {
         if let Some(error) = unread.into_inner() {
             return Err(error);
         }
-        // If somebody else made the index anew meanwhile, what is missing is taken in when it is
-        // asked about.
+        // If another process rebuilt the index meanwhile, the next query indexes what is missing.
         if taken.is_err() && !index::is_overtaken(&taken) {
             return taken.map(|()| 0).map_err(unusable);
         }
@@ -971,7 +972,7 @@ impl Store for Vault {
     }
 }
 
-/// The entry of a row of the index, if it is the one that stands on this line.
+/// The entry for a row of the index, if the line still has that event.
 fn entry_of(row: &Row, line: &[u8]) -> Option<Entry> {
     let event = line::parse(line).events.into_iter().find(|event| event.id == row.id)?;
     let verified = Moment::read(&row.verified)?.moment;

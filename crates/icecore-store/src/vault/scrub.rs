@@ -1,7 +1,7 @@
-//! Forgetting in the vault's files: each is looked at, and put in place anew without what is to go.
+//! Forgets text in the vault's files: reads each file and replaces it by a redacted version.
 //!
-//! The databases are not edited: a page of SQLite keeps what was deleted from it. They are thrown
-//! away and made again from the files when somebody next asks.
+//! Databases are not edited, because SQLite pages keep deleted data. They are deleted and rebuilt
+//! from the files by the next query.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use super::door::{ATTEMPTS, Held};
 use super::{CONVERSATION_LOCKS, Handle, Vault};
 use crate::{Became, ContentVersion, Error, Result, Scrubbed};
 
-/// Files of other programs that are longer are not looked into.
+/// Longer files of other programs are not read.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What kind of file lies in the vault's folder.
+/// The kinds of files in the vault's folder.
 enum Whose {
-    /// Memory.
+    /// A file of the memory.
     Ours,
-    /// Made from memory, and made again when it is needed.
+    /// Derived from the memory and rebuilt when needed.
     Derived,
-    /// A model's answer that need not be kept.
+    /// A cached model answer, which may be deleted.
     Answer,
-    /// A lock: nothing is in it, and somebody may hold it.
+    /// An empty lock file, which may be held.
     Lock,
-    /// Somebody else's.
+    /// A file of another program.
     Foreign,
 }
 
@@ -39,7 +39,8 @@ fn whose(path: &str) -> Whose {
             Some("tmp" | "new-repository") => Whose::Derived,
             Some("answers") => Whose::Answer,
             _ if is_database => Whose::Derived,
-            // A journal names two commits, and whoever goes on with it needs them as they are.
+            // A journal names two commits, which the process that resumes the merge needs
+            // unchanged.
             _ if private == "lock" || private == "merge-journal" || name.ends_with(".lock") => {
                 Whose::Lock
             }
@@ -53,7 +54,7 @@ fn whose(path: &str) -> Whose {
 impl Vault {
     pub(super) fn scrub_files(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
         let held = if dry { None } else { Some(self.locked()?) };
-        // Whoever writes to a conversation has its lock alone.
+        // Writers to a conversation hold only its own lock.
         let mut rooms = Vec::new();
         for share in (0..CONVERSATION_LOCKS).filter(|_| !dry) {
             rooms.push(self.door.lock_by(&format!("conversations-{share}.lock"))?);
@@ -62,7 +63,7 @@ impl Vault {
         for (path, place) in self.door.everything()? {
             let mut scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
             for _ in 1..ATTEMPTS {
-                // Saved by a person or another program meanwhile: what it says now is read again.
+                // A person or another program saved the file meanwhile: read it again.
                 if !matches!(scrubbed, Err(Error::Moved { .. })) {
                     break;
                 }
@@ -76,8 +77,8 @@ impl Vault {
         Ok(found)
     }
 
-    /// Takes what is to be forgotten out of one file; without the lock, only says what that would
-    /// change. `None` if nothing of it is there.
+    /// Redacts one file; without the lock, only reports. `None` if the file contains nothing of the
+    /// text.
     fn scrub_file(
         &self,
         path: &str,
@@ -142,8 +143,8 @@ impl Vault {
         }
     }
 
-    /// Throws the databases away. The index remembered which lines it had seen; that they are gone
-    /// was decided here.
+    /// Deletes the databases. The index also held the list of seen lines; their loss is intended
+    /// here.
     fn drop_derived(&self) {
         let mut handle = self.handle();
         *handle = Handle::Unopened;

@@ -1,10 +1,9 @@
-//! The search index: a SQLite file beside the other, with every passage's terms, numbers and
-//! vectors.
+//! The search index: a SQLite file with the terms, metadata and vectors of all passages.
 //!
-//! It is apart from the index of the ledger so that capturing never waits for it: it catches up
-//! when somebody searches. A file that grew by lines is taken in from where it was; any other
-//! change takes the whole file in again. Postings of passages that are gone stay until everything
-//! is made anew, and are passed over by whoever reads them.
+//! It is separate from the ledger's index so that capture never waits for it: it catches up at the
+//! next search. A file with appended lines is indexed from its old end; after any other change the
+//! whole file is indexed again. Postings of removed passages stay until the index is rebuilt, and
+//! readers skip them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,38 +25,38 @@ use super::index::{self, Outcome};
 use crate::passages::{FOLDERS, MANY_GONE, Passages, Placed, TakenIn};
 use crate::{Error, Progress, Result};
 
-/// Raised whenever the tables or what is put into them change; another version's index is made
-/// anew.
+/// Increment whenever the tables or their content change; an index of another version is rebuilt.
 const VERSION: i64 = 1;
-/// So many passages are taken in at once; then others get their turn.
+/// The number of passages to index in one transaction; then other processes get a turn.
 const BATCH: usize = 20_000;
-/// So many passages stand in one row of the tables that keep many.
+/// The number of passages per row in the tables that pack several.
 const PIECE: u32 = 1_024;
 const SIGN_BYTES: usize = DIMENSIONS / 8;
-/// The open search index and what of it is held in memory.
+/// The open search index and its caches.
 pub(super) struct Search {
     connection: Connection,
-    /// Its file; none if it is only in memory.
+    /// The file; `None` if the index is in memory.
     path: Option<PathBuf>,
     reader: Reader,
     corpus: Option<(i64, Arc<Corpus>)>,
     signs: Option<(i64, Arc<Vec<Signs>>)>,
-    /// What the files and the index looked like when there was nothing to take in. While they look
-    /// the same there is nothing, and the hundreds of files of a long history need not be compared
-    /// with the index one by one.
+    /// The fingerprint of the files and the generation of the index when nothing was left to index.
+    /// While both are unchanged, the hundreds of files of a long history need not be compared one
+    /// by one.
     settled: Option<(u64, i64)>,
 }
 
-/// The search index, once it is needed.
+/// The search index, opened on first use.
 #[derive(Default)]
 pub(super) struct Shelf(Mutex<Option<Box<Search>>>);
 
-/// How a file is looked at.
+/// Reads a file with its stat.
 type Read<'a> = dyn Fn(&DocPath) -> Result<(Option<Look>, Vec<u8>)> + 'a;
-/// Where a passage stands: the file, start, length and which of several.
+/// The place of a passage: the file, offset, length, and its number among passages at the same
+/// place.
 type Place = (String, u64, usize, u8);
 
-/// Passages on their way into the index.
+/// Passages to write to the index.
 #[derive(Default)]
 struct Batch {
     terms: HashMap<String, Vec<Posting>>,
@@ -94,7 +93,7 @@ impl Search {
         Self::prepared(index::connect(path)?, Some(path))
     }
 
-    /// One that is gone with the process, for a vault that cannot be written to.
+    /// A temporary index, for a read-only vault.
     fn in_memory() -> Outcome<Self> {
         Self::prepared(Connection::open_in_memory()?, None)?.ok_or(rusqlite::Error::InvalidQuery)
     }
@@ -126,7 +125,7 @@ impl Search {
         }))
     }
 
-    /// The files that are known, with what they looked like.
+    /// The indexed files with the stamps they had.
     fn known(&self) -> Outcome<HashMap<String, String>> {
         self.connection
             .prepare_cached("SELECT path, stamp FROM file")?
@@ -134,7 +133,7 @@ impl Search {
             .collect()
     }
 
-    /// Forgets everything but the vectors.
+    /// Deletes everything but the vectors.
     fn clear(&mut self) -> Outcome<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -150,7 +149,7 @@ impl Search {
         self.path.as_deref().map_or(Ok(()), |path| index::shorten_log(&self.connection, path))
     }
 
-    /// Takes in these files, as many as make a batch; how many files and passages that were.
+    /// Indexes as many of these files as make a batch; returns the numbers of files and passages.
     fn take(&mut self, files: &[DocPath], read: &Read<'_>) -> Result<Outcome<(usize, usize)>> {
         let Self { connection, reader, .. } = self;
         let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate)
@@ -162,7 +161,7 @@ impl Search {
         let mut done = 0;
         for path in files {
             let (look, text) = match read(path) {
-                // A file that cannot be read is passed over until it can; `doctor` tells of it.
+                // Skips an unreadable file until it can be read; `doctor` reports it.
                 Err(Error::Denied { .. } | Error::Io { .. } | Error::NotAFile(_)) => {
                     (None, Vec::new())
                 }
@@ -181,7 +180,7 @@ impl Search {
         Ok(written.and_then(|()| self.shorten_log()).map(|()| (done, passages)))
     }
 
-    /// What is wrong with it, if anything.
+    /// A description of the damage, if there is any.
     fn self_check(&self) -> Outcome<Option<String>> {
         let found: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -190,7 +189,7 @@ impl Search {
         }
         let strays = "SELECT count(*) FROM passage WHERE file NOT IN (SELECT file FROM file)";
         let strays: usize = self.connection.query_row(strays, [], |row| row.get(0))?;
-        Ok((strays > 0).then(|| format!("{strays} passages belong to no file")))
+        Ok((strays > 0).then(|| format!("{strays} passages do not belong to any file")))
     }
 
     fn generation(&self) -> Outcome<i64> {
@@ -247,7 +246,7 @@ impl Search {
         Ok(signs)
     }
 
-    /// Hundreds of rows are looked up for a question; under one transaction they cost no lock each.
+    /// A search looks up hundreds of rows; in one transaction they need only one lock.
     fn reading(&self) -> Outcome<Transaction<'_>> {
         self.connection.unchecked_transaction()
     }
@@ -278,7 +277,7 @@ impl Search {
             .collect()
     }
 
-    /// Where passages stand: the file, start, length and which of several.
+    /// The places of passages.
     fn places(&self, numbers: &[u32]) -> Outcome<Vec<Option<Place>>> {
         let _reading = self.reading()?;
         let mut query = self
@@ -311,7 +310,7 @@ impl Search {
             let mut put =
                 transaction.prepare_cached("INSERT OR REPLACE INTO vector SELECT key, wording, ?2 FROM passage WHERE number = ?1")?;
             for (number, packed) in vectors {
-                // One that is gone meanwhile needs none.
+                // A passage removed meanwhile needs no vector.
                 if put.execute(params![number, packed.to_bytes()])? > 0 {
                     signs.insert(*number, packed.signs());
                 }
@@ -324,7 +323,7 @@ impl Search {
     }
 }
 
-/// Takes one file in: what it gained, or all of it.
+/// Indexes one file: the appended part or everything.
 fn take_file(
     transaction: &Transaction<'_>,
     reader: &Reader,
@@ -338,7 +337,7 @@ fn take_file(
         .query_row([path.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()?;
     if known.as_ref().is_some_and(|known| look.is_some_and(|look| look.stamp() == known.3)) {
-        // Somebody else was faster.
+        // Another process was faster.
         return Ok(());
     }
     let by_lines = passage::grows_by_lines(path);
@@ -445,7 +444,7 @@ impl Batch {
                     Some(number) => number,
                     None => transaction.prepare_cached(put)?.query_row([name], |row| row.get(0))?,
                 };
-                // More names than that are not people.
+                // So many names are not those of people.
                 u16::try_from(number).unwrap_or(NAMELESS)
             }
         };
@@ -476,7 +475,7 @@ impl Batch {
             .map(|(&number, _)| (number, Signs([0; SIGN_BYTES / 8])))
             .collect();
         {
-            // Words that were there before have their vector already.
+            // Unchanged text keeps its vector.
             let mut known = transaction.prepare_cached(
                 "SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1",
             )?;
@@ -489,7 +488,7 @@ impl Batch {
             }
         }
         write_signs(transaction, &signs)?;
-        // In the order of the table, so that each page is visited once.
+        // In table order, so that each page is visited once.
         let mut terms: Vec<(i64, Vec<Posting>)> = Vec::with_capacity(self.terms.len());
         {
             let mut find = transaction.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
@@ -536,7 +535,7 @@ impl Batch {
     }
 }
 
-/// Writes into rows that hold many: `size` bytes for each number.
+/// Writes to rows that pack several values: `size` bytes per number.
 fn write_many<const SIZE: usize>(
     transaction: &Transaction<'_>,
     (read, put): (&str, &str),
@@ -593,15 +592,15 @@ impl Vault {
         self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Throws the search index away; the next search makes it anew.
+    /// Deletes the search index; the next search rebuilds it.
     pub(super) fn drop_search(&self) {
         let mut shelf = self.shelf();
         *shelf = None;
         self.door.remove_index(&self.door.private("search.db"));
     }
 
-    /// Asks the search index. One that turns out to be damaged is made anew and asked again; where
-    /// none can be written, one in memory stands in.
+    /// Queries the search index. A damaged one is rebuilt and queried again. Where none can be
+    /// written, one in memory replaces it.
     fn look_up<T>(&self, question: impl Fn(&mut Search) -> Outcome<T>) -> Result<T> {
         let path = self.door.private("search.db");
         let mut shelf = self.shelf();
@@ -634,10 +633,10 @@ impl Vault {
                 Err(error) => return Err(search_error(&error)),
             }
         }
-        Err(Error::Index("the search index cannot be made".into()))
+        Err(Error::Index("the search index cannot be created".into()))
     }
 
-    /// What is wrong with the search index, if there is one.
+    /// A description of the damage of the search index, if it exists and is damaged.
     pub(super) fn inspect_search(&self) -> Result<Option<String>> {
         if !self.door.private("search.db").exists() {
             return Ok(None);
@@ -645,7 +644,7 @@ impl Vault {
         self.look_up(|search| search.self_check())
     }
 
-    /// The files that have passages, with what the file system says of them.
+    /// The files with passages, with their stats.
     fn sources(&self) -> Result<Vec<(DocPath, Look)>> {
         let mut found = Vec::new();
         for (folder, deep) in FOLDERS {
@@ -660,7 +659,7 @@ impl Vault {
             }
         }
         found.retain(|(path, _)| passage::is_source(path));
-        // What stands in two files counts as in the ledger, so that comes last.
+        // An event that is in two files counts as in the ledger, so the ledger comes last.
         found.sort_by(|a, b| {
             (a.0.as_str() == layout::LEDGER)
                 .cmp(&(b.0.as_str() == layout::LEDGER))
@@ -670,13 +669,13 @@ impl Vault {
         Ok(found)
     }
 
-    /// Brings the search index up to date with the files.
+    /// Updates the search index for the files.
     fn catch_up_search(
         &self,
         search: &mut Search,
         progress: Progress<'_>,
     ) -> Result<Outcome<TakenIn>> {
-        // Before anything is read: what changes from here on is seen the next time.
+        // Before anything is read: the next call sees changes from here on.
         let glance = self.door.glance(&FOLDERS)?;
         let generation = match search.generation() {
             Ok(generation) => generation,
@@ -697,11 +696,11 @@ impl Vault {
             })
             .map(|(path, look)| (path, look.len))
             .collect();
-        // Files that are gone go first: what moved to another file is taken in from there.
+        // Removed files first: what moved to another file is indexed from there.
         let gone: Vec<(DocPath, u64)> =
             known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
         stale.splice(0..0, gone);
-        // Not after taking something in: what could not be read is tried again.
+        // Not after indexing something: files that could not be read are tried again.
         search.settled = stale.is_empty().then_some((glance, generation));
         let all: u64 = stale.iter().map(|(_, bytes)| bytes + 1).sum();
         let paths: Vec<DocPath> = stale.iter().map(|(path, _)| path.clone()).collect();
@@ -775,8 +774,8 @@ impl Vault {
                 .collect();
             let ranges: Vec<(u64, usize)> =
                 pieces.iter().map(|&(start, length, _)| (start, length)).collect();
-            // A file that changed since it was taken in gives nothing; the next taking in sees to
-            // it.
+            // A file that changed since it was indexed yields nothing; the next update corrects
+            // that.
             let Ok(read) = self.door.read_pieces(&path, &ranges) else { continue };
             for ((at, bytes), (_, _, nth)) in which.iter().zip(read).zip(pieces) {
                 found[*at] = passage::again(&path, &bytes, nth)

@@ -353,7 +353,7 @@ fn what_was_saved_in_the_moment_of_a_crash_is_not_swept() {
         .collect();
     assert_eq!(kept.len(), 1);
     assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "saved by a person");
-    assert!(block_on(vault.mended())[0].contains("saved in the moment"));
+    assert!(block_on(vault.mended())[0].contains("saved while icecore was interrupted"));
 }
 
 #[test]

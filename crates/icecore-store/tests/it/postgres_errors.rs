@@ -58,7 +58,7 @@ fn every_way_to_find_no_connection_has_its_class() {
         ),
     ] {
         let class = match &error {
-            Error::Unwelcome { why, .. } if why.contains("its address has none") => "no password",
+            Error::Unwelcome { why, .. } if why.contains("the address has none") => "no password",
             Error::Unwelcome { .. } => "unwelcome",
             Error::NoDatabase { .. } => "no database",
             Error::Insecure { why, .. } if why.contains("sslmode=require") => "insecure",

@@ -345,7 +345,7 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
     for (nth, (lost_at, expected)) in [
         ("BEGIN", "has not answered"),
         ("silent 1", "has not answered"),
-        ("COMMIT", "a commit has got no answer"),
+        ("COMMIT", "a commit got no answer"),
     ]
     .iter()
     .enumerate()
@@ -357,7 +357,7 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
             Err(error @ Error::Unreachable { .. }) => {
                 let told = error.to_string();
                 assert!(
-                    told.contains(expected) && told.contains("may or may not be kept"),
+                    told.contains(expected) && told.contains("may or may not have been stored"),
                     "{lost_at}: {told}"
                 );
             }

@@ -1,4 +1,4 @@
-//! Tokens, spaces, quotas and the audit log: what whoever looks after a home in a database needs.
+//! Tokens, spaces, quotas and the audit log of a store in a database.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::access::{self, Access, By, Home, Made, Wanted};
 use crate::rights::Right;
 
 const GROUP: &str = "Access";
-/// What a list has, if nobody says how much, and at most.
+/// The default and the maximum length of a list.
 pub const LISTED: usize = 100;
 const MOST_LISTED: usize = 10_000;
-/// How long a token that was replaced stays good, if nobody says.
+/// The default grace period of a rotated token.
 pub const GRACE: &str = "1h";
 
 const SCOPE: Form = Form::Word(|| Right::ALL.iter().map(|right| right.word()).collect());
@@ -25,14 +25,18 @@ const LIMITS: &[Field] = &[
     Field::new(
         "requests_per_minute",
         Form::Limit,
-        "For each process that serves it: a number, `none`, or `default` for what holds for all",
+        "Requests per minute, for each server process: a number, `none`, or `default` for the store's default",
     ),
-    Field::new("messages_per_day", Form::Limit, "Messages kept in a day of UTC, likewise"),
-    Field::new("bytes", Form::Limit, "Bytes of its documents, likewise"),
+    Field::new(
+        "messages_per_day",
+        Form::Limit,
+        "Messages stored per day (UTC): a number, `none` or `default`",
+    ),
+    Field::new("bytes", Form::Limit, "Bytes of documents: a number, `none` or `default`"),
     Field::new(
         "model_tokens_per_day",
         Form::Limit,
-        "Tokens that models read and write for it in a day of UTC, likewise",
+        "Model tokens read and written per day (UTC): a number, `none` or `default`",
     ),
 ];
 
@@ -42,74 +46,74 @@ pub const ROUTES: &[Route] = &[
         ADMIN,
         "/api/tokens",
         GROUP,
-        "The tokens there are and were, the newest first; never what has to be shown",
+        "List current and former tokens, newest first, without secrets",
         "Tokens",
         tokens,
     )
     .of(Whose::Everybodys)
     .query(&[
-        Field::text("user", "Only those that are bound to this end user's space"),
-        Field::new("limit", Form::Between(1, MOST_LISTED), "At most so many; else 100"),
+        Field::text("user", "Only tokens bound to this end user's space"),
+        Field::new("limit", Form::Between(1, MOST_LISTED), "Maximum number; default 100"),
     ]),
     Route::post(
         ADMIN,
         "/api/tokens",
         GROUP,
-        "Make a token: the answer is the only one that ever says what has to be shown",
+        "Create a token; its secret is returned only in this response",
         "TokenMade",
         add,
     )
     .of(Whose::Everybodys)
     .body(Body::One(&[
-        Field::new("scopes", SCOPE, "What it may do").many().must(),
-        Field::text("user", "The end user whose space it is bound to; else it is good for all of them"),
-        Field::text("expires", "For how long it is good, such as 90d or 12h; else until it is revoked"),
-        Field::text("label", "What it is for"),
+        Field::new("scopes", SCOPE, "The scopes of the token").many().must(),
+        Field::text("user", "The end user whose space it is bound to; all spaces if omitted"),
+        Field::text("expires", "The lifetime, such as 90d or 12h; until revoked if omitted"),
+        Field::text("label", "A label"),
     ]))
     .example("/api/tokens", Some(r#"{"user":"ann@example.org","scopes":["read","write"],"expires":"90d","label":"her phone"}"#)),
     Route::post(
         ADMIN,
         "/api/tokens/{token}/rotate",
         GROUP,
-        "Put a new token in the place of one, which stays good for a while",
+        "Replace a token by a new one; the old one stays valid for a grace period",
         "TokenMade",
         rotate,
     )
     .of(Whose::Everybodys)
-    .body(Body::One(&[Field::text("grace", "How long the old one stays good, such as 1h; 0 ends it at once; else 1h")]))
+    .body(Body::One(&[Field::text("grace", "The grace period of the old token, such as 1h; 0 ends it at once; default 1h")]))
     .example("/api/tokens/00c0ffee00c0ffee/rotate", Some(r#"{"grace":"1h"}"#)),
-    Route::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token: within five seconds it is good nowhere", "TokenRevoked", revoke)
+    Route::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "TokenRevoked", revoke)
         .of(Whose::Everybodys)
         .example("/api/tokens/00c0ffee00c0ffee", None),
-    Route::get(ADMIN, "/api/spaces", GROUP, "The end users who have a space, in order", "Spaces", spaces).of(Whose::Everybodys).query(&[
-        Field::text("after", "Those after this one"),
-        Field::new("limit", Form::Between(1, MOST_LISTED), "At most so many; else 100"),
+    Route::get(ADMIN, "/api/spaces", GROUP, "List the end users that have a space, sorted", "Spaces", spaces).of(Whose::Everybodys).query(&[
+        Field::text("after", "Start after this user"),
+        Field::new("limit", Form::Between(1, MOST_LISTED), "Maximum number; default 100"),
     ]),
-    Route::get(ADMIN, "/api/spaces/{name}", GROUP, "How much a space has and may do", "SpaceShown", show)
+    Route::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceShown", show)
         .of(Whose::Named)
         .example("/api/spaces/ann%40example.org", None),
-    Route::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, its tokens too", "SpaceErased", erase)
+    Route::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "SpaceErased", erase)
         .of(Whose::Named)
         .example("/api/spaces/ann%40example.org", None),
-    Route::get(ADMIN, "/api/spaces/{name}/quota", GROUP, "The limits that are set for a space itself", "SpaceQuota", quota)
+    Route::get(ADMIN, "/api/spaces/{name}/quota", GROUP, "Show the limits set for a space", "SpaceQuota", quota)
         .of(Whose::Named)
         .example("/api/spaces/ann%40example.org/quota", None),
-    Route::post(ADMIN, "/api/spaces/{name}/quota", GROUP, "Set limits of a space; what is not named stays", "SpaceQuota", set_quota)
+    Route::post(ADMIN, "/api/spaces/{name}/quota", GROUP, "Set limits of a space; omitted ones stay", "SpaceQuota", set_quota)
         .of(Whose::Everybodys)
         .body(Body::One(LIMITS))
         .example("/api/spaces/ann%40example.org/quota", Some(r#"{"requests_per_minute":120,"bytes":"none"}"#)),
-    Route::get(ADMIN, "/api/quota", GROUP, "The limits of every space of which nothing else is said", "SpaceQuota", quota)
+    Route::get(ADMIN, "/api/quota", GROUP, "Show the default limits of all spaces", "SpaceQuota", quota)
         .of(Whose::Everybodys),
-    Route::post(ADMIN, "/api/quota", GROUP, "Set them; what is not named stays", "SpaceQuota", set_quota)
+    Route::post(ADMIN, "/api/quota", GROUP, "Set the default limits; omitted ones stay", "SpaceQuota", set_quota)
         .of(Whose::Everybodys)
         .body(Body::One(LIMITS))
         .example("/api/quota", Some(r#"{"messages_per_day":2000}"#)),
-    Route::get(ADMIN, "/api/audit", GROUP, "Who read and wrote what, the newest first; never what it said", "Audit", audit)
+    Route::get(ADMIN, "/api/audit", GROUP, "The audit log: who read and wrote what, newest first, without content", "Audit", audit)
         .of(Whose::Everybodys)
         .query(&[
-            Field::text("user", "Only in this end user's space"),
-            Field::text("since", "Since this moment, or so long ago: 2026-02-13T09:30:00Z, 12h"),
-            Field::new("limit", Form::Between(1, MOST_LISTED), "At most so many; else 100"),
+            Field::text("user", "Only this end user's space"),
+            Field::text("since", "Only events since this time: 2026-02-13T09:30:00Z, or 12h ago as 12h"),
+            Field::new("limit", Form::Between(1, MOST_LISTED), "Maximum number; default 100"),
         ]),
 ];
 
@@ -130,7 +134,7 @@ fn most(given: &Given) -> i64 {
     i64::try_from(given.number("limit").unwrap_or(LISTED)).unwrap_or(i64::MAX)
 }
 
-/// A token for people and programs.
+/// A token as JSON.
 pub fn told(home: &Home, token: &Token, now: Timestamp) -> Value {
     let state = match (token.revoked, token.expires) {
         (Some(_), _) => "revoked",
@@ -144,12 +148,12 @@ pub fn told(home: &Home, token: &Token, now: Timestamp) -> Value {
     })
 }
 
-/// A token that was made.
+/// A new token with its secret as JSON.
 pub fn told_made(home: &Home, made: &Made, now: Timestamp) -> Value {
     json!({ "secret": made.secret, "token": told(home, &made.token, now) })
 }
 
-/// Limits as they are set.
+/// Limits as JSON.
 pub fn told_quota(quota: &Quota) -> Value {
     let limit = |limit: Option<Limit>| match limit {
         Some(Limit::Most(most)) => json!(most),
@@ -161,7 +165,7 @@ pub fn told_quota(quota: &Quota) -> Value {
     })
 }
 
-/// How an end user's space stands.
+/// The usage and limits of an end user's space.
 pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
     let (user, now) = (user_name(user)?, SystemClock.now());
     let space = home.space(Some(&user));
@@ -180,7 +184,7 @@ pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
     }))
 }
 
-/// The log; as of a moment, if one is named.
+/// The audit log, optionally as of a moment.
 pub async fn told_audit(
     home: &Home,
     user: Option<&str>,
@@ -192,7 +196,7 @@ pub async fn told_audit(
         .map(|text| access::since(text, as_of.unwrap_or_else(|| SystemClock.now())))
         .transpose()?;
     let space = user.map(user_name).transpose()?.map(|user| home.space(Some(&user)));
-    // The newest ones of then are not the newest ones of now.
+    // The newest events of that moment are not the newest of now.
     let read = if as_of.is_some() { i64::MAX } else { most };
     let mut noted = home.database.deeds(&home.name, space.as_deref(), since, read).await?;
     noted.retain(|noted| as_of.is_none_or(|now| noted.deed.at <= now));
@@ -280,20 +284,20 @@ fn erase(call: Call) -> Doing {
     })
 }
 
-/// Takes the space of the end user away whom the path names.
+/// Deletes the space of the end user in the path.
 pub async fn forgotten(call: &Call) -> Result<String> {
     let name = user_name(call.path("name"))?;
     if !call.api.spaces.forget(&name, &by(call)).await? {
         return Err(no_user(&name));
     }
-    // Their tokens went with it.
+    // The user's tokens were deleted with the space.
     if let Some(access) = &call.api.access {
         access.look_again();
     }
     Ok(name)
 }
 
-/// The end user that a path names, if it names one.
+/// The end user in the path, if there is one.
 fn named(call: &Call) -> Result<Option<String>> {
     Some(call.path("name")).filter(|name| !name.is_empty()).map(user_name).transpose()
 }
@@ -331,7 +335,7 @@ fn set_quota(call: Call) -> Doing {
 fn audit(call: Call) -> Doing {
     Box::pin(async move {
         let access = keeper(&call)?;
-        // What was done a moment ago is in it.
+        // Include events that are still queued.
         access.settle(std::time::Duration::from_secs(2)).await;
         let deeds = told_audit(
             access.home(),

@@ -1,4 +1,4 @@
-//! Looking across time: what comes up again, what was at this time before, what is like what.
+//! Insights: recurring topics, the same time in earlier periods, similar periods.
 
 use icecore_domain::summary::Period;
 
@@ -8,36 +8,36 @@ use crate::error::{Exit, Stop};
 use crate::told;
 
 const GROUP: &str = "Across time";
-/// Topics of one answer, if nobody says how many.
+/// The default number of topics.
 const TOPICS: usize = 20;
-/// The most topics of one answer.
+/// The most topics.
 const MOST_TOPICS: usize = 1_000;
 
-/// Bytes of a merged text, if nobody says how many.
+/// The default size of a merged text, in bytes.
 const MERGED_BYTES: usize = 8_192;
 
-/// The routes that look across time.
+/// The routes of insights.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/trends", GROUP, "What came up again and again, by session and month", "Trends", trends)
+    Route::get(READ, "/api/trends", GROUP, "Recurring topics, by session and month", "Trends", trends)
         .query(&[
-            Field::new("when", Form::When, "Of this time; the last twelve months if not given"),
-            Field::text("about", "Only what comes up together with this"),
-            Field::new("limit", Form::Number, "At most so many topics; 20 if not given"),
+            Field::new("when", Form::When, "Only this time range; default the last twelve months"),
+            Field::text("about", "Only topics that occur together with this"),
+            Field::new("limit", Form::Number, "Maximum number of topics; default 20"),
         ])
         .example("/api/trends?when=last%2090%20days&limit=5", None),
-    Route::get(READ, "/api/lookback", GROUP, "What was a month, half a year and years before a day", "Lookback", lookback)
-        .query(&[Field::new("date", Form::When, "From this day; today if not given")])
+    Route::get(READ, "/api/lookback", GROUP, "What happened a month, half a year and whole years before a date", "Lookback", lookback)
+        .query(&[Field::new("date", Form::When, "The date to look back from; default today")])
         .example("/api/lookback?date=yesterday", None),
-    Route::get(READ, "/api/similar", GROUP, "The periods that were about the same things as one", "Similar", similar)
+    Route::get(READ, "/api/similar", GROUP, "The periods similar in content to a given one", "Similar", similar)
         .query(&[Field::text(
             "period",
-            "Like this session, day, week, month or year; the latest week, else the latest month, if not given",
+            "The session, day, week, month or year to compare with; default the latest week, else the latest month",
         )])
         .example("/api/similar?period=2026-W07", None),
-    Route::get(READ, "/api/similar/merged", GROUP, "What a period and those like it say, each thing once", "SimilarMerged", similar_merged)
+    Route::get(READ, "/api/similar/merged", GROUP, "A period and similar ones merged into one text, without repetitions", "SimilarMerged", similar_merged)
         .query(&[
-            Field::text("period", "Like this one; the latest week, else the latest month, if not given"),
-            Field::new("budget", Form::Between(512, 1_000_000), "At most so many bytes; 8192 if not given"),
+            Field::text("period", "The period; default the latest week, else the latest month"),
+            Field::new("budget", Form::Between(512, 1_000_000), "Maximum size in bytes; default 8192"),
         ])
         .example("/api/similar/merged?period=2026-W07", None),
 ];
@@ -48,7 +48,7 @@ fn trends(call: Call) -> Doing {
         let (asked, today) = (&call.query, memory.now().day());
         let days = asked.when("when", today)?.map(|when| when.span());
         if let Some(days) = days.filter(|days| days.first > today) {
-            return Err(wrong(format!("`when`: {days} has not come yet")));
+            return Err(wrong(format!("`when`: {days} is in the future")));
         }
         let limit = asked.number("limit").unwrap_or(TOPICS);
         if limit == 0 || limit > MOST_TOPICS {
@@ -84,7 +84,7 @@ fn similar_merged(call: Call) -> Doing {
         let Some(alike) = memory.similar(period).await? else {
             return Err(Stop::new(
                 Exit::NotFound,
-                "nothing was pressed yet, so there is nothing to put together",
+                "nothing is summarized yet, so there is nothing to merge",
             )
             .into());
         };

@@ -1,4 +1,4 @@
-//! A request, read and checked against its route, and the answer to it.
+//! Parses a request, checks it against its route, and builds the response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,63 +26,56 @@ use crate::spaces;
 
 /// The header that names an end user.
 pub const USER: &str = "x-icecore-user";
-/// A budget, limit or count above this is no number that anybody means.
+/// The largest budget, limit or count that is accepted.
 pub const MOST: usize = 1_000_000_000;
 
-/// That a request is not as it should be.
+/// A usage error (HTTP 400).
 pub fn wrong(message: impl Into<String>) -> anyhow::Error {
     Stop::new(Exit::Usage, message).into()
 }
 
-/// A request that is as its route wants it.
+/// A request that was checked against its route.
 pub struct Call {
-    /// What answers it.
     pub api: Arc<Api>,
-    /// The end user it is about.
+    /// The end user it concerns.
     pub user: Option<String>,
-    /// What was given in the query.
+    /// The query parameters.
     pub query: Given,
-    /// What was given in the body; one, but for routes that take many.
+    /// The bodies; exactly one, except for routes that accept a list.
     pub bodies: Vec<Given>,
-    /// The body as it came, where it is open.
+    /// The raw body, for routes with an open body.
     pub raw: String,
-    /// The head of the request.
     pub headers: HeaderMap,
-    /// Who asks.
     pub caller: Caller,
     path: BTreeMap<String, String>,
     whose: Whose,
 }
 
-/// Where a request came from, and what it says.
+/// A request before it is checked.
 pub struct Asked {
-    /// What varies in its path.
+    /// The path parameters.
     pub path: BTreeMap<String, String>,
-    /// Its address.
     pub uri: Uri,
-    /// Its head.
     pub headers: HeaderMap,
-    /// Its body.
     pub body: Bytes,
-    /// Who asks.
     pub caller: Caller,
 }
 
-/// An answer, as JSON.
+/// A response body, as JSON.
 pub struct Answer {
     text: String,
     cookie: Option<String>,
 }
 
 impl Answer {
-    /// A value.
+    /// Serializes a value.
     pub fn of(value: &impl Serialize) -> Result<Self> {
-        // Not by way of a JSON tree: that would sort the fields and round big numbers of other
+        // Not through a JSON tree: that would sort fields and round large numbers of other
         // programs.
         Ok(Self::json(serde_json::to_string(value)?))
     }
 
-    /// A value under one name.
+    /// Serializes a value under one key.
     pub fn named(name: &str, value: &impl Serialize) -> Result<Self> {
         Ok(Self::json(format!(
             "{{{}:{}}}",
@@ -91,17 +84,17 @@ impl Answer {
         )))
     }
 
-    /// JSON that is written already.
+    /// Uses JSON that is already serialized.
     pub fn json(text: String) -> Self {
         Self { text, cookie: None }
     }
 
-    /// With something for a browser to keep.
+    /// Adds a `Set-Cookie` header.
     pub fn with_cookie(self, cookie: String) -> Self {
         Self { cookie: Some(cookie), ..self }
     }
 
-    /// It as what is sent; to somebody who has it already, only that.
+    /// The HTTP response; 304 if the client already has it.
     pub fn response(self, has: Option<&HeaderValue>) -> Response {
         let tag = format!("\"{}\"", Hash::of(self.text.as_bytes()).short());
         let is_known = has.is_some_and(|has| has.as_bytes() == tag.as_bytes());
@@ -120,12 +113,12 @@ impl Answer {
     }
 }
 
-/// Values under the names of fields, as text.
+/// Parsed parameters, by field name, as text.
 #[derive(Default)]
 pub struct Given(BTreeMap<&'static str, Vec<String>>);
 
 impl Given {
-    /// Reads a query string.
+    /// Parses a query string.
     fn from_query(fields: &'static [Field], query: &str) -> Result<Self> {
         let mut given = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -133,11 +126,11 @@ impl Given {
             let (name, value) = (decoded(name)?, decoded(value)?);
             let field = known(fields, &name, "parameter")?;
             match field.form {
-                // No text and an empty one are the same.
+                // An empty text counts as missing.
                 Form::Text if value.is_empty() => continue,
                 _ if value.is_empty() => {
                     return Err(wrong(format!(
-                        "`{}` is empty; give a value or leave it out: {}",
+                        "`{}` is empty; give a value or omit it: {}",
                         field.name, field.about
                     )));
                 }
@@ -148,7 +141,7 @@ impl Given {
                 Form::Yes if ["false", "0", "no"].contains(&value.as_str()) => "false".to_owned(),
                 Form::Yes => {
                     return Err(wrong(format!(
-                        "`{}` is true or false, not {}",
+                        "`{}` must be true or false, got {}",
                         field.name,
                         shown(&value)
                     )));
@@ -160,7 +153,7 @@ impl Given {
         given.complete(fields)
     }
 
-    /// Reads an object.
+    /// Parses a JSON object.
     pub fn from_object(fields: &'static [Field], raw: &str) -> Result<Self> {
         let object: BTreeMap<String, &RawValue> = serde_json::from_str(raw)
             .map_err(|error| wrong(format!("the body is not a JSON object: {}", reason(&error))))?;
@@ -175,8 +168,9 @@ impl Given {
                 given.put(field, as_text(field, raw)?)?;
                 continue;
             }
-            let list: Vec<&RawValue> = serde_json::from_str(raw)
-                .map_err(|_| wrong(format!("`{}` is a list, not {}", field.name, shown(raw))))?;
+            let list: Vec<&RawValue> = serde_json::from_str(raw).map_err(|_| {
+                wrong(format!("`{}` must be a list, got {}", field.name, shown(raw)))
+            })?;
             for one in list {
                 given.put(field, as_text(field, one.get())?)?;
             }
@@ -188,7 +182,7 @@ impl Given {
         let number = value.parse::<usize>().ok();
         if matches!(field.form, Form::Number) && number.is_none_or(|number| number > MOST) {
             return Err(wrong(format!(
-                "`{}` is a whole number up to {MOST}, not {}",
+                "`{}` must be a whole number up to {MOST}, got {}",
                 field.name,
                 shown(&value)
             )));
@@ -197,18 +191,18 @@ impl Given {
             && number.is_none_or(|number| !(least..=most).contains(&number))
         {
             return Err(wrong(format!(
-                "`{}` is a whole number from {least} to {most}, not {}",
+                "`{}` must be a whole number from {least} to {most}, got {}",
                 field.name,
                 shown(&value)
             )));
         }
-        // A text that must be there and is empty is missing.
+        // A required text that is empty is missing.
         if field.required && value.is_empty() && matches!(field.form, Form::Text) {
             return Ok(());
         }
         let values = self.0.entry(field.name).or_default();
         if !values.is_empty() && !field.many {
-            return Err(wrong(format!("`{}` is given twice; give it once", field.name)));
+            return Err(wrong(format!("`{}` was given twice; give it once", field.name)));
         }
         values.push(value);
         Ok(())
@@ -223,32 +217,32 @@ impl Given {
         }
     }
 
-    /// The value of that name.
+    /// The value of a field.
     pub fn one(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.first().map(String::as_str)
     }
 
-    /// Likewise, to keep.
+    /// The value of a field, as an owned string.
     pub fn text(&self, name: &str) -> Option<String> {
         self.one(name).map(str::to_owned)
     }
 
-    /// All values of that name.
+    /// All values of a field.
     pub fn all(&self, name: &str) -> &[String] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether that name was said to be true.
+    /// Whether a field is true.
     pub fn yes(&self, name: &str) -> bool {
         self.one(name) == Some("true")
     }
 
-    /// The number of that name.
+    /// The value of a field as a number.
     pub fn number(&self, name: &str) -> Option<usize> {
         self.one(name)?.parse().ok()
     }
 
-    /// The value of that name, read.
+    /// The value of a field, parsed.
     pub fn read<T, E: std::fmt::Display>(
         &self,
         name: &str,
@@ -257,7 +251,7 @@ impl Given {
         Ok(self.read_all(name, read)?.pop())
     }
 
-    /// All values of that name, read.
+    /// All values of a field, parsed.
     pub fn read_all<T, E: std::fmt::Display>(
         &self,
         name: &str,
@@ -269,7 +263,7 @@ impl Given {
             .collect()
     }
 
-    /// A day: 2026-02-20, today, friday, +3d.
+    /// A date: 2026-02-20, today, friday, +3d.
     pub fn day(&self, name: &str, today: Date) -> Result<Option<Date>> {
         self.read(name, |text| {
             icecore_domain::calendar::read_day(text, today)
@@ -277,7 +271,7 @@ impl Given {
         })
     }
 
-    /// A time as people say it.
+    /// A natural-language time.
     pub fn when(&self, name: &str, today: Date) -> Result<Option<When>> {
         self.read(name, |text| when::read(text, today))
     }
@@ -300,7 +294,7 @@ fn known(fields: &'static [Field], name: &str, what: &str) -> Result<&'static Fi
     fields.iter().find(|field| field.name == name).ok_or_else(|| {
         let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
         let there = if names.is_empty() {
-            "there is none here".to_owned()
+            "none is accepted here".to_owned()
         } else {
             format!("there are {}", names.join(", "))
         };
@@ -308,10 +302,11 @@ fn known(fields: &'static [Field], name: &str, what: &str) -> Result<&'static Fi
     })
 }
 
-/// A value of a body as text.
+/// A body's value as text.
 fn as_text(field: &Field, raw: &str) -> Result<String> {
     let is_text = raw.starts_with('"');
-    let unlike = |what: &str| Err(wrong(format!("`{}` is {what}, not {}", field.name, shown(raw))));
+    let unlike =
+        |what: &str| Err(wrong(format!("`{}` must be {what}, got {}", field.name, shown(raw))));
     match field.form {
         Form::Json | Form::Files => Ok(raw.to_owned()),
         Form::Number | Form::Between(..) if is_text => unlike("a whole number"),
@@ -326,17 +321,17 @@ fn as_text(field: &Field, raw: &str) -> Result<String> {
     }
 }
 
-/// What is wrong with JSON, with the place.
+/// The reason of a JSON error, with its position.
 fn reason(error: &serde_json::Error) -> String {
     plain::one_line(&error.to_string())
 }
 
-/// A stranger's text, to be repeated to them.
+/// User input, sanitized for an error message.
 pub fn shown(text: &str) -> String {
     format!("`{}`", icecore_domain::budget::shortened(&plain::one_line(text), 60))
 }
 
-/// A part of a query without its percent signs.
+/// Percent-decodes a part of a query.
 fn decoded(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -359,16 +354,16 @@ fn decoded(text: &str) -> Result<String> {
         });
     }
     String::from_utf8(bytes)
-        .map_err(|_| wrong(format!("{} is not UTF-8 once its percent signs are read", shown(text))))
+        .map_err(|_| wrong(format!("{} is not UTF-8 after percent-decoding", shown(text))))
 }
 
-/// The name of an end user, as their space is known by.
+/// The canonical name of an end user.
 pub fn user_name(text: &str) -> Result<String> {
     let name = plain::one_line(text.trim());
     if name.is_empty() || name.len() > spaces::MAX_USER_BYTES || text.chars().any(char::is_control)
     {
         return Err(wrong(format!(
-            "a user's name has 1 to {} bytes of UTF-8 without control characters",
+            "a user name must be 1 to {} bytes of UTF-8 without control characters",
             spaces::MAX_USER_BYTES
         )));
     }
@@ -376,14 +371,14 @@ pub fn user_name(text: &str) -> Result<String> {
 }
 
 impl Call {
-    /// Reads a request.
+    /// Parses and checks a request.
     pub fn read(api: Arc<Api>, route: &Route, asked: Asked) -> Result<Self> {
         let Asked { path, uri, headers, body, caller } = asked;
         let body = body.as_ref();
         let user = match headers.get(USER).filter(|value| !value.is_empty()) {
             None => None,
             Some(_) if !route.whose.is_by_header() => {
-                return Err(wrong("this is about the whole server; leave X-Icecore-User out"));
+                return Err(wrong("this route concerns the whole server; omit X-Icecore-User"));
             }
             Some(value) => {
                 let text = std::str::from_utf8(value.as_bytes())
@@ -401,27 +396,27 @@ impl Call {
         Ok(Self { api, user, query, bodies, raw, headers, caller, path, whose: route.whose })
     }
 
-    /// What stands in the path under that name.
+    /// A path parameter.
     pub fn path(&self, name: &str) -> &str {
         self.path.get(name).map_or("", String::as_str)
     }
 
-    /// The event that the path names.
+    /// The event in the path.
     pub fn id(&self) -> Result<EventId> {
         EventId::from_hand(self.path("id")).map_err(|error| wrong(error.to_string()))
     }
 
-    /// What was given in the body.
+    /// The body's fields.
     pub fn body(&self) -> Result<&Given> {
-        self.bodies.first().ok_or_else(|| wrong("there is nothing in the body"))
+        self.bodies.first().ok_or_else(|| wrong("the body is empty"))
     }
 
-    /// Whether the memory it is about is there already.
+    /// Whether the space exists.
     pub async fn has_space(&self) -> Result<bool> {
         self.api.spaces.has(self.user.as_deref()).await
     }
 
-    /// The conversations of the user it is about.
+    /// Opens the conversations of the space.
     pub async fn chats(&self) -> Result<Arc<Chats>> {
         if self.whose != Whose::TheirsOrNew
             && let Some(user) = self.user.as_deref()
@@ -432,16 +427,16 @@ impl Call {
         self.api.spaces.of(self.user.as_deref()).await
     }
 
-    /// The memory of the user it is about.
+    /// Opens the memory of the space.
     pub async fn memory(&self) -> Result<Arc<Memory>> {
         Ok(self.chats().await?.memory().clone())
     }
 }
 
-/// That a user has no space.
+/// The error that a user has no space.
 pub fn no_user(user: &str) -> anyhow::Error {
     let message = format!(
-        "there is no user {} here; a space is made when one first chats or writes",
+        "there is no user {} here; a space is created with a user's first chat or write",
         shown(user)
     );
     Stop::new(Exit::NotFound, message).into()
@@ -449,7 +444,7 @@ pub fn no_user(user: &str) -> anyhow::Error {
 
 fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
     let text = std::str::from_utf8(body).map_err(|error| {
-        wrong(format!("the body is not UTF-8 from byte {} on", error.valid_up_to() + 1))
+        wrong(format!("the body is not UTF-8 at byte {}", error.valid_up_to() + 1))
     })?;
     let text = if text.trim().is_empty() { "{}" } else { text };
     match wanted {
@@ -466,7 +461,7 @@ fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
             let each = list.iter().enumerate();
             each.map(|(at, one)| {
                 Given::from_object(fields, one.get())
-                    .map_err(|error| wrong(format!("number {} of the list: {error}", at + 1)))
+                    .map_err(|error| wrong(format!("item {} of the list: {error}", at + 1)))
             })
             .collect()
         }
@@ -506,21 +501,21 @@ mod tests {
             ("text=", "`text` is missing: What"),
             ("", "`text` is missing: What"),
             ("text=a&tag=", "text=a"),
-            ("text=a&limit=", "`limit` is empty; give a value or leave it out: How many"),
-            ("text=a&all=", "`all` is empty; give a value or leave it out: All"),
-            ("text=a&limit=-1", "`limit` is a whole number up to 1000000000, not `-1`"),
+            ("text=a&limit=", "`limit` is empty; give a value or omit it: How many"),
+            ("text=a&all=", "`all` is empty; give a value or omit it: All"),
+            ("text=a&limit=-1", "`limit` must be a whole number up to 1000000000, got `-1`"),
             (
                 "text=a&limit=99999999999999999999",
-                "`limit` is a whole number up to 1000000000, not `99999999999999999999`",
+                "`limit` must be a whole number up to 1000000000, got `99999999999999999999`",
             ),
-            ("text=a&text=b", "`text` is given twice; give it once"),
-            ("text=a&all=maybe", "`all` is true or false, not `maybe`"),
+            ("text=a&text=b", "`text` was given twice; give it once"),
+            ("text=a&all=maybe", "`all` must be true or false, got `maybe`"),
             (
                 "txt=a",
                 "there is no parameter `txt`; there are `text`, `limit`, `all`, `tag`, `parts`",
             ),
             ("text=%zz", "`%zz` has a `%` without two hexadecimal digits; write %25 for it"),
-            ("text=%E9", "`%E9` is not UTF-8 once its percent signs are read"),
+            ("text=%E9", "`%E9` is not UTF-8 after percent-decoding"),
         ] {
             assert_eq!(told(Given::from_query(FIELDS, query)), expected, "{query}");
         }
@@ -534,14 +529,14 @@ mod tests {
                 r#"all=true limit=3 parts={"n":12345678901234567890123} tag=x|y text=a"#,
             ),
             (r#"{"text":"a","limit":null}"#, "text=a"),
-            (r#"{"text":1}"#, "`text` is a text, not `1`"),
-            (r#"{"text":"a","limit":"3"}"#, "`limit` is a whole number, not `\"3\"`"),
+            (r#"{"text":1}"#, "`text` must be a text, got `1`"),
+            (r#"{"text":"a","limit":"3"}"#, "`limit` must be a whole number, got `\"3\"`"),
             (
                 r#"{"text":"a","limit":1.5}"#,
-                "`limit` is a whole number up to 1000000000, not `1.5`",
+                "`limit` must be a whole number up to 1000000000, got `1.5`",
             ),
-            (r#"{"text":"a","all":"yes"}"#, "`all` is true or false, not `\"yes\"`"),
-            (r#"{"text":"a","tag":"x"}"#, "`tag` is a list, not `\"x\"`"),
+            (r#"{"text":"a","all":"yes"}"#, "`all` must be true or false, got `\"yes\"`"),
+            (r#"{"text":"a","tag":"x"}"#, "`tag` must be a list, got `\"x\"`"),
             (
                 r#"{"text":"a","tags":[]}"#,
                 "there is no field `tags`; there are `text`, `limit`, `all`, `tag`, `parts`",

@@ -1,4 +1,4 @@
-//! Taking things in: messages, log lines, states.
+//! Capture: messages, transcripts, imports, log lines and saved states.
 
 use anyhow::Result;
 use icecore_domain::calendar::Moment;
@@ -21,31 +21,31 @@ const SHAPE: Form = Form::Word(|| Shape::ALL.iter().map(|shape| shape.word()).co
 const FORMAT: Form = Form::Word(|| Format::ALL.iter().map(|format| format.word()).collect());
 const STATE: Body = Body::One(&[
     Field::text("text", "The state").must(),
-    Field::text("title", "What it is about"),
-    Field::new("origin", ORIGIN, "Whose words; the assistant's if not said"),
+    Field::text("title", "The title"),
+    Field::new("origin", ORIGIN, "The origin of the text; default assistant"),
 ]);
 const STATE_EXAMPLE: Option<&str> =
     Some(r##"{"title":"the parser","text":"# State\nThe parser is done, the tests are next."}"##);
 
-/// The routes that take things in.
+/// The routes of capture.
 pub const ROUTES: &[Route] = &[
-    Route::post(WRITE, "/api/messages", GROUP, "Keep a message, or a list of them; the same conversation and id twice is one message", "TakenIn", messages)
+    Route::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "TakenIn", messages)
         .of(Whose::TheirsOrNew)
         .body(Body::OneOrMany(&[
-            Field::text("text", "The words").must(),
+            Field::text("text", "The text").must(),
             Field::text("conversation", "The conversation it belongs to"),
             Field::text("session", "The session within the conversation"),
-            Field::text("id", "Its id within the conversation; made from the words if not given"),
-            Field::new("role", ROLE, "Who speaks; the user if not said"),
-            Field::text("name", "By which name"),
-            Field::new("ts", Form::Moment, "When it was said; now if not given"),
-            Field::new("parts", Form::Json, "Tool uses and files that came with it"),
+            Field::text("id", "The id within the conversation; derived from the text if omitted"),
+            Field::new("role", ROLE, "The speaker's role; default user"),
+            Field::text("name", "The speaker's name"),
+            Field::new("ts", Form::Moment, "The timestamp; default now"),
+            Field::new("parts", Form::Json, "Tool uses and files of the message"),
         ]))
         .example("/api/messages", Some(r#"[{"conversation":"app","id":"m1","text":"we use port 7431"},{"conversation":"app","id":"m2","role":"assistant","text":"noted"}]"#)),
     Route::post(
         WRITE, "/api/sessions",
         GROUP,
-        "Keep a transcript; adding one that has grown adds what is new, and its primer comes with the next rollup",
+        "Store a transcript; sending a longer version adds what is new, and its primer is written by the next rollup",
         "SessionTaken",
         session,
     )
@@ -54,30 +54,30 @@ pub const ROUTES: &[Route] = &[
         Field::text("text", "The transcript: plain text, Markdown or JSONL").must(),
         Field::text("session", "The session's name").must(),
         Field::text("conversation", "The conversation it belongs to"),
-        Field::new("format", SHAPE, "How it is written; guessed if not given"),
-        Field::new("at", Form::Moment, "When it was, for turns without a time of their own; now if not given"),
+        Field::new("format", SHAPE, "The format; detected if omitted"),
+        Field::new("at", Form::Moment, "The timestamp of turns that have none; default now"),
     ]))
     .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
-    Route::post(WRITE, "/api/import", GROUP, "Take in another program's history that is sent along; paths of the server's machine are not read", "Imported", import)
+    Route::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "Imported", import)
         .of(Whose::TheirsOrNew)
         .body(Body::One(&[
             Field::text("text", "The history: JSONL, JSON or Markdown, unpacked").must(),
-            Field::new("format", FORMAT, "Whose it is; recognised if not given"),
+            Field::new("format", FORMAT, "The format; detected if omitted"),
             Field::text("conversation", "The conversation of messages that name none"),
-            Field::new("dry_run", Form::Yes, "Say what would come in and write nothing"),
+            Field::new("dry_run", Form::Yes, "Report what would be imported and write nothing"),
         ]))
         .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
-    Route::post(WRITE, "/api/migrate", GROUP, "Take an old memory folder over whose files are sent along; nothing in it is lost", "Migrated", migrate)
+    Route::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "Migrated", migrate)
         .body(Body::One(&[
-            Field::new("files", Form::Files, "Its files").many().must(),
-            Field::new("dry_run", Form::Yes, "Say what would be done and write nothing"),
+            Field::new("files", Form::Files, "The files").many().must(),
+            Field::new("dry_run", Form::Yes, "Report what would be done and write nothing"),
         ]))
         .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
-    Route::post(WRITE, "/api/log", GROUP, "Add a line with the time to today's log", "Logged", log)
+    Route::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "Logged", log)
         .of(Whose::TheirsOrNew)
         .body(Body::One(&[Field::text("text", "What happened").must()]))
         .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
-    Route::post(WRITE, "/api/state", GROUP, "Save the assistant's state and enter it in the last day", "Saved", state)
+    Route::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "Saved", state)
         .of(Whose::TheirsOrNew)
         .body(STATE)
         .example("/api/state", STATE_EXAMPLE),
@@ -90,7 +90,7 @@ pub const ROUTES: &[Route] = &[
 fn moment(text: &str) -> Result<Moment, &'static str> {
     match Moment::read(text) {
         Some(read) if !read.offset_assumed => Ok(read.moment),
-        _ => Err("write a moment like 2026-02-13T09:30:00+01:00"),
+        _ => Err("write a timestamp like 2026-02-13T09:30:00+01:00"),
     }
 }
 
@@ -108,7 +108,7 @@ fn read(given: &Given) -> Result<Said> {
         ..Said::default()
     };
     if said.text.trim().is_empty() && said.parts.is_none() {
-        return Err(wrong("there is nothing to keep: the text is empty"));
+        return Err(wrong("nothing to store: the text is empty"));
     }
     Ok(said)
 }
@@ -117,7 +117,7 @@ fn messages(call: Call) -> Doing {
     Box::pin(async move {
         let many = call.bodies.len() > 1;
         let numbered = |at: usize, error: anyhow::Error| {
-            if many { wrong(format!("number {} of the list: {error}", at + 1)) } else { error }
+            if many { wrong(format!("item {} of the list: {error}", at + 1)) } else { error }
         };
         let said: Result<Vec<Said>> = call
             .bodies
@@ -127,12 +127,12 @@ fn messages(call: Call) -> Doing {
             .collect();
         let said = said?;
         if said.is_empty() {
-            return Err(wrong("there is nothing to keep: the list is empty"));
+            return Err(wrong("nothing to store: the list is empty"));
         }
         let taken = call.memory().await?.add_messages(said, &Gaps::default()).await?;
         match taken.complaints.first() {
             Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
-                Err(wrong(format!("nothing was kept: {complaint}")))
+                Err(wrong(format!("nothing was stored: {complaint}")))
             }
             _ => Answer::named("taken", &taken),
         }
@@ -146,7 +146,7 @@ fn session(call: Call) -> Doing {
         let (text, name) =
             (said.text("text").unwrap_or_default(), said.text("session").unwrap_or_default());
         if text.trim().is_empty() {
-            return Err(wrong("there is nothing to keep: the transcript is empty"));
+            return Err(wrong("nothing to store: the transcript is empty"));
         }
         let gaps = Gaps {
             conversation: said.text("conversation"),
@@ -165,7 +165,7 @@ fn log(call: Call) -> Doing {
     Box::pin(async move {
         let text = call.body()?.text("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("there is nothing to log: the text is empty"));
+            return Err(wrong("nothing to log: the text is empty"));
         }
         Answer::of(&call.memory().await?.log(&text).await?)
     })
@@ -177,7 +177,7 @@ fn state(call: Call) -> Doing {
         let origin = said.read("origin", str::parse::<Origin>)?.unwrap_or(Origin::Assistant);
         let text = said.text("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("there is nothing to save: the state is empty"));
+            return Err(wrong("nothing to save: the state is empty"));
         }
         let saved = call.memory().await?.save_state(&text, said.one("title"), origin).await?;
         Answer::named("saved", &saved)
@@ -190,7 +190,7 @@ fn import(call: Call) -> Doing {
         let format = said.read("format", str::parse::<Format>)?;
         let text = said.text("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("there is nothing to import: the text is empty"));
+            return Err(wrong("nothing to import: the text is empty"));
         }
         let gaps = Gaps { conversation: said.text("conversation"), ..Gaps::default() };
         let memory = call.memory().await?;
@@ -218,13 +218,13 @@ struct Sent {
 
 fn old_file(raw: &str) -> Result<OldFile, String> {
     let sent: Sent = serde_json::from_str(raw).map_err(|error| error.to_string())?;
-    // What a folder on a disk would have: a way down, and nothing else.
+    // The constraints of a folder on disk: paths only go down.
     let goes_down = |part: &str| {
         !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0'])
     };
     if !sent.path.split('/').all(goes_down) {
         return Err(
-            "a file's path goes down from its folder: no `..`, no leading slash, no backslash"
+            "a file path must be relative and stay in its folder: no `..`, no leading slash, no backslash"
                 .into(),
         );
     }

@@ -1,5 +1,5 @@
-//! Looking after a vault: snapshots and the way back, checks and repairs, settings, pauses, other
-//! machines, models.
+//! Maintenance of a vault: snapshots and undo, checks and repairs, settings, pauses, merging,
+//! models.
 
 use icecore_domain::pause::{self, Reach};
 use icecore_engine::config;
@@ -11,80 +11,80 @@ use crate::error::{Exit, Stop};
 use crate::told;
 
 const GROUP: &str = "Care";
-/// Snapshots of one answer, if nobody says how many.
+/// The default number of snapshots.
 const SNAPSHOTS: usize = 1_000;
-/// The most snapshots of one answer.
+/// The most snapshots.
 const MOST_SNAPSHOTS: usize = 10_000;
-/// What sessions were given, if nobody says how many.
+/// The default number of injected texts.
 const INJECTED: usize = 5;
-/// The most of that.
+/// The most injected texts.
 const MOST_INJECTED: usize = 1_000;
 const REACH: &[Field] = &[
-    Field::text("session", "Only this session; `last` is the one that was heard of last"),
+    Field::text("session", "Only this session; `last` is the most recent one"),
     Field::text("project", "Only this project"),
 ];
 
-/// The routes that look after a vault.
+/// The routes of maintenance.
 pub const ROUTES: &[Route] = &[
     Route::get(
         READ,
         "/api/snapshots",
         GROUP,
-        "The states that one can go back to, newest first",
+        "List the snapshots that can be restored, newest first",
         "Snapshots",
         snapshots,
     )
-    .query(&[Field::new("limit", Form::Between(1, MOST_SNAPSHOTS), "How many; 1000 if not given")])
+    .query(&[Field::new("limit", Form::Between(1, MOST_SNAPSHOTS), "Maximum number; default 1000")])
     .example("/api/snapshots?limit=5", None),
     Route::post(
         WRITE,
         "/api/snapshots",
         GROUP,
-        "Keep the state as it is; null if nothing changed since the last time",
+        "Take a snapshot; null if nothing changed since the last one",
         "SnapshotMade",
         snapshot,
     )
-    .body(Body::One(&[Field::text("note", "Why")]))
+    .body(Body::One(&[Field::text("note", "A note")]))
     .example("/api/snapshots", Some(r#"{"note":"before the migration"}"#)),
     Route::post(
         WRITE,
         "/api/undo",
         GROUP,
-        "Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back",
+        "Restore the last snapshot, or `to`; the current state is saved first, so a second undo restores it",
         "UndoneOrNot",
         undo,
     )
-    .body(Body::One(&[Field::text("to", "The snapshot; the last one if not given")]))
+    .body(Body::One(&[Field::text("to", "The snapshot; default the last one")]))
     .example("/api/undo", Some("{}")),
     Route::post(
         WRITE,
         "/api/doctor",
         GROUP,
-        "Say what is wrong; with `fix`, mend what can be mended without losing anything",
+        "Report what is wrong; with `fix`, repair what can be repaired without data loss",
         "Doctor",
         doctor,
     )
-    .body(Body::One(&[Field::new("fix", Form::Yes, "Mend it")]))
+    .body(Body::One(&[Field::new("fix", Form::Yes, "Repair it")]))
     .example("/api/doctor", Some("{}")),
     Route::post(
         WRITE,
         "/api/reindex",
         GROUP,
-        "Make everything derived anew from the files",
+        "Rebuild everything derived from the files",
         "Reindexed",
         reindex,
     )
     .body(Body::One(&[Field::new(
         "words",
         Form::Yes,
-        "Leave out what takes longest: the vectors by which meanings are compared",
+        "Skip the slowest part: the embedding vectors for semantic search",
     )]))
     .example("/api/reindex", Some(r#"{"words":true}"#)),
     Route::get(
         READ,
         "/api/config",
         GROUP,
-        "Every setting of the vault that is in force",
+        "The effective settings of the vault",
         "Policy",
         config_show,
     ),
@@ -92,7 +92,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/config/check",
         GROUP,
-        "Whether icecore.toml is in order as it stands now; what is wrong is the error",
+        "Check icecore.toml; problems are returned as the error",
         "Fine",
         config_check,
     ),
@@ -100,7 +100,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/pauses",
         GROUP,
-        "What is paused: nothing is kept of it",
+        "List what is paused: nothing of it is captured",
         "Paused",
         pauses,
     ),
@@ -108,21 +108,21 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/pauses",
         GROUP,
-        "Keep nothing of what is said: for a while, in a session, in a project",
+        "Pause capture: for a while, in a session, in a project",
         "Paused",
         begin_pause,
     )
     .body(Body::One(&[
-        Field::text("session", "Only this session; `last` is the one that was heard of last"),
+        Field::text("session", "Only this session; `last` is the most recent one"),
         Field::text("project", "Only this project"),
-        Field::text("for", "So long, e.g. 30m, 1h, 2d; without it until it is resumed"),
+        Field::text("for", "The duration, e.g. 30m, 1h, 2d; until resumed if omitted"),
     ]))
     .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
     Route::post(
         WRITE,
         "/api/resume",
         GROUP,
-        "Keep what is said again; without a session or project, all pauses end",
+        "Resume capture; without a session or project, all pauses end",
         "Resumed",
         resume,
     )
@@ -132,20 +132,20 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/injected",
         GROUP,
-        "Exactly what the last prompts were given by hooks, and why, newest first",
+        "The exact text that hooks injected into recent prompts, and why, newest first",
         "InjectedList",
         injected,
     )
     .query(&[
-        Field::new("last", Form::Between(1, MOST_INJECTED), "So many; 5 if not given"),
-        Field::text("session", "Only to this session; `last` is the one that was heard of last"),
+        Field::new("last", Form::Between(1, MOST_INJECTED), "Maximum number; default 5"),
+        Field::text("session", "Only this session; `last` is the most recent one"),
     ])
     .example("/api/injected?last=3", None),
     Route::get(
         READ,
         "/api/triggers",
         GROUP,
-        "The words that load pages: a person's own, and what pages suggest",
+        "The triggers that load pages: the user's own, and suggestions from pages",
         "Triggers",
         triggers,
     ),
@@ -153,7 +153,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/triggers",
         GROUP,
-        "Write the suggestions into recall/triggers.json, behind what stands there",
+        "Append the suggestions to recall/triggers.json",
         "TriggersKept",
         keep_triggers,
     )
@@ -163,7 +163,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/merge",
         GROUP,
-        "How this memory stands to those of other machines",
+        "The merge status with other machines",
         "MergeStatus",
         merge_status,
     ),
@@ -171,20 +171,20 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/merge",
         GROUP,
-        "Bring in what another machine has done with the same vault, as far as git has fetched it",
+        "Merge what another machine did in the same vault, as fetched by git",
         "MergeDone",
         merge,
     )
     .body(Body::One(&[Field::text(
         "other",
-        "What to merge, such as origin/main; what this vault follows if not given",
+        "What to merge, such as origin/main; default the upstream branch",
     )]))
     .example("/api/merge", Some(r#"{"other":"origin/main"}"#)),
     Route::post(
         WRITE,
         "/api/model/check",
         GROUP,
-        "Ask the configured model whether it can be reached, streams and obeys a schema",
+        "Check that the configured model can be reached, streams and follows a schema",
         "ModelChecked",
         model,
     )
@@ -219,8 +219,7 @@ fn snapshot(call: Call) -> Doing {
 fn undo(call: Call) -> Doing {
     Box::pin(async move {
         let undone = call.memory().await?.undo(call.body()?.one("to")).await?;
-        // Settings may have come back, and conversations hold their last turns: opened again, they
-        // read what stands there now.
+        // Settings may have changed, and open conversations cache their last turns.
         call.api.spaces.close(call.user.as_deref());
         Answer::named("undone", &undone)
     })
@@ -267,20 +266,20 @@ fn config_check(call: Call) -> Doing {
     })
 }
 
-/// The session that is meant.
+/// The session a caller names; `last` is the newest one.
 async fn session(call: &Call, name: &str) -> anyhow::Result<String> {
     if name != "last" {
         return Ok(name.to_owned());
     }
     let last = call.memory().await?.last_session().await?;
     last.ok_or_else(|| {
-        Stop::new(Exit::NotFound, "no hook has told of a session yet; name one").into()
+        Stop::new(Exit::NotFound, "no hook has reported a session yet; name one").into()
     })
 }
 
 async fn reach(call: &Call, said: &Given) -> anyhow::Result<Reach> {
     match (said.one("session"), said.text("project")) {
-        (Some(_), Some(_)) => Err(wrong("`session` and `project` are both given; keep one")),
+        (Some(_), Some(_)) => Err(wrong("`session` and `project` are both given; give only one")),
         (Some(name), None) => Ok(Reach::Session(session(call, name).await?)),
         (None, Some(name)) => Ok(Reach::Project(name)),
         (None, None) => Ok(Reach::Everything),

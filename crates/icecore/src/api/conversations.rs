@@ -1,4 +1,4 @@
-//! Conversations: looking at them, taking them along, taking them away.
+//! Conversations: reading, exporting and deleting them.
 
 use icecore_domain::converse::turn::State;
 use icecore_domain::id::EventId;
@@ -17,7 +17,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/conversations",
         GROUP,
-        "List conversations, the latest first",
+        "List conversations, latest first",
         "Conversations",
         list,
     ),
@@ -34,7 +34,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/conversations/{name}/facts",
         GROUP,
-        "What was established, now or at the end of a turn",
+        "The facts of a conversation, now or at the end of a turn",
         "Facts",
         facts,
     )
@@ -44,20 +44,20 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/conversations/{name}/turns",
         GROUP,
-        "The turns, each in a line; or one of them, word for word",
+        "The turns as one line each; or one turn, word for word",
         "Turns",
         turns,
     )
     .query(&[
-        Field::new("turn", Form::Number, "What was said in this turn, word for word"),
-        Field::new("unsummarized", Form::Yes, "Only those that could not be summarised"),
+        Field::new("turn", Form::Number, "Return the messages of this turn, word for word"),
+        Field::new("unsummarized", Form::Yes, "Only turns that could not be summarized"),
     ])
     .example("/api/conversations/trip/turns?unsummarized=true", None),
     Route::get(
         READ,
         "/api/conversations/{name}/artifacts",
         GROUP,
-        "Every version of code and drafts",
+        "Every version of the conversation's artifacts (code and drafts)",
         "Artifacts",
         artifacts,
     )
@@ -66,7 +66,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/conversations/{name}/artifacts/{which}",
         GROUP,
-        "One version of one of them",
+        "One version of an artifact",
         "Artifact",
         artifact,
     )
@@ -75,17 +75,17 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/conversations/{name}/artifacts/{which}/diff",
         GROUP,
-        "How another version differs from this one",
+        "The diff between two versions of an artifact",
         "Diff",
         artifact_diff,
     )
-    .query(&[Field::text("to", "The other: NAME, NAME@v2 or NAME@turn-3").must()])
+    .query(&[Field::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").must()])
     .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
     Route::get(
         READ,
         "/api/conversations/{name}/diff",
         GROUP,
-        "What changed in the facts between the ends of two turns",
+        "How the facts changed between the ends of two turns",
         "Changes",
         diff,
     )
@@ -98,7 +98,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/conversations/{name}/retry",
         GROUP,
-        "Summarise again what could not be summarised",
+        "Retry summarizing turns that could not be summarized",
         "Reflected",
         retry,
     )
@@ -108,7 +108,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/conversations/{name}/promote",
         GROUP,
-        "Lift a fact to everywhere: all conversations are told it",
+        "Promote a fact to all conversations",
         "Promoted",
         promote,
     )
@@ -118,7 +118,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/conversations/{name}/export",
         GROUP,
-        "Everything that is kept of a conversation",
+        "Export everything stored about a conversation",
         "ConversationExport",
         export,
     )
@@ -127,7 +127,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/conversations/{name}",
         GROUP,
-        "Take a conversation away: its messages, facts, turns and artifacts",
+        "Delete a conversation: its messages, facts, turns and artifacts",
         "Forgotten",
         forget,
     )
@@ -168,7 +168,7 @@ fn turns(call: Call) -> Doing {
         let (chats, name) = (call.chats().await?, call.path("name"));
         if let Some(turn) = turn_of(&call, "turn") {
             if call.query.yes("unsummarized") {
-                return Err(wrong("`turn` names one turn; leave `unsummarized` out"));
+                return Err(wrong("`turn` names one turn; omit `unsummarized`"));
             }
             return Answer::named("messages", &told::messages(&chats.said(name, turn).await?));
         }
@@ -216,11 +216,12 @@ fn diff(call: Call) -> Doing {
 fn retry(call: Call) -> Doing {
     Box::pin(async move {
         let (chats, name) = (call.chats().await?, call.path("name"));
-        // An unknown name is answered before a model is asked.
+        // An unknown name is reported before a model is asked.
         chats.turns(name).await?;
         let models = call.api.spaces.models();
         if models.summarizer.is_none() {
-            let message = "there is no model to summarise with; set [summarizer] in the config.toml of the server";
+            let message =
+                "no summarizer model is configured; set [summarizer] in the server's config.toml";
             return Err(Stop::new(Exit::Conflict, message).into());
         }
         Answer::of(&chats.reflect(name, models.asking().as_ref(), true).await?)

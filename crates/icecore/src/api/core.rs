@@ -1,5 +1,4 @@
-//! The core: a vault's whole time as layers, one of them with what it was made from, and the words
-//! below.
+//! The timeline: all periods of a vault, the sources of each, and the messages below.
 
 use icecore_domain::budget;
 use icecore_domain::calendar::Days;
@@ -13,72 +12,72 @@ use super::route::{Doing, Field, Form, READ, Route};
 
 const GROUP: &str = "The core";
 const TIER: Form = Form::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
-const FROM: Field = Field::new("from", Form::Day, "From this day on");
-const TO: Field = Field::new("to", Form::Day, "Until this day");
-/// Headlines of one answer, if nobody says how many.
+const FROM: Field = Field::new("from", Form::Day, "The first date");
+const TO: Field = Field::new("to", Form::Day, "The last date");
+/// The default number of headlines.
 const HEADLINES: usize = 500;
-/// The most headlines of one answer.
+/// The most headlines.
 const MOST_HEADLINES: usize = 5_000;
-/// Messages of one answer, if nobody says how many.
+/// The default number of messages.
 const MESSAGES: usize = 100;
-/// The most messages of one answer.
+/// The most messages.
 const MOST_MESSAGES: usize = 1_000;
-/// The longest beginning of a message that can be asked for.
+/// The most characters of each message.
 const MOST_CHARACTERS: usize = 100_000;
 
-/// The routes of the core.
+/// The routes of the timeline.
 pub const ROUTES: &[Route] = &[
     Route::get(
         READ,
         "/api/core",
         GROUP,
-        "The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions",
+        "The timeline of a vault: a column for each property of its years, months, weeks, days and sessions",
         "Core",
         core,
     )
-    .query(&[FROM, TO, Field::new("tier", TIER, "Only these tiers; all if not given").many()])
+    .query(&[FROM, TO, Field::new("tier", TIER, "Only these tiers; default all").many()])
     .example("/api/core?tier=day&from=-90d", None),
     Route::get(
         READ,
         "/api/core/headlines",
         GROUP,
-        "What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more",
+        "The headlines of a tier's periods, in order of time; the latest if there are more",
         "Headlines",
         headlines,
     )
     .query(&[
-        Field::new("tier", TIER, "Of this tier").must(),
+        Field::new("tier", TIER, "The tier").must(),
         FROM,
         TO,
-        Field::new("limit", Form::Between(1, MOST_HEADLINES), "At most so many; 500 if not given"),
+        Field::new("limit", Form::Between(1, MOST_HEADLINES), "Maximum number; default 500"),
     ])
     .example("/api/core/headlines?tier=week&from=-90d", None),
-    Route::get(READ, "/api/core/{period}", GROUP, "A period: what it came to line by line, and what lies below it", "Node", node)
+    Route::get(READ, "/api/core/{period}", GROUP, "A period: its summary line by line, and the periods below it", "Node", node)
         .example("/api/core/2026-W07", None),
     Route::get(
         READ,
         "/api/core/{period}/why",
         GROUP,
-        "Where a line of a period's summary comes from: the events it names, else down the summaries to the words",
+        "The sources of a line of a period's summary: the events it names, else the summaries and messages below it",
         "Because",
         why,
     )
-    .query(&[Field::new("line", Form::Number, "The number of the line; 0 is the headline").must()])
+    .query(&[Field::new("line", Form::Number, "The line number; 0 is the headline").must()])
     .example("/api/core/2026-W07/why?line=0", None),
     Route::get(
         READ,
         "/api/core/{period}/messages",
         GROUP,
-        "The words of a session, a day or a week, page by page, in the order they were said",
+        "The messages of a session, a day or a week, in order, page by page",
         "Words",
         messages,
     )
     .query(&[
-        Field::text("conversation", "Only of this conversation"),
-        Field::text("session", "Only of this session of it; empty for messages without one"),
-        Field::new("offset", Form::Number, "So many are passed over; none if not given"),
-        Field::new("limit", Form::Between(1, MOST_MESSAGES), "At most so many; 100 if not given"),
-        Field::new("characters", Form::Between(1, MOST_CHARACTERS), "At most so many characters of each; all if not given"),
+        Field::text("conversation", "Only from this conversation"),
+        Field::text("session", "Only from this session of it; empty for messages without a session"),
+        Field::new("offset", Form::Number, "Number to skip; default 0"),
+        Field::new("limit", Form::Between(1, MOST_MESSAGES), "Maximum number; default 100"),
+        Field::new("characters", Form::Between(1, MOST_CHARACTERS), "Maximum characters of each message; default all"),
     ])
     .example("/api/core/2026-02-13/messages?limit=20&characters=120", None),
 ];
@@ -90,7 +89,7 @@ fn within(call: &Call, today: Date) -> anyhow::Result<Option<Days>> {
     }
     let days = Days { first: from.unwrap_or(Date::MIN), last: to.unwrap_or(Date::MAX) };
     if days.first > days.last {
-        return Err(wrong("`from` lies after `to`"));
+        return Err(wrong("`from` is after `to`"));
     }
     Ok(Some(days))
 }
@@ -134,7 +133,7 @@ fn why(call: Call) -> Doing {
     })
 }
 
-/// A message, or its beginning.
+/// A message, cut to a number of characters.
 fn told(record: &Record, characters: usize) -> Value {
     let text = record
         .text

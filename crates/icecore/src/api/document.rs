@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the routes.
+//! The OpenAPI document, generated from the routes.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use super::route::{Body, Field, Route, about_name};
 use super::{live, login, page};
 
-/// Where it stands.
+/// The route of the document.
 pub const PATH: &str = "/api/openapi.json";
-/// What answers look like.
+/// The response schemas.
 const SCHEMAS: &str = include_str!("schemas.json");
-/// What an example is kept under: OpenAPI has no place for a whole request.
+/// The extension for a complete example request, which OpenAPI lacks.
 const EXAMPLE: &str = "x-icecore-example";
 
 /// The whole document.
@@ -40,9 +40,9 @@ pub fn document(routes: &[Route]) -> Value {
     }
     let refusals = [400, 401, 403, 404, 429, 500, 503]
         .map(|status| (status.to_string(), json!({ "$ref": "#/components/responses/Refused" })));
-    let about = "What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything`";
+    let about = "Changes as server-sent events: `event: changed`, with the changed resource in `data`. The first one is `everything`";
     let mut responses = Map::from_iter(refusals);
-    // OpenAPI 3.1 has no word for a stream: the schema is that of each event in it.
+    // OpenAPI 3.1 cannot describe a stream: the schema is that of each event.
     let event = json!({
         "type": "object",
         "description": "One event of the stream",
@@ -66,7 +66,7 @@ pub fn document(routes: &[Route]) -> Value {
     paths.entry(live::PATH).or_default().insert("get".into(), live);
     let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
     let refused = json!({
-        "description": "What is wrong, and what now",
+        "description": "What is wrong, and what to do",
         "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
     });
     json!({
@@ -74,7 +74,7 @@ pub fn document(routes: &[Route]) -> Value {
         "info": {
             "title": "icecore memory API",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Everything the command line can do, with the JSON that --json prints. X-Icecore-User chooses an end user's space; without it, it is the home vault.",
+            "description": "Everything the command line can do, with the JSON that --json prints. X-Icecore-User selects an end user's space; without it, the main vault is used.",
         },
         "security": [{ "token": [] }],
         "paths": paths,
@@ -82,8 +82,8 @@ pub fn document(routes: &[Route]) -> Value {
             "schemas": schemas,
             "responses": { "Refused": refused },
             "securitySchemes": {
-                "token": { "type": "http", "scheme": "bearer", "description": "The server's token; X-Api-Key takes it as well" },
-                "cookie": { "type": "apiKey", "in": "cookie", "name": "icecore_7431", "description": "What POST /api/login sets: icecore and the port. From the server's own pages only, and with X-Icecore-Csrf: 1 on all but GET" },
+                "token": { "type": "http", "scheme": "bearer", "description": "The server's token; X-Api-Key is also accepted" },
+                "cookie": { "type": "apiKey", "in": "cookie", "name": "icecore_7431", "description": "Set by POST /api/login; named icecore and the port. Only from the server's own pages, and with X-Icecore-Csrf: 1 for all methods but GET" },
             },
         },
     })
@@ -91,7 +91,7 @@ pub fn document(routes: &[Route]) -> Value {
 
 /// The header that names an end user.
 fn user() -> Value {
-    let about = "The end user whose space is meant; the home vault if not given";
+    let about = "The end user whose space to use; the main vault if omitted";
     json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES, "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$" } })
 }
 
@@ -122,8 +122,7 @@ fn operation(route: &Route) -> Value {
         json!({ "description": route.about, "content": reply }),
     )]);
     let writes = method != "get";
-    // 409: it contradicts what is there; 413: the body is too large; 429: the space has done as
-    // much as it may; 503: somebody else is at it.
+    // 409: conflict; 413: the body is too large; 429: a quota is used up; 503: busy.
     let refused = [
         (400, true),
         (401, true),
@@ -136,7 +135,10 @@ fn operation(route: &Route) -> Value {
         (503, true),
     ];
     if !writes {
-        responses.insert("304".to_owned(), json!({ "description": "It is what If-None-Match names: the ETag of an earlier answer" }));
+        responses.insert(
+            "304".to_owned(),
+            json!({ "description": "Not modified: the ETag equals If-None-Match" }),
+        );
     }
     for (status, _) in refused.into_iter().filter(|(_, may)| *may) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Refused" }));
@@ -166,7 +168,7 @@ fn body(body: Body) -> Option<Value> {
     match body {
         Body::None => None,
         Body::One(fields) => Some(sent_object(fields)),
-        // What is wrong with a value is told to the model that wrote it, so any value is taken.
+        // Errors in a value are returned to the model, so any value is accepted.
         Body::Open(fields) => {
             let properties: Map<String, Value> = fields
                 .iter()
@@ -181,7 +183,7 @@ fn body(body: Body) -> Option<Value> {
     }
 }
 
-/// The schema of an object in a body: what may be left out may be `null`, which means the same.
+/// The schema of an object in a body: optional fields may also be `null`.
 fn sent_object(fields: &[Field]) -> Value {
     let mut schema = object(fields);
     for field in fields.iter().filter(|field| !field.required) {

@@ -1,5 +1,4 @@
-//! What a person looks at first, and what they look after: the day at a glance, figures of runs,
-//! reports, health.
+//! Overview and health: the day at a glance, run figures, reports, health.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +18,22 @@ use crate::error::{Exit, Stop};
 use crate::told;
 
 const GROUP: &str = "Home and health";
-/// Days that are looked ahead for what comes next.
+/// How many days ahead upcoming jobs are listed.
 const AHEAD_DAYS: u16 = 2;
-/// Days of figures, if nobody says which.
+/// The default range of figures, in days.
 const FIGURED_DAYS: i32 = 89;
-/// Jobs of one answer, if nobody says how many.
+/// The default number of jobs.
 const JOBS: usize = 50;
-/// The most jobs of one answer.
+/// The most jobs.
 const MOST_JOBS: usize = 10_000;
 
-/// The routes of home and health.
+/// The routes of overview and health.
 pub const ROUTES: &[Route] = &[
     Route::get(
         READ,
         "/api/home",
         GROUP,
-        "Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend",
+        "Today at a glance: recall pack, open commitments, conflicts, pending reviews, last nightly run, next jobs, model spend",
         "Home",
         home,
     ),
@@ -42,30 +41,23 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/runs/days",
         GROUP,
-        "What the runs of each day came to, a column for each figure",
+        "Rollup figures by day, one column per figure",
         "RunDays",
         figures,
     )
     .query(&[
-        Field::new("from", Form::Day, "From this day on; 90 days ago if not given"),
-        Field::new("to", Form::Day, "Until this day; today if not given"),
+        Field::new("from", Form::Day, "The first date; default 90 days ago"),
+        Field::new("to", Form::Day, "The last date; default today"),
     ])
     .example("/api/runs/days?from=-30d", None),
-    Route::get(
-        READ,
-        "/api/jobs/log",
-        GROUP,
-        "The jobs that ran, the newest first",
-        "JobLog",
-        job_log,
-    )
-    .query(&[Field::new("limit", Form::Between(1, MOST_JOBS), "How many; 50 if not given")])
-    .example("/api/jobs/log?limit=10", None),
+    Route::get(READ, "/api/jobs/log", GROUP, "The jobs that ran, newest first", "JobLog", job_log)
+        .query(&[Field::new("limit", Form::Between(1, MOST_JOBS), "Maximum number; default 50")])
+        .example("/api/jobs/log?limit=10", None),
     Route::get(
         READ,
         "/api/reports",
         GROUP,
-        "The reports of the nights, newest first",
+        "The reports of the nightly runs, newest first",
         "Reports",
         reports,
     ),
@@ -73,7 +65,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/reports/{date}",
         GROUP,
-        "What a night did, for a person, as Markdown",
+        "The report of a nightly run, as Markdown",
         "Report",
         report,
     )
@@ -82,13 +74,13 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/health",
         GROUP,
-        "How the vault does: integrity as last verified, coverage, index, disk, schedule, models",
+        "The health of the vault: integrity as last verified, coverage, index, disk, schedule, models",
         "Health",
         health,
     ),
 ];
 
-/// An open commitment, and how old it is.
+/// An open commitment with its age.
 #[derive(Serialize)]
 struct Open {
     age_days: i64,
@@ -124,7 +116,7 @@ fn home(call: Call) -> Doing {
         let conflicts = memory.conflicts().await?;
         let (spent, models) = (memory.spent(today).await?, call.api.spaces.models());
         let place = call.api.spaces.place(call.user.as_deref());
-        // Field by field, as text: a JSON tree would sort the fields of other programs.
+        // Serialized field by field: a JSON tree would sort the fields of other programs.
         let parts = [
             ("status", serde_json::to_string(&told::status(&place, &status))?),
             ("recall", serde_json::to_string(&memory.pack_recall(None, &[]).await?)?),
@@ -144,7 +136,7 @@ fn home(call: Call) -> Doing {
     })
 }
 
-/// A column for each figure.
+/// One column per figure.
 #[derive(Default, Serialize)]
 struct Columns {
     day: Vec<String>,
@@ -190,7 +182,7 @@ fn figures(call: Call) -> Doing {
             .day("from", today)?
             .unwrap_or_else(|| last.checked_sub(FIGURED_DAYS.days()).unwrap_or(last));
         if first > last {
-            return Err(wrong("`from` lies after `to`"));
+            return Err(wrong("`from` is after `to`"));
         }
         let ceiling = call.api.spaces.models().settings.spend.tokens_per_day;
         Answer::of(&columns(&memory.figures(Days { first, last }).await?, ceiling))
@@ -219,7 +211,7 @@ fn reports(call: Call) -> Doing {
 fn report(call: Call) -> Doing {
     Box::pin(async move {
         let date = call.path("date");
-        date.parse::<Date>().map_err(|_| wrong("a report is of a day, such as 2026-02-13"))?;
+        date.parse::<Date>().map_err(|_| wrong("`date` must be a date such as 2026-02-13"))?;
         match last_report(call.memory().await?.as_ref(), Some(date)).await? {
             Some(report) => Answer::of(&report),
             None => Err(Stop::new(

@@ -1,4 +1,4 @@
-//! Jobs: when they run, running them, and what they made.
+//! Jobs: the schedule, running jobs, and their results.
 
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
@@ -17,58 +17,57 @@ const PRESS: &[Field] = &[
     Field::new("tier", TIER, "Only this tier"),
     Field::text(
         "period",
-        "Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
+        "Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
     ),
 ];
-const DAYS: &[Field] =
-    &[Field::new("days", Form::Between(1, 400), "How many days ahead; 14 if not given")];
-/// Days of a calendar, if nobody says how many.
+const DAYS: &[Field] = &[Field::new("days", Form::Between(1, 400), "Days ahead; default 14")];
+/// The default number of calendar days.
 const CALENDAR_DAYS: u16 = 14;
 const JOB: Form = Form::Word(|| vec!["rollup", "consolidate"]);
-/// Runs of one answer, if nobody says how many.
+/// The default number of runs.
 const RUNS: usize = 20;
-/// The most runs of one answer.
+/// The most runs.
 const MOST_RUNS: usize = 10_000;
 
 /// The routes of jobs.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/jobs", GROUP, "When each job runs and what is due", "Jobs", jobs),
+    Route::get(READ, "/api/jobs", GROUP, "When each job runs, and what is due", "Jobs", jobs),
     Route::post(
         WRITE,
         "/api/jobs/run",
         GROUP,
-        "Press what is due, or consolidate; the answer comes when it is done",
+        "Summarize what is due, or consolidate; responds when it is done",
         "Ran",
         run,
     )
     .body(Body::One(&[Field::new(
         "job",
         JOB,
-        "rollup: press what is due; consolidate: do a night's work now",
+        "rollup: summarize what is due; consolidate: run the nightly job now",
     )
     .must()]))
     .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
-    Route::get(READ, "/api/calendar", GROUP, "What runs in the next days", "Calendar", calendar)
+    Route::get(READ, "/api/calendar", GROUP, "The jobs of the next days", "Calendar", calendar)
         .query(DAYS)
         .example("/api/calendar?days=30", None),
     Route::get(
         READ,
         "/api/calendar/ics",
         GROUP,
-        "Likewise, as the text of an iCalendar file",
+        "The jobs of the next days as an iCalendar file",
         "Ics",
         ics,
     )
     .query(DAYS)
     .example("/api/calendar/ics?days=30", None),
-    Route::get(READ, "/api/rollup", GROUP, "What pressing would do now", "Outlook", outlook)
+    Route::get(READ, "/api/rollup", GROUP, "What a rollup would do now", "Outlook", outlook)
         .query(PRESS)
         .example("/api/rollup?tier=week", None),
     Route::post(
         WRITE,
         "/api/rollup",
         GROUP,
-        "Press one tier or one period now; POST /api/jobs/run presses what is due",
+        "Summarize one tier or one period now; POST /api/jobs/run summarizes what is due",
         "RolledUp",
         rollup,
     )
@@ -78,7 +77,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/backfill",
         GROUP,
-        "Press the past, newest first, until it is done or the day's tokens are spent",
+        "Summarize the past, newest first, until it is done or the day's tokens are spent",
         "Backfilled",
         backfill,
     )
@@ -88,7 +87,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/consolidate",
         GROUP,
-        "What a night's work would be now; POST /api/jobs/run does it",
+        "What the nightly job would do now; POST /api/jobs/run runs it",
         "NightOutlook",
         night_outlook,
     ),
@@ -96,7 +95,7 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/compact",
         GROUP,
-        "What would leave the ledger because it is done with or has expired",
+        "The events that compaction would archive",
         "CompactedNow",
         would_compact,
     ),
@@ -104,7 +103,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/compact",
         GROUP,
-        "Make one event of every chain that is done with; old lines go to the archive",
+        "Compact the ledger: replace each finished chain by one event and archive the old lines",
         "CompactedNow",
         compact,
     )
@@ -114,28 +113,21 @@ pub const ROUTES: &[Route] = &[
         READ,
         "/api/prune",
         GROUP,
-        "What would leave the ledger because it has expired",
+        "The expired events that would be archived",
         "Pruned",
         would_prune,
     ),
-    Route::post(
-        WRITE,
-        "/api/prune",
-        GROUP,
-        "Move what has expired to the archive",
-        "Pruned",
-        prune,
-    )
-    .body(Body::One(&[]))
-    .example("/api/prune", Some("{}")),
-    Route::get(READ, "/api/runs", GROUP, "What was pressed, with its cost", "Runs", runs)
-        .query(&[Field::new("limit", Form::Number, "How many; 20 if not given")])
+    Route::post(WRITE, "/api/prune", GROUP, "Archive expired events", "Pruned", prune)
+        .body(Body::One(&[]))
+        .example("/api/prune", Some("{}")),
+    Route::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", runs)
+        .query(&[Field::new("limit", Form::Number, "Maximum number; default 20")])
         .example("/api/runs?limit=5", None),
     Route::get(
         READ,
         "/api/reviews",
         GROUP,
-        "Drafts of summaries that were refused and wait for a person",
+        "Rejected summary drafts that wait for review",
         "Reviews",
         reviews,
     ),
@@ -143,7 +135,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/reviews/{period}",
         GROUP,
-        "Settle a refused draft: let it stand, write another, or ask again",
+        "Resolve a rejected draft: accept it, edit it, or retry",
         "Settled",
         settle,
     )
@@ -151,30 +143,30 @@ pub const ROUTES: &[Route] = &[
         Field::new(
             "settle",
             SETTLE,
-            "accept: let it stand; edit: put `text` in its place; retry: ask the model again",
+            "accept: use the draft; edit: use `text` instead; retry: ask the model again",
         )
         .must(),
-        Field::text("text", "A few sentences, a blank line, the rest"),
+        Field::text("text", "For edit: a few sentences, a blank line, the rest"),
     ]))
     .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
     Route::post(
         WRITE,
         "/api/marks",
         GROUP,
-        "Mark a day as important or dull, so that it is pressed accordingly",
+        "Mark a day as important or dull, which changes how much of it is summarized",
         "Marked",
         mark,
     )
     .body(Body::One(&[
-        Field::new("date", Form::When, "The day").must(),
-        Field::new("mark", MARK, "none takes a mark back").must(),
+        Field::new("date", Form::When, "The date").must(),
+        Field::new("mark", MARK, "The mark; none removes it").must(),
     ]))
     .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
     Route::post(
         WRITE,
         "/api/verify",
         GROUP,
-        "Check everything: ids, references, the index, what was verified before",
+        "Verify everything: ids, references, the index, earlier checksums",
         "Verdict",
         verify,
     )
@@ -198,12 +190,12 @@ fn run(call: Call) -> Doing {
             "consolidate" => call.memory().await?.consolidate(asking.as_ref(), &watch).await?,
             _ => return Err(wrong("`job`: choose rollup or consolidate")),
         };
-        // The work is done; that this fails must not make it look undone.
+        // The job is done; an embedding error must not make it look failed.
         if let Some(model) = call.api.embedder()
             && let Err(error) =
                 call.memory().await?.embed_passages(model, EMBED_IN_A_NIGHT, &|_, _| {}).await
         {
-            (call.api.log)(&format!("new words could not be compared by meaning: {error}"));
+            (call.api.log)(&format!("new passages could not be embedded: {error}"));
         }
         Answer::of(&ran)
     })
@@ -235,10 +227,10 @@ fn settle(call: Call) -> Doing {
             (Some("retry"), None) => Settle::Retry,
             (Some("edit"), Some(text)) => Settle::Edit(text),
             (Some("edit"), None) => {
-                return Err(wrong("`text` is missing: what is to stand instead"));
+                return Err(wrong("`text` is missing: the new summary"));
             }
             (Some("accept" | "retry"), Some(_)) => {
-                return Err(wrong("`text` goes with `edit` alone; leave it out"));
+                return Err(wrong("`text` is only for `edit`; omit it"));
             }
             _ => return Err(wrong("`settle`: choose accept, edit or retry")),
         };
@@ -315,7 +307,7 @@ fn rollup(call: Call) -> Doing {
         let (wish, period) = wish(call.body()?)?;
         if wish.tier.is_none() {
             return Err(wrong(
-                "`tier` or `period` is missing: what to press. POST /api/jobs/run presses everything that is due",
+                "`tier` or `period` is missing: what to summarize. POST /api/jobs/run summarizes everything that is due",
             ));
         }
         let (memory, models) = (call.memory().await?, call.api.spaces.models());

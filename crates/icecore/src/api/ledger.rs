@@ -1,4 +1,4 @@
-//! The ledger: what is known, what is open, where it comes from, and writing to it.
+//! The ledger: reading events and their provenance, and writing events.
 
 use icecore_domain::event::{Act, EntityKind, Kind, Origin, Priority, Scope};
 use icecore_domain::id::EventId;
@@ -17,160 +17,228 @@ const KIND: Form = Form::Word(|| Kind::ALL.iter().map(|kind| kind.word()).collec
 const PRIORITY: Form =
     Form::Word(|| Priority::ALL.iter().map(|priority| priority.word()).collect());
 const ENTITY_KIND: Form = Form::Word(|| EntityKind::ALL.iter().map(|kind| kind.word()).collect());
-/// Whose words something goes back to.
+/// The origins of an event.
 pub const ORIGIN: Form = Form::Word(|| Origin::ALL.iter().map(|origin| origin.word()).collect());
 
 const STATUS: Form =
     Form::Word(|| vec!["active", "superseded", "closed", "retracted", "quarantined", "any"]);
-/// Events of a page, if nobody says how many.
+/// The default page size.
 const EVENTS: usize = 50;
-/// The most events of a page.
+/// The largest page.
 const MOST_EVENTS: usize = 1_000;
-/// Nodes of a graph, if nobody says how many.
+/// The default number of graph nodes.
 const NODES: usize = 100;
-/// The most nodes of a graph.
+/// The most graph nodes.
 const MOST_NODES: usize = 1_000;
 
 const ON_AN_EVENT: Body = Body::One(&[
-    Field::text("note", "Why"),
+    Field::text("note", "The reason"),
     Field::text("session", "The session it happened in"),
-    Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
+    Field::new("origin", ORIGIN, "The origin of the statement; default user"),
 ]);
 
-const NOTED: Body = Body::One(&[Field::text("note", "Why")]);
+const NOTED: Body = Body::One(&[Field::text("note", "The reason")]);
 
 /// The routes of the ledger.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/status", GROUP, "What is here, what is open, what is due and what is wrong", "Status", status),
+    Route::get(
+        READ,
+        "/api/status",
+        GROUP,
+        "The status: contents, open commitments, due jobs and problems",
+        "Status",
+        status,
+    ),
     Route::get(READ, "/api/events", GROUP, "List events", "Events", events)
         .query(&[
-            Field::text("text", "Only with this text"),
-            Field::new("all", Form::Yes, "Also what was replaced, closed or taken back, and the acts that did it"),
-            Field::new("type", KIND, "Only of this type").many(),
-            Field::new("priority", PRIORITY, "Only of this priority").many(),
-            Field::text("entity", "Only about this"),
-            Field::text("tag", "Only with this label; several: with all of them").many(),
-            Field::text("session", "Only from this session"),
-            Field::text("source", "Only from this source"),
-            Field::text("scope", "Only with this scope: everywhere, project:NAME, conversation:ID"),
-            Field::new("since", Form::Day, "Only recorded on this day or later"),
-            Field::new("until", Form::Day, "Only recorded on this day or earlier"),
-            Field::new("quarantined", Form::Yes, "Only what goes back to tools or strangers and waits to be confirmed"),
-            Field::new("limit", Form::Number, "At most so many, the newest ones"),
+            Field::text("text", "Only events that contain this text"),
+            Field::new(
+                "all",
+                Form::Yes,
+                "Include superseded, closed and retracted events, and the acts that did it",
+            ),
+            Field::new("type", KIND, "Only events of these types").many(),
+            Field::new("priority", PRIORITY, "Only events of these priorities").many(),
+            Field::text("entity", "Only events about this entity"),
+            Field::text("tag", "Only events with this tag; repeated: with all of them").many(),
+            Field::text("session", "Only events from this session"),
+            Field::text("source", "Only events from this source"),
+            Field::text(
+                "scope",
+                "Only events with this scope: everywhere, project:NAME, conversation:ID",
+            ),
+            Field::new("since", Form::Day, "Only events recorded on or after this date"),
+            Field::new("until", Form::Day, "Only events recorded on or before this date"),
+            Field::new(
+                "quarantined",
+                Form::Yes,
+                "Only quarantined events, which wait for confirmation",
+            ),
+            Field::new("limit", Form::Number, "Maximum number, newest first"),
         ])
         .example("/api/events?type=commitment&since=-7d", None),
     Route::post(
         WRITE,
         "/api/events",
         GROUP,
-        "Write down a fact, decision, commitment, preference, constraint, procedure or relationship",
+        "Record a fact, decision, commitment, preference, constraint, procedure or relationship",
         "Remembered",
         remember,
     )
     .of(Whose::TheirsOrNew)
     .body(Body::One(&[
-        Field::text("text", "What is to be remembered").must(),
-        Field::new("type", KIND, "Its type; guessed from the words if not said"),
-        Field::new("priority", PRIORITY, "P0 for good, P1 important, P2 for a quarter, P3 for a month"),
-        Field::text("entity", "What it is about"),
-        Field::new("entity_kind", ENTITY_KIND, "What kind of thing that is"),
-        Field::text("tags", "Labels").many(),
-        Field::new("supersedes", Form::Id, "The events it replaces").many(),
-        Field::new("related", Form::Id, "Events it belongs with").many(),
-        Field::new("due", Form::Day, "When it is due"),
-        Field::text("waiting_on", "Whom or what it waits for"),
-        Field::text("source", "Where it was learnt; `live` if not said"),
-        Field::text("session", "The session it was learnt in"),
-        Field::text("scope", "Where it holds: everywhere, project:NAME, conversation:ID"),
-        Field::new("origin", ORIGIN, "Whose words it goes back to; the person's if not said"),
+        Field::text("text", "The statement to remember").must(),
+        Field::new("type", KIND, "The event type; guessed from the text if omitted"),
+        Field::new(
+            "priority",
+            PRIORITY,
+            "P0 permanent, P1 important, P2 for a quarter, P3 for a month",
+        ),
+        Field::text("entity", "The entity it is about"),
+        Field::new("entity_kind", ENTITY_KIND, "The kind of that entity"),
+        Field::text("tags", "Tags").many(),
+        Field::new("supersedes", Form::Id, "The events that this one replaces").many(),
+        Field::new("related", Form::Id, "Related events").many(),
+        Field::new("due", Form::Day, "The due date"),
+        Field::text("waiting_on", "The person or thing it waits for"),
+        Field::text("source", "The source; default `live`"),
+        Field::text("session", "The session it comes from"),
+        Field::text("scope", "The scope: everywhere, project:NAME, conversation:ID"),
+        Field::new("origin", ORIGIN, "The origin of the statement; default user"),
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
     Route::get(
         READ,
         "/api/ledger",
         GROUP,
-        "Events page by page, the newest first, with how many there are and what they are",
+        "Events page by page, newest first, with totals by type and status",
         "LedgerPage",
         page,
     )
     .query(&[
-        Field::new("status", STATUS, "By what became of them; active if not given"),
-        Field::new("acts", Form::Yes, "Also the acts that closed, confirmed and took back"),
-        Field::text("text", "Only with this text"),
-        Field::new("type", KIND, "Only of these types").many(),
-        Field::new("priority", PRIORITY, "Only of these priorities").many(),
-        Field::text("entity", "Only about this"),
-        Field::text("tag", "Only with this label; several: with all of them").many(),
-        Field::text("session", "Only from this session"),
-        Field::text("source", "Only from this source"),
-        Field::text("scope", "Only with this scope: everywhere, project:NAME, conversation:ID"),
-        Field::new("since", Form::Day, "Only recorded on this day or later"),
-        Field::new("until", Form::Day, "Only recorded on this day or earlier"),
-        Field::new("offset", Form::Number, "So many are passed over; none if not given"),
-        Field::new("limit", Form::Between(1, MOST_EVENTS), "At most so many; 50 if not given"),
+        Field::new("status", STATUS, "Only events in this state; default active"),
+        Field::new("acts", Form::Yes, "Include close, confirm and retract acts"),
+        Field::text("text", "Only events that contain this text"),
+        Field::new("type", KIND, "Only events of these types").many(),
+        Field::new("priority", PRIORITY, "Only events of these priorities").many(),
+        Field::text("entity", "Only events about this entity"),
+        Field::text("tag", "Only events with this tag; repeated: with all of them").many(),
+        Field::text("session", "Only events from this session"),
+        Field::text("source", "Only events from this source"),
+        Field::text(
+            "scope",
+            "Only events with this scope: everywhere, project:NAME, conversation:ID",
+        ),
+        Field::new("since", Form::Day, "Only events recorded on or after this date"),
+        Field::new("until", Form::Day, "Only events recorded on or before this date"),
+        Field::new("offset", Form::Number, "Number to skip; default 0"),
+        Field::new("limit", Form::Between(1, MOST_EVENTS), "Maximum number; default 50"),
     ])
     .example("/api/ledger?type=decision&status=any&offset=50", None),
-    Route::get(READ, "/api/events/{id}/graph", GROUP, "An event among those it hangs together with, as nodes and edges", "Graph", graph)
-        .query(&[Field::new("limit", Form::Between(1, MOST_NODES), "At most so many nodes, the nearest; 100 if not given")])
-        .example("/api/events/20260213-1/graph", None),
-    Route::get(READ, "/api/events/{id}", GROUP, "One event with its chain", "Story", show).example("/api/events/20260213-1", None),
+    Route::get(
+        READ,
+        "/api/events/{id}/graph",
+        GROUP,
+        "An event and its related events, as a graph of nodes and edges",
+        "Graph",
+        graph,
+    )
+    .query(&[Field::new(
+        "limit",
+        Form::Between(1, MOST_NODES),
+        "Maximum number of nodes, nearest first; default 100",
+    )])
+    .example("/api/events/20260213-1/graph", None),
+    Route::get(READ, "/api/events/{id}", GROUP, "One event with its chain", "Story", show)
+        .example("/api/events/20260213-1", None),
     Route::post(WRITE, "/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
         .body(ON_AN_EVENT)
         .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
-    Route::post(WRITE, "/api/events/{id}/confirm", GROUP, "Say that something still holds", "Acts", confirm)
-        .body(ON_AN_EVENT)
-        .example("/api/events/20260213-1/confirm", Some("{}")),
-    Route::post(WRITE, "/api/events/{id}/retract", GROUP, "Take something back", "Acts", retract)
+    Route::post(
+        WRITE,
+        "/api/events/{id}/confirm",
+        GROUP,
+        "Confirm that an event is still true",
+        "Acts",
+        confirm,
+    )
+    .body(ON_AN_EVENT)
+    .example("/api/events/20260213-1/confirm", Some("{}")),
+    Route::post(WRITE, "/api/events/{id}/retract", GROUP, "Retract an event", "Acts", retract)
         .body(ON_AN_EVENT)
         .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
     Route::post(
         WRITE,
         "/api/forget",
         GROUP,
-        "Forget something for good, with everything that goes back to it; `dry_run` only looks",
+        "Delete something permanently, with everything derived from it; `dry_run` only reports",
         "Forgot",
         forget,
     )
     .body(Body::One(&[
-        Field::text("ids", "Events, ids of messages, names of memories, or conversation/NAME").many(),
-        Field::text("matching", "Every line with these words, wherever it stands").many(),
-        Field::new("dry_run", Form::Yes, "Only say what would go"),
-        Field::new("history", Form::Yes, "Also from every snapshot; their ids change"),
-        Field::text("reason", "Why; kept with the tombstone"),
+        Field::text("ids", "Event ids, message ids, names of memory files, or conversation/NAME")
+            .many(),
+        Field::text("matching", "Every line that contains these words, anywhere").many(),
+        Field::new("dry_run", Form::Yes, "Only report what would be deleted"),
+        Field::new("history", Form::Yes, "Also delete from every snapshot; snapshot ids change"),
+        Field::text("reason", "The reason; stored with the tombstone"),
     ]))
     .example("/api/forget", Some(r#"{"matching":["the door code is 4711"],"dry_run":true}"#)),
     Route::get(
         READ,
         "/api/quarantine",
         GROUP,
-        "What only tools and strangers said and nobody has confirmed, quoted",
+        "Quarantined events: from tools and strangers, not yet confirmed, quoted",
         "Quarantine",
         quarantine,
     )
     .query(&[
-        Field::new("origin", ORIGIN, "Only what goes back to these words"),
-        Field::text("session", "Only from this session"),
-        Field::new("since", Form::Day, "Only recorded on this day or later"),
-        Field::new("limit", Form::Number, "At most so many, the newest ones"),
+        Field::new("origin", ORIGIN, "Only events of this origin"),
+        Field::text("session", "Only events from this session"),
+        Field::new("since", Form::Day, "Only events recorded on or after this date"),
+        Field::new("limit", Form::Number, "Maximum number, newest first"),
     ])
     .example("/api/quarantine?since=-7d", None),
-    Route::post(WRITE, "/api/quarantine/{id}/confirm", GROUP, "Say that something that waits holds", "Acts", confirm_held)
-        .body(NOTED)
-        .example("/api/quarantine/20260213-1/confirm", Some(r#"{"note":"checked on their site"}"#)),
-    Route::post(WRITE, "/api/quarantine/{id}/drop", GROUP, "Say that something that waits is not to be remembered", "Acts", drop_held)
-        .body(NOTED)
-        .example("/api/quarantine/20260213-1/drop", Some("{}")),
-    Route::get(READ, "/api/commitments", GROUP, "What is open, oldest first", "Commitments", commitments),
+    Route::post(
+        WRITE,
+        "/api/quarantine/{id}/confirm",
+        GROUP,
+        "Confirm a quarantined event",
+        "Acts",
+        confirm_held,
+    )
+    .body(NOTED)
+    .example("/api/quarantine/20260213-1/confirm", Some(r#"{"note":"checked on their site"}"#)),
+    Route::post(
+        WRITE,
+        "/api/quarantine/{id}/drop",
+        GROUP,
+        "Drop a quarantined event",
+        "Acts",
+        drop_held,
+    )
+    .body(NOTED)
+    .example("/api/quarantine/20260213-1/drop", Some("{}")),
+    Route::get(
+        READ,
+        "/api/commitments",
+        GROUP,
+        "Open commitments, oldest first",
+        "Commitments",
+        commitments,
+    ),
     Route::get(
         READ,
         "/api/conflicts",
         GROUP,
-        "Statements that cannot both be true, and the commands that settle it",
+        "Contradicting statements, and the commands that resolve them",
         "Conflicts",
         conflicts,
     ),
-    Route::get(READ, "/api/why", GROUP, "Where something comes from, to the words", "Why", why)
-        .query(&[Field::text("of", "An event, a period, a page's path, or a line of a pack").must()])
+    Route::get(READ, "/api/why", GROUP, "Trace something back to its source messages", "Why", why)
+        .query(
+            &[Field::text("of", "An event, a period, a page's path, or a line of a pack").must()],
+        )
         .example("/api/why?of=20260213-1", None),
 ];
 
@@ -183,7 +251,7 @@ fn status(call: Call) -> Doing {
     })
 }
 
-/// Which events are asked for, whatever became of them.
+/// The event filter of a request, except for the state.
 fn asked_for(asked: &Given, today: Date) -> anyhow::Result<EventQuery> {
     Ok(EventQuery {
         kinds: asked.read_all("type", str::parse::<Kind>)?,
@@ -250,9 +318,9 @@ fn graph(call: Call) -> Doing {
 fn remember(call: Call) -> Doing {
     Box::pin(async move {
         let said = call.body()?;
-        // What was said is read before a space is made for it: nobody gets one by a mistake.
+        // Parse the body before a space is created: an invalid request must not create one.
         if said.one("text").is_none_or(|text| text.trim().is_empty()) {
-            return Err(wrong("there is nothing to remember: the text is empty"));
+            return Err(wrong("nothing to remember: the text is empty"));
         }
         said.day("due", call.api.spaces.of(None).await?.memory().now().day())?;
         let (supersedes, related) = (
@@ -329,7 +397,7 @@ fn forget(call: Call) -> Doing {
             by: "api".into(),
         };
         if wish.ids.is_empty() && wish.matching.is_empty() {
-            return Err(wrong("`ids` or `matching` is missing: what is to be forgotten"));
+            return Err(wrong("`ids` or `matching` is missing: what to forget"));
         }
         let memory = call.memory().await?;
         if said.yes("dry_run") {
@@ -337,7 +405,7 @@ fn forget(call: Call) -> Doing {
         }
         let forgot =
             memory.forget(&wish, call.api.spaces.models().asking().as_ref(), &|_, _, _| {}).await?;
-        // Open conversations hold their last turns in memory; opened again, they read what is left.
+        // Open conversations cache their last turns; reopening reads what is left.
         call.api.spaces.close(call.user.as_deref());
         Answer::of(&forgot)
     })

@@ -1,8 +1,8 @@
-//! Live: what changes is told to whoever listens, as server-sent events.
+//! Live changes as server-sent events.
 //!
-//! However many listen, a space is looked at by one, and only while somebody listens. What is told
-//! is which things changed; they are read again by their own routes. Whoever falls behind is told
-//! that everything may have changed.
+//! One task per space polls for changes, and only while a client is subscribed. Events name what
+//! changed; clients read it again from its own route. A client that falls behind is told that
+//! everything may have changed.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,18 +26,18 @@ use crate::http;
 use crate::place::Place;
 use crate::spaces::{self, Spaces};
 
-/// Where it stands.
+/// The route of the stream.
 pub const PATH: &str = "/api/live";
-/// How often a space is looked at.
+/// How often a space is polled.
 const EVERY: Duration = Duration::from_millis(500);
-/// Somebody who is told nothing for so long is told that the line still stands.
+/// The longest silence before a keep-alive comment.
 const SILENCE: Duration = Duration::from_secs(15);
-/// So many may listen at once.
+/// The most subscribers.
 const LISTENERS: usize = 64;
-/// So many changes wait for somebody who is slow.
+/// The most changes queued for a slow subscriber.
 const WAITING: usize = 256;
 
-/// Who listens to which space.
+/// The subscribers of each space.
 pub struct Live {
     spaces: Arc<Spaces>,
     watched: Mutex<HashMap<Place, broadcast::Sender<Thing>>>,
@@ -46,18 +46,18 @@ pub struct Live {
 }
 
 impl Live {
-    /// Nobody listens yet.
+    /// Starts without subscribers.
     pub fn new(spaces: Arc<Spaces>) -> Arc<Self> {
         let (watched, places) = (Mutex::default(), Arc::new(Semaphore::new(LISTENERS)));
         Arc::new(Self { spaces, watched, places, closing: watch::Sender::new(false) })
     }
 
-    /// Ends every line: the server stops.
+    /// Ends every stream when the server stops.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }
 
-    /// What changes in a space from now on.
+    /// Subscribes to the changes of a space.
     async fn changes(
         self: &Arc<Self>,
         user: Option<String>,
@@ -72,7 +72,7 @@ impl Live {
         }
         let first = self.look(user.clone()).await?;
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have been faster; then theirs is the one that looks.
+        // If another request was faster, use its poller.
         if let Some(sender) = watched.get(&place) {
             return Ok(sender.subscribe());
         }
@@ -97,7 +97,7 @@ impl Live {
         spaces::aside(look).await.map_err(anyhow::Error::msg)?
     }
 
-    /// Looks at a space until nobody listens any more.
+    /// Polls a space until it has no subscribers.
     async fn watch(self: Arc<Self>, place: Place, user: Option<String>, mut before: Pulse) {
         let (mut ticks, mut closing) = (interval(EVERY), self.closing.subscribe());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -106,10 +106,10 @@ impl Live {
                 _ = ticks.tick() => {}
                 _ = closing.wait_for(|closing| *closing) => break,
             }
-            // Something that is being put in place may be missing for a moment; whoever is gone for
-            // good has nobody who listens long.
+            // A file that is being replaced may be missing for a moment; a deleted user has no
+            // subscribers for long.
             let after = self.look(user.clone()).await;
-            // A database that does not answer for a moment takes nobody away.
+            // A database that does not answer for a moment ends no stream.
             let is_there = after.is_ok() || self.spaces.has(user.as_deref()).await.unwrap_or(true);
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
             let listened = watched.get(&place).is_some_and(|sender| sender.receiver_count() > 0);
@@ -119,7 +119,7 @@ impl Live {
             };
             if let Ok(after) = after {
                 for thing in pulse::changed(&before, &after) {
-                    // That nobody hears it is found out above.
+                    // A missing receiver is noticed above.
                     let _ = sender.send(thing);
                 }
                 before = after;
@@ -129,7 +129,7 @@ impl Live {
     }
 }
 
-/// Somebody who listens.
+/// One subscriber.
 struct Line {
     changes: broadcast::Receiver<Thing>,
     closing: watch::Receiver<bool>,
@@ -142,10 +142,10 @@ fn event(what: &str, name: Option<&str>) -> String {
 }
 
 impl Line {
-    /// What is told next; nothing if the line ends.
+    /// The next event; `None` if the stream ends.
     async fn next(&mut self) -> Option<String> {
         if !std::mem::replace(&mut self.greeted, true) {
-            // Whoever was cut off has missed something.
+            // A reconnecting client has missed changes.
             return Some(format!("retry: 2000\n{}", event("everything", None)));
         }
         let heard = tokio::select! {
@@ -163,7 +163,7 @@ impl Line {
 
 async fn begin(live: &Arc<Live>, uri: &Uri, headers: &HeaderMap) -> anyhow::Result<Line> {
     if uri.query().is_some_and(|query| !query.is_empty()) {
-        return Err(wrong("there is no parameter here"));
+        return Err(wrong("this route takes no parameters"));
     }
     let user = match headers.get(USER).filter(|value| !value.is_empty()) {
         None => None,
@@ -175,7 +175,7 @@ async fn begin(live: &Arc<Live>, uri: &Uri, headers: &HeaderMap) -> anyhow::Resu
     let busy = || {
         error::Stop::new(
             error::Exit::TryLater,
-            format!("{LISTENERS} listen already; try again later"),
+            format!("there are already {LISTENERS} subscribers; retry later"),
         )
     };
     let place = live.places.clone().try_acquire_owned().map_err(|_| busy())?;
@@ -183,7 +183,7 @@ async fn begin(live: &Arc<Live>, uri: &Uri, headers: &HeaderMap) -> anyhow::Resu
     Ok(Line { changes, closing: live.closing.subscribe(), greeted: false, _place: place })
 }
 
-/// Answers with a line that stays open.
+/// Answers with a stream of changes.
 pub async fn listen(live: Arc<Live>, uri: Uri, headers: HeaderMap) -> Response {
     let line = match begin(&live, &uri, &headers).await {
         Ok(line) => line,

@@ -1,4 +1,4 @@
-//! Logging a browser in and out.
+//! Login and logout of browsers.
 
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
@@ -11,23 +11,26 @@ use crate::http::logins::{self, Logins};
 use crate::rights::{Right, Rights};
 
 const GROUP: &str = "Login";
-/// The path that needs no token: it takes one.
+/// The login route, which needs no token: it receives one.
 pub const PATH: &str = "/api/login";
 
-/// The routes of logins.
+/// The routes of login.
 pub const ROUTES: &[Route] = &[
     Route::post(
         KNOWN,
         PATH,
         GROUP,
-        "Log a browser in, with the token or with a code: the answer sets a cookie that no script can read",
+        "Log a browser in with a token or a login code; sets an HttpOnly cookie",
         "LoggedIn",
         login,
     )
     .of(Whose::Callers)
-    .body(Body::One(&[Field::text("token", "The server's token"), Field::text("code", "A code that is good once")]))
+    .body(Body::One(&[
+        Field::text("token", "The server's token"),
+        Field::text("code", "A login code, valid once"),
+    ]))
     .example(PATH, Some(r#"{"code":"0000"}"#)),
-    Route::post(KNOWN, "/api/logout", GROUP, "Log it out", "LoggedOut", logout)
+    Route::post(KNOWN, "/api/logout", GROUP, "Log a browser out", "LoggedOut", logout)
         .of(Whose::Callers)
         .body(Body::One(&[]))
         .example("/api/logout", Some("{}")),
@@ -35,27 +38,28 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/login/code",
         GROUP,
-        "A code that logs a browser in once, within minutes: for a link /#code=…",
+        "Create a login code for a link /#code=…; valid once, for a few minutes",
         "LoginCode",
         code,
     )
     .of(Whose::Callers)
     .body(Body::One(&[]))
     .example("/api/login/code", Some("{}")),
-    Route::get(KNOWN, "/api/session", GROUP, "What whoever asks may do", "Session", session).of(Whose::Callers),
+    Route::get(KNOWN, "/api/session", GROUP, "The caller's permissions", "Session", session)
+        .of(Whose::Callers),
 ];
 
 fn logins(call: &Call) -> anyhow::Result<&Logins> {
     let known = call.api.logins.as_deref();
-    known.ok_or_else(|| Stop::new(Exit::NotFound, "nobody can be logged in here").into())
+    known.ok_or_else(|| Stop::new(Exit::NotFound, "this server has no browser login").into())
 }
 
 fn host(call: &Call) -> anyhow::Result<Authority> {
     let host = call.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
-    host.ok_or_else(|| wrong("there is no Host"))
+    host.ok_or_else(|| wrong("the Host header is missing"))
 }
 
-/// What somebody may do with memory, in a word.
+/// The permission on memory, in one word.
 fn word(rights: Rights) -> &'static str {
     if rights.cover(Right::Write) { "write" } else { "read" }
 }
@@ -64,17 +68,17 @@ fn login(call: Call) -> Doing {
     Box::pin(async move {
         let (logins, said) = (logins(&call)?, call.body()?);
         let held = match (said.one("token"), said.one("code")) {
-            (Some(token), None) => logins.by_token(token).await?.ok_or("that is not this server's token; `icecore serve` says where it stands, and `icecore dashboard` prints a link that needs none"),
-            (None, Some(code)) => logins.by_code(code).ok_or("that code is not good, or not any more; `icecore dashboard` gives another"),
+            (Some(token), None) => logins.by_token(token).await?.ok_or("not this server's token; `icecore serve` prints its location, and `icecore dashboard` prints a login link"),
+            (None, Some(code)) => logins.by_code(code).ok_or("the login code is invalid or expired; `icecore dashboard` prints another"),
             _ => return Err(wrong("send `token` or `code`")),
         };
         let held = held.map_err(|said| Stop::new(Exit::NotLoggedIn, said))?;
         let rights = held.grant.rights;
-        // A page is for looking at memory.
+        // The dashboard needs to read memory.
         if !rights.cover(Right::Read) {
             return Err(Stop::new(
                 Exit::NotAllowed,
-                "that token may not look at memory; use one with the scope read",
+                "the token may not read memory; use one with the scope read",
             )
             .into());
         }

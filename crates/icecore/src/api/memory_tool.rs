@@ -1,4 +1,4 @@
-//! Anthropic's memory tool, for whoever runs a model's tools.
+//! Anthropic's memory tool, for programs that run a model's tools.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ pub const ROUTES: &[Route] = &[
         WRITE,
         "/api/memory-tool",
         GROUP,
-        "Do what a model asks by Anthropic's memory tool (memory_20250818); the body is the tool's input as it came",
+        "Execute a call of Anthropic's memory tool (memory_20250818); the body is the tool's input, unchanged",
         "ToolAnswer",
         memory_tool,
     )
@@ -21,17 +21,17 @@ pub const ROUTES: &[Route] = &[
     .body(Body::Open(&[
         Field::text("command", "view, create, str_replace, insert, delete or rename"),
         Field::text("path", "The file or folder: /memories or something below it"),
-        Field::new("view_range", Form::Json, "The first and the last line to be seen; -1 is the end"),
-        Field::text("file_text", "What a new file has in it"),
-        Field::text("old_str", "What is to be replaced; it must be there once"),
-        Field::text("new_str", "What stands there then; nothing if not given"),
-        Field::new("insert_line", Form::Json, "After which line; 0 is the beginning"),
-        Field::text("insert_text", "What is put in there"),
-        Field::text("old_path", "What is to get another name"),
-        Field::text("new_path", "The other name"),
+        Field::new("view_range", Form::Json, "The first and the last line to view; -1 is the end"),
+        Field::text("file_text", "The content of a new file"),
+        Field::text("old_str", "The text to replace; it must occur exactly once"),
+        Field::text("new_str", "The replacement; empty if omitted"),
+        Field::new("insert_line", Form::Json, "The line to insert after; 0 is the beginning"),
+        Field::text("insert_text", "The text to insert"),
+        Field::text("old_path", "The path to rename"),
+        Field::text("new_path", "The new path"),
     ]))
     .example("/api/memory-tool", Some(r#"{"command":"view","path":"/memories"}"#)),
-    Route::get(READ, "/api/memory-tool/versions", GROUP, "What a file of the memory tool once was, oldest first", "ToolVersions", versions)
+    Route::get(READ, "/api/memory-tool/versions", GROUP, "Earlier versions of a file of the memory tool, oldest first", "ToolVersions", versions)
         .query(&[Field::text("path", "The file, such as /memories/plan.md").must()])
         .example("/api/memory-tool/versions?path=/memories/plan.md", None),
 ];

@@ -1,8 +1,8 @@
 //! The memory API: everything the command line can do, over HTTP.
 //!
-//! A request is checked against its route, does its work where it holds nobody up, and is answered
-//! with the JSON that `--json` prints. `route` is what a route is, `call` a request, and the other
-//! rooms are the verbs; `document` and `page` tell of them.
+//! A request is checked against its declared route, handled on a blocking thread, and answered with
+//! the JSON that `--json` prints. `route` declares routes, `call` parses requests, `document` and
+//! `page` describe them, and the other modules are the handlers.
 
 pub mod access;
 mod across;
@@ -51,7 +51,7 @@ use crate::http::{self, Caller, Log};
 use crate::spaces::{self, Spaces};
 use crate::wire::Meanings;
 
-/// What answers.
+/// The state of the memory API.
 pub struct Api {
     spaces: Arc<Spaces>,
     meanings: Arc<Meanings>,
@@ -61,13 +61,13 @@ pub struct Api {
 }
 
 impl Api {
-    /// The model that compares meanings, if there is one.
+    /// The embedding model, if it is available.
     fn embedder(&self) -> Option<&MiniLm> {
         self.meanings.model()
     }
 }
 
-/// Every route, made once.
+/// Every route, built once.
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     [
         home::ROUTES,
@@ -93,7 +93,7 @@ pub fn routes() -> &'static [Route] {
     &ROUTES
 }
 
-/// The routes of these spaces.
+/// The router of the memory API.
 pub fn router(
     spaces: Arc<Spaces>,
     meanings: Arc<Meanings>,
@@ -146,7 +146,7 @@ async fn answer(
         return http::own_refusal(
             StatusCode::BAD_REQUEST,
             "usage",
-            "the path is not UTF-8 once its percent signs are read",
+            "the percent-decoded path is not UTF-8",
         );
     };
     let path: BTreeMap<String, String> =
@@ -155,15 +155,16 @@ async fn answer(
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let most = http::Limits::default().body_bytes >> 20;
-            let message =
-                format!("the body is too large: at most {most} MiB are taken; send less at once");
+            let message = format!(
+                "the body is too large: at most {most} MiB are allowed; send a smaller one"
+            );
             return http::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &message);
         }
         Err(_) => {
             return http::own_refusal(
                 StatusCode::BAD_REQUEST,
                 "usage",
-                "the body broke off; send it again",
+                "the request body ended early; send it again",
             );
         }
     };
@@ -171,7 +172,7 @@ async fn answer(
     let has = headers.get(IF_NONE_MATCH).filter(|_| *route.method == Method::GET).cloned();
     let work = move || async move {
         let call = Call::read(api.clone(), &route, Asked { path, uri, headers, body, caller })?;
-        // Nobody's space is taken away under their hands.
+        // Hold the space's lock, so that it is not deleted meanwhile.
         let _held = match call.user.as_deref() {
             Some(user) => Some(api.spaces.held(Some(user)).await),
             None => None,
@@ -186,7 +187,7 @@ async fn answer(
             http::own_refusal(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "failure",
-                "it did not work; the server's log says more",
+                "internal error; see the server's log",
             )
         }
     }

@@ -1,4 +1,4 @@
-//! Giving memory back: packs, the words of any time, summaries, search.
+//! Recall: packs, transcripts of a time, summaries, search.
 
 use icecore_domain::budget;
 use icecore_domain::calendar::Moment;
@@ -23,157 +23,161 @@ const GROUP: &str = "Packs and search";
 const SESSION_KIND: Form = Form::Word(|| vec!["main", "side"]);
 const TIER: Form = Form::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
 const PASSAGE: Form = Form::Word(|| PassageKind::ALL.iter().map(|kind| kind.word()).collect());
-const DATE: Field = Field::new("date", Form::When, "As of this day; today if not given");
+const DATE: Field = Field::new("date", Form::When, "As of this date; default today");
 
-/// The smallest pack that can say anything.
+/// The smallest useful pack budget.
 const LEAST_PACK: usize = 512;
-/// How much a session start has, in characters, if nobody says.
+/// The default size of a session start pack, in characters.
 const SESSION_START_CHARS: usize = 9_000;
 /// The most hits of one search.
 const MOST_HITS: usize = 1_000;
-/// Hits of a search, if nobody says how many.
+/// The default number of hits.
 const HITS: usize = 10;
-/// So much of a hit is shown with its words marked.
+/// The size of a marked excerpt, in bytes.
 const MARKED_BYTES: usize = 400;
-/// The most summaries of one answer.
+/// The most summaries.
 const MOST_SUMMARIES: usize = 1_000;
-/// Summaries of one answer, if nobody says how many.
+/// The default number of summaries.
 const SUMMARIES: usize = 100;
 
-/// The routes that give memory back.
+/// The routes of packs and search.
 pub const ROUTES: &[Route] = &[
     Route::get(
         READ,
         "/api/packs/recall",
         GROUP,
-        "What must be known now, on one page of eight sections",
+        "The recall pack: what a session needs to know, in eight sections",
         "Pack",
         recall,
     )
     .query(&[
         DATE,
-        Field::text("scope", "Also what holds there: project:NAME, conversation:ID").many(),
+        Field::text(
+            "scope",
+            "Also include what applies in this scope: project:NAME, conversation:ID",
+        )
+        .many(),
     ])
     .example("/api/packs/recall?date=yesterday", None),
     Route::get(
         READ,
         "/api/packs/upload",
         GROUP,
-        "What a new session begins with: the latest month, this week, today's sessions",
+        "The upload pack: the latest month, this week, today's sessions",
         "Pack",
         upload,
     )
-    .query(&[DATE, Field::new("budget", Form::Number, "At most so many bytes")])
+    .query(&[DATE, Field::new("budget", Form::Number, "Maximum size in bytes")])
     .example("/api/packs/upload?budget=20000", None),
     Route::get(
         READ,
         "/api/packs/pyramid",
         GROUP,
-        "Yesterday and today in full, then days, weeks, months, years",
+        "The pyramid pack: yesterday and today in full, then days, weeks, months, years",
         "Pack",
         pyramid,
     )
-    .query(&[DATE, Field::new("budget", Form::Number, "At most so many tokens")])
+    .query(&[DATE, Field::new("budget", Form::Number, "Maximum size in tokens")])
     .example("/api/packs/pyramid?budget=8000", None),
     Route::get(
         READ,
         "/api/packs/session-start",
         GROUP,
-        "What a session starts with: the recall pack, the saved state, the last logs",
+        "The session start pack: recall pack, saved state, last logs",
         "Pack",
         session_start,
     )
     .query(&[
         DATE,
-        Field::new(
-            "kind",
-            SESSION_KIND,
-            "Whose session starts; a side session is told without MEMORY.md",
-        ),
-        Field::new("budget", Form::Number, "At most so many characters; 9000 if not given"),
+        Field::new("kind", SESSION_KIND, "The kind of session; a side session gets no MEMORY.md"),
+        Field::new("budget", Form::Number, "Maximum size in characters; default 9000"),
     ])
     .example("/api/packs/session-start?kind=side", None),
     Route::get(
         READ,
         "/api/packs/delta",
         GROUP,
-        "What one prompt is given: the oldest commitments and the pages its words call for",
+        "The text injected into one prompt: the oldest commitments and the pages it triggers",
         "Pack",
         delta,
     )
     .query(&[
         Field::text("prompt", "The prompt").must(),
         DATE,
-        Field::new("budget", Form::Number, "At most so many characters"),
+        Field::new("budget", Form::Number, "Maximum size in characters"),
     ])
     .example("/api/packs/delta?prompt=how%20is%20the%20store%20doing", None),
     Route::get(
         READ,
         "/api/packs/chat",
         GROUP,
-        "What a chat model is told before the next turn of a conversation",
+        "The memory given to a chat model before the next turn of a conversation",
         "Pack",
         chat,
     )
     .query(&[
         Field::text("conversation", "The conversation").must(),
-        Field::text("prompt", "What the person is about to say"),
+        Field::text("prompt", "The user's next message"),
     ])
     .example("/api/packs/chat?conversation=trip", None),
-    Route::get(READ, "/api/zoom", GROUP, "The words of any time, or what it came to", "Zoom", zoom)
-        .query(&[
-            Field::new(
-                "when",
-                Form::When,
-                "When: yesterday, 2026-02-13, 2026-W07, feb 2026, last month",
-            )
-            .must(),
-            Field::text("conversation", "Only of this conversation"),
-            Field::new("summary", Form::Yes, "What it came to, instead of the words themselves"),
-        ])
-        .example("/api/zoom?when=yesterday&summary=true", None),
+    Route::get(
+        READ,
+        "/api/zoom",
+        GROUP,
+        "The messages of a time range, or its summaries",
+        "Zoom",
+        zoom,
+    )
+    .query(&[
+        Field::new(
+            "when",
+            Form::When,
+            "The time: yesterday, 2026-02-13, 2026-W07, feb 2026, last month",
+        )
+        .must(),
+        Field::text("conversation", "Only from this conversation"),
+        Field::new("summary", Form::Yes, "Return summaries instead of messages"),
+    ])
+    .example("/api/zoom?when=yesterday&summary=true", None),
     Route::get(
         READ,
         "/api/summaries",
         GROUP,
-        "What sessions, days, weeks, months and years came to",
+        "The summaries of sessions, days, weeks, months and years",
         "Summaries",
         summaries,
     )
     .query(&[
-        Field::new("tier", TIER, "Only of this tier").many(),
-        Field::new("when", Form::When, "Only of this time"),
-        Field::new("limit", Form::Number, "At most so many, the latest ones; 100 if not given"),
+        Field::new("tier", TIER, "Only these tiers").many(),
+        Field::new("when", Form::When, "Only from this time"),
+        Field::new("limit", Form::Number, "Maximum number, latest first; default 100"),
     ])
     .example("/api/summaries?tier=week&when=this%20year", None),
     Route::get(
         READ,
         "/api/search",
         GROUP,
-        "Search every message, event, summary, page and log there ever was",
+        "Search all messages, events, summaries, pages and logs",
         "Found",
         search,
     )
     .query(&[
-        Field::text("q", "The question, or a few words; \"in quotes\" for the very words").must(),
-        Field::new("when", Form::When, "Only of this time"),
-        Field::new("before", Form::When, "Only what is older than this day or moment"),
-        Field::new("kind", PASSAGE, "Only this kind").many(),
-        Field::text("conversation", "Only of this conversation"),
-        Field::new("limit", Form::Number, "At most so many hits; 10 if not given"),
-        Field::new("context", Form::Number, "So many neighbours on each side of a hit"),
-        Field::new(
-            "mark",
-            Form::Yes,
-            "Say which words of each hit are those that were asked for, as `marked`",
-        ),
-        Field::new("explain", Form::Yes, "Say why each hit stands where it stands"),
+        Field::text("q", "The question, or a few key words; \"in quotes\" for the exact words")
+            .must(),
+        Field::new("when", Form::When, "Only from this time"),
+        Field::new("before", Form::When, "Only what is older than this date or timestamp"),
+        Field::new("kind", PASSAGE, "Only these kinds").many(),
+        Field::text("conversation", "Only from this conversation"),
+        Field::new("limit", Form::Number, "Maximum number of hits; default 10"),
+        Field::new("context", Form::Number, "Number of passages before and after each hit"),
+        Field::new("mark", Form::Yes, "Return the matching words of each hit as `marked`"),
+        Field::new("explain", Form::Yes, "Explain the rank of each hit"),
         Field::new(
             "rerank",
             Form::Yes,
-            "Compare the meanings of the best candidates even where that takes a moment",
+            "Rerank the best candidates by embeddings, even if that takes a moment",
         ),
-        Field::new("words", Form::Yes, "Compare words only"),
+        Field::new("words", Form::Yes, "Keyword search only"),
     ])
     .example("/api/search?q=which%20port%20do%20we%20use&limit=5", None),
 ];
@@ -181,7 +185,7 @@ pub const ROUTES: &[Route] = &[
 fn at_least(given: &Given, unit: &str) -> anyhow::Result<Option<usize>> {
     match given.number("budget") {
         Some(budget) if budget < LEAST_PACK => {
-            Err(wrong(format!("`budget`: at least {LEAST_PACK} {unit} are needed")))
+            Err(wrong(format!("`budget` must be at least {LEAST_PACK} {unit}")))
         }
         budget => Ok(budget),
     }
@@ -291,9 +295,9 @@ fn zoom(call: Call) -> Doing {
         let zoomed = memory.zoom(when, call.query.one("conversation"), summary).await?;
         let nothing = match (summary, zoomed.summaries.is_empty(), zoomed.records.is_empty()) {
             (true, true, _) => {
-                Some("nothing has been pressed of it yet; without `summary` the words are told")
+                Some("nothing of it is summarized yet; omit `summary` to get the messages")
             }
-            (false, _, true) => Some("nothing was said then"),
+            (false, _, true) => Some("there are no messages then"),
             _ => None,
         };
         match nothing {
@@ -352,7 +356,7 @@ fn search(call: Call) -> Doing {
         let answer = finder.search(&looking).await?;
         if answer.question.is_empty() {
             return Err(wrong(
-                "`q`: there is no word in that to look for; ask a question or give a few words",
+                "`q` contains no searchable word; ask a question or give a few key words",
             ));
         }
         let mut told = told::answer(&answer, asked.yes("explain"));

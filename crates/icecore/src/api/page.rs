@@ -1,4 +1,4 @@
-//! The page that shows the document: no script, nothing from elsewhere.
+//! The API document as an HTML page, without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,11 @@ use super::commands::{COMMANDS, Reached};
 use super::document;
 use super::route::{Field, Form, Route, Whose, about_name};
 
-/// Where it stands.
+/// The route of the page.
 pub const PATH: &str = "/api";
 const STYLE: &str = include_str!("page.css");
 
-/// The page, and the policy that lets its own style in and nothing else.
+/// The page, and a Content-Security-Policy that allows only its own style.
 pub fn page(routes: &[Route]) -> (String, String) {
     let hash = base64(&Sha256::digest(STYLE));
     let policy = format!(
@@ -51,7 +51,7 @@ fn text(routes: &[Route]) -> String {
         env!("CARGO_PKG_VERSION"),
         document::PATH
     );
-    page.push_str("<p>Send the server's token as <code>Authorization: Bearer …</code>: it is what you set as <code>ICECORE_TOKEN</code>, or stands in the file that <code>icecore serve</code> names when it starts. <code>X-Icecore-User</code> chooses an end user's space; without it, it is the home vault. Bodies are JSON. Names in a path are percent-encoded, so that <code>a/b</code> is <code>a%2Fb</code>. An error is <code>{\"error\":{\"kind\",\"message\",\"status\"}}</code> and says what now. Chat clients use <code>/v1</code> of the same server.</p>\n<nav><ul>\n");
+    page.push_str("<p>Send the server's token as <code>Authorization: Bearer …</code>: the one set as <code>ICECORE_TOKEN</code>, or the one in the file that <code>icecore serve</code> prints at startup. <code>X-Icecore-User</code> selects an end user's space; without it, the main vault is used. Bodies are JSON. Names in a path are percent-encoded, so that <code>a/b</code> is <code>a%2Fb</code>. An error is <code>{\"error\":{\"kind\",\"message\",\"status\"}}</code> and says what to do. Chat clients use <code>/v1</code> of the same server.</p>\n<nav><ul>\n");
     for group in &groups {
         let _ = writeln!(page, "<li><a href=\"#{}\">{}</a></li>", anchor(group), escaped(group));
     }
@@ -119,7 +119,7 @@ fn tell(field: &Field, place: &str, page: &mut String) {
     }
     let (must, many) = (
         if field.required { ", required" } else { "" },
-        if field.many { ", may be several" } else { "" },
+        if field.many { ", repeatable" } else { "" },
     );
     let _ = writeln!(
         page,
@@ -128,7 +128,7 @@ fn tell(field: &Field, place: &str, page: &mut String) {
     );
 }
 
-/// A command to try a route with.
+/// An example command for a route.
 fn curl(route: &Route) -> String {
     let (target, body) = route.example;
     let mut command = String::from("curl -sS -H \"Authorization: Bearer $ICECORE_TOKEN\"");

@@ -1,4 +1,4 @@
-//! Knowledge: the pages, what they say, what they once said, and a person's edits of them.
+//! Knowledge pages: reading, editing, and earlier versions.
 
 use icecore_domain::page::{PageKey, PageKind};
 use serde_json::json;
@@ -8,34 +8,34 @@ use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
 use crate::told;
 
 const GROUP: &str = "Knowledge";
-/// Versions of one answer, if nobody says how many.
+/// The default number of versions.
 const VERSIONS: usize = 100;
-/// The most versions of one answer.
+/// The most versions.
 const MOST_VERSIONS: usize = 1_000;
 
-/// The routes of knowledge.
+/// The routes of knowledge pages.
 pub const ROUTES: &[Route] = &[
     Route::get(
         READ,
         "/api/pages",
         GROUP,
-        "Every page: its kind, title, size, when it changed, and how fresh what it says is",
+        "List pages: kind, title, size, modification time and freshness",
         "Pages",
         list,
     ),
-    Route::get(READ, "/api/pages/{kind}/{slug}", GROUP, "A page: its Markdown, the hash of it, and the events it shows", "Page", show)
+    Route::get(READ, "/api/pages/{kind}/{slug}", GROUP, "A page: its Markdown, its hash, and the events it shows", "Page", show)
         .example("/api/pages/entities/apollo", None),
     Route::post(
         WRITE,
         "/api/pages/{kind}/{slug}",
         GROUP,
-        "Save a person's text of a page, if it is still what they read; what it says enters the ledger at once",
+        "Save an edited page, if it is unchanged since it was read; its statements are added to the ledger at once",
         "PageSaved",
         save,
     )
     .body(Body::One(&[
         Field::text("text", "The whole page").must(),
-        Field::text("hash", "The hash of the text that was read; left out for a page that is not there yet"),
+        Field::text("hash", "The hash of the text that was read; omitted for a new page"),
     ]))
     .example("/api/pages/entities/apollo", Some(r##"{"text":"# Apollo\n\n## Key Facts\n- The port is 7431\n"}"##)),
     Route::get(
@@ -46,19 +46,19 @@ pub const ROUTES: &[Route] = &[
         "PageVersions",
         versions,
     )
-    .query(&[Field::new("limit", Form::Between(1, MOST_VERSIONS), "At most so many; 100 if not given")])
+    .query(&[Field::new("limit", Form::Between(1, MOST_VERSIONS), "Maximum number; default 100")])
     .example("/api/pages/entities/apollo/versions", None),
     Route::get(
         READ,
         "/api/pages/{kind}/{slug}/versions/{snapshot}",
         GROUP,
-        "A page as it was in a snapshot; `now` is what it is",
+        "A page as of a snapshot; `now` is the current state",
         "PageThen",
         version,
     )
     .example("/api/pages/entities/apollo/versions/now", None),
-    Route::get(READ, "/api/pages/{kind}/{slug}/diff", GROUP, "How a page differs between two snapshots, as a unified diff", "Diff", diff)
-        .query(&[Field::text("from", "The earlier snapshot").must(), Field::text("to", "The later one; what the page is now if not given")])
+    Route::get(READ, "/api/pages/{kind}/{slug}/diff", GROUP, "The unified diff of a page between two snapshots", "Diff", diff)
+        .query(&[Field::text("from", "The earlier snapshot").must(), Field::text("to", "The later snapshot; default the current state")])
         .example("/api/pages/entities/apollo/diff?from=now", None),
 ];
 
@@ -67,7 +67,7 @@ fn key(call: &Call) -> anyhow::Result<PageKey> {
     let place = format!("knowledge/{kind}/{}.md", call.path("slug"));
     let key = place.parse().ok().and_then(|place| PageKey::of_path(&place));
     key.ok_or_else(|| {
-        wrong("the name of a page has small letters, digits and dashes, such as `client-x`")
+        wrong("a page name has lowercase letters, digits and dashes, such as `client-x`")
     })
 }
 
@@ -88,7 +88,7 @@ fn save(call: Call) -> Doing {
         let text = said.text("text").unwrap_or_default();
         if text.trim().is_empty() {
             return Err(wrong(
-                "an empty page says nothing; strike through what does not hold, or retract its events",
+                "the page is empty; strike through what is wrong, or retract its events",
             ));
         }
         Answer::of(&call.memory().await?.edit_page(&key, &text, said.one("hash")).await?)

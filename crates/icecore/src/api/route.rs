@@ -1,6 +1,5 @@
-//! Routes as values: what each one takes, whose memory it is about, and what it does. The router,
-//! the checks at the door, the document and the page are all made from the same list, so none of
-//! them can tell of another API.
+//! Routes as data: parameters, permission, space and handler. The router, the permission check, the
+//! OpenAPI document and the HTML page are all built from the same table, so they cannot disagree.
 
 use std::pin::Pin;
 
@@ -11,37 +10,33 @@ use serde_json::{Value, json};
 use super::call::{Answer, Call, MOST};
 use crate::rights::Right;
 
-/// What a value looks like.
+/// The type of a value.
 #[derive(Clone, Copy)]
 pub enum Form {
-    /// Any text.
     Text,
-    /// One of these words.
     Word(fn() -> Vec<&'static str>),
-    /// A whole number, not below nought.
+    /// A non-negative integer.
     Number,
-    /// A whole number between these two.
+    /// An integer between these two.
     Between(usize, usize),
-    /// True or false.
     Yes,
-    /// How much is allowed: a whole number, or a word.
+    /// A limit: an integer, `none` or `default`.
     Limit,
     /// The id of an event.
     Id,
-    /// A day: 2026-02-20, today, friday, +3d.
+    /// A date: 2026-02-20, today, friday, +3d.
     Day,
-    /// A time as people say it: yesterday, 2026-W07, last month.
+    /// A natural-language time: yesterday, 2026-W07, last month.
     When,
-    /// A moment with its offset.
+    /// A timestamp with its offset.
     Moment,
-    /// Any JSON.
     Json,
-    /// Files: their paths, their texts, when they were last written.
+    /// Files with path, text and modification time.
     Files,
 }
 
 impl Form {
-    /// Its JSON schema.
+    /// The JSON schema of the type.
     pub fn schema(self) -> Value {
         match self {
             Self::Text => json!({ "type": "string" }),
@@ -68,9 +63,9 @@ impl Form {
             Self::Files => json!({
                 "type": "object",
                 "properties": {
-                    "path": { "type": "string", "description": "Its path in the folder, parts separated by /" },
-                    "text": { "type": "string", "description": "What it holds" },
-                    "modified": { "type": "string", "format": "date-time", "description": "When it was last written" },
+                    "path": { "type": "string", "description": "The path in the folder, separated by /" },
+                    "text": { "type": "string", "description": "The content" },
+                    "modified": { "type": "string", "format": "date-time", "description": "The modification time" },
                 },
                 "required": ["path", "text"],
                 "additionalProperties": false,
@@ -79,43 +74,40 @@ impl Form {
     }
 }
 
-/// A parameter of a query, or a field of a body.
+/// A query parameter, or a field of a body.
 #[derive(Clone, Copy)]
 pub struct Field {
-    /// Its name.
     pub name: &'static str,
-    /// What it looks like.
     pub form: Form,
-    /// What it is for.
+    /// The description.
     pub about: &'static str,
-    /// Whether it must be there.
     pub required: bool,
-    /// Whether there may be several.
+    /// Whether it may be repeated.
     pub many: bool,
 }
 
 impl Field {
-    /// A field that may be left out.
+    /// An optional field.
     pub const fn new(name: &'static str, form: Form, about: &'static str) -> Self {
         Self { name, form, about, required: false, many: false }
     }
 
-    /// Likewise, any text.
+    /// An optional text field.
     pub const fn text(name: &'static str, about: &'static str) -> Self {
         Self::new(name, Form::Text, about)
     }
 
-    /// It must be there.
+    /// Makes the field required.
     pub const fn must(self) -> Self {
         Self { required: true, ..self }
     }
 
-    /// There may be several.
+    /// Allows several values.
     pub const fn many(self) -> Self {
         Self { many: true, ..self }
     }
 
-    /// Its JSON schema.
+    /// The JSON schema of the field.
     pub fn schema(&self) -> Value {
         let mut schema = self.form.schema();
         if self.required && matches!(self.form, Form::Text) {
@@ -129,17 +121,14 @@ impl Field {
     }
 }
 
-/// What a route reads from the body of a request.
+/// The body of a request.
 #[derive(Clone, Copy)]
 pub enum Body {
-    /// Nothing.
     None,
-    /// An object with these fields.
     One(&'static [Field]),
-    /// An object with these fields, or a list of such objects.
     OneOrMany(&'static [Field]),
-    /// An object that a model wrote, usually with these fields. What is wrong with it is told to
-    /// the model, not refused.
+    /// An object written by a model, usually with these fields. Errors in it are returned to the
+    /// model as a result, not as an HTTP error.
     Open(&'static [Field]),
 }
 
@@ -153,70 +142,65 @@ impl Body {
     }
 }
 
-/// Whose memory a route is about.
+/// Whose memory a route uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// That of the user named by `X-Icecore-User`, who must have a space.
+    /// The user in `X-Icecore-User`, who must have a space.
     Theirs,
-    /// Likewise; a user who has no space yet gets one.
+    /// The same, but a missing space is created.
     TheirsOrNew,
-    /// That of the end user whom the path names as `{name}`.
+    /// The end user whom the path names as `{name}`.
     Named,
-    /// All of the server's, so that no user is named.
+    /// The whole server; no user may be named.
     Everybodys,
-    /// Nobody's: it is about the caller.
+    /// No memory: it concerns the caller.
     Callers,
 }
 
 impl Whose {
-    /// Whether `X-Icecore-User` says whose it is.
+    /// Whether `X-Icecore-User` names the user.
     pub fn is_by_header(self) -> bool {
         matches!(self, Self::Theirs | Self::TheirsOrNew)
     }
 }
 
-/// The right to look at memory.
+/// The permission to read memory.
 pub const READ: Option<Right> = Some(Right::Read);
-/// The right to change it.
+/// The permission to change memory.
 pub const WRITE: Option<Right> = Some(Right::Write);
-/// The right to look after tokens, spaces and limits.
+/// The permission to manage tokens, spaces and limits.
 pub const ADMIN: Option<Right> = Some(Right::Admin);
-/// No right: every caller who is known at all may do it.
+/// No permission: every authenticated caller is allowed.
 pub const KNOWN: Option<Right> = None;
 
-/// What is being done for one request, on the thread it was begun on.
+/// A running handler, on the thread it was started on.
 pub type Doing = Pin<Box<dyn Future<Output = Result<Answer>>>>;
 
 /// A route.
 #[derive(Clone, Copy)]
 pub struct Route {
-    /// `GET`, `POST` or `DELETE`.
     pub method: &'static Method,
-    /// The right that a caller needs. There is none by default: a route that does not say it does
-    /// not compile.
+    /// The required permission. There is no default: a route without one does not compile.
     pub needs: Option<Right>,
-    /// Its path, with names in braces for what varies.
+    /// The path, with parameters in braces.
     pub path: &'static str,
-    /// The heading it stands under.
+    /// The tag in the OpenAPI document.
     pub group: &'static str,
-    /// What it does, in a line.
+    /// The summary, one line.
     pub about: &'static str,
-    /// The parameters of its query.
     pub query: &'static [Field],
-    /// What it reads.
     pub body: Body,
-    /// Whose memory it is about.
     pub whose: Whose,
-    /// The schema of what it answers.
+    /// The name of the response schema.
     pub reply: &'static str,
-    /// A target to try it with, and what to send there.
+    /// An example target and body.
     pub example: (&'static str, Option<&'static str>),
-    /// What it does.
+    /// The handler.
     pub does: fn(Call) -> Doing,
 }
 
 impl Route {
-    /// A route that looks.
+    /// A route that reads.
     pub const fn get(
         needs: Option<Right>,
         path: &'static str,
@@ -242,7 +226,7 @@ impl Route {
         }
     }
 
-    /// A route that does something.
+    /// A route that changes something.
     pub const fn post(
         needs: Option<Right>,
         path: &'static str,
@@ -254,7 +238,7 @@ impl Route {
         Self { method: &Method::POST, ..Self::get(needs, path, group, about, reply, does) }
     }
 
-    /// A route that takes something away.
+    /// A route that deletes something.
     pub const fn delete(
         needs: Option<Right>,
         path: &'static str,
@@ -266,40 +250,40 @@ impl Route {
         Self { method: &Method::DELETE, ..Self::get(needs, path, group, about, reply, does) }
     }
 
-    /// With these parameters.
+    /// Sets the query parameters.
     pub const fn query(self, query: &'static [Field]) -> Self {
         Self { query, ..self }
     }
 
-    /// With this body.
+    /// Sets the body.
     pub const fn body(self, body: Body) -> Self {
         Self { body, ..self }
     }
 
-    /// About that memory.
+    /// Sets whose memory it uses.
     pub const fn of(self, whose: Whose) -> Self {
         Self { whose, ..self }
     }
 
-    /// To be tried like this.
+    /// Sets the example.
     pub const fn example(self, target: &'static str, body: Option<&'static str>) -> Self {
         Self { example: (target, body), ..self }
     }
 
-    /// The names of what varies in its path.
+    /// The names of the path parameters.
     pub fn names(&self) -> Vec<&'static str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect()
     }
 }
 
-/// What the names in paths stand for.
+/// The description of a path parameter.
 pub fn about_name(path: &str, name: &str) -> &'static str {
     match name {
         "id" => "The event, e.g. EVT-20260213-001 or 20260213-1",
         "kind" => "The kind of page: entities, procedures, principles or insights",
-        "slug" => "The page's name: small letters, digits and dashes",
+        "slug" => "The page's name: lowercase letters, digits and dashes",
         "snapshot" => "The snapshot, or `now`",
-        "date" => "The day of the night, such as 2026-02-13",
+        "date" => "The date of the nightly run, such as 2026-02-13",
         "period" => "The summary: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
         "token" => "The token, by its id",
         "which" => "The artifact: NAME, NAME@v2 or NAME@turn-3, percent-encoded",

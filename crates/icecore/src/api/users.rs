@@ -1,4 +1,4 @@
-//! End users: who has a space, taking one along, taking one away.
+//! End users: listing, exporting and deleting them.
 
 use icecore_domain::layout;
 use serde_json::{Map, Value, json};
@@ -11,13 +11,13 @@ const GROUP: &str = "End users";
 
 /// The routes of end users.
 pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/users", GROUP, "The end users who have a space here", "Users", list)
+    Route::get(READ, "/api/users", GROUP, "List the end users that have a space", "Users", list)
         .of(Whose::Everybodys),
     Route::get(
         READ,
         "/api/users/{name}/export",
         GROUP,
-        "Everything that is kept of an end user: every file of their space",
+        "Export everything stored about an end user: every file of their space",
         "UserExport",
         export,
     )
@@ -27,7 +27,7 @@ pub const ROUTES: &[Route] = &[
         ADMIN,
         "/api/users/{name}",
         GROUP,
-        "Forget an end user: their whole space is taken away",
+        "Delete an end user with their whole space",
         "UserForgotten",
         forget,
     )

@@ -1,10 +1,8 @@
-//! The dashboard: the pages by which a person looks at their memory, carried in the program and
-//! shown at `/`.
+//! The dashboard: static files embedded in the binary and served at `/`.
 //!
-//! What is in `dist` is built from the folder `dashboard` of the project and committed, so that
-//! cargo alone builds the program. The pages run under a policy that lets nothing in but what this
-//! server sends: no script or style within a page, no other address, and no text that becomes a
-//! page's elements.
+//! The files in `dist` are built from the `dashboard` folder of the repository and committed, so
+//! that cargo alone builds the binary. A strict Content-Security-Policy allows only this server's
+//! files: no inline script or style, no other origin, and no HTML from strings.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -23,12 +21,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
 
-/// What the pages may do.
+/// The Content-Security-Policy of the pages.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// A file of the dashboard.
 struct Page {
-    /// Where it stands.
     path: &'static str,
     kind: &'static str,
     text: &'static str,
@@ -50,7 +47,7 @@ const PAGES: [Page; 5] = [
     Page { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("dist/icon.svg") },
 ];
 
-/// A file with what is worked out once: its mark, and its bytes made small.
+/// A file with its ETag and compressed bytes, computed once.
 struct Ready {
     page: &'static Page,
     mark: String,
@@ -64,7 +61,7 @@ impl Ready {
         let hash: String =
             Sha256::digest(page.text).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let mut small = GzEncoder::new(Vec::new(), Compression::best());
-        // Writing to memory does not fail; if it did, nothing small would be offered.
+        // Writing to memory does not fail; if it did, no compressed form would be offered.
         let small =
             small.write_all(page.text.as_bytes()).and_then(|()| small.finish()).unwrap_or_default();
         Self { page, mark: hash, small: small.into() }
@@ -72,7 +69,7 @@ impl Ready {
 
     fn answer(&self, asked: &HeaderMap) -> Response {
         let small = !self.small.is_empty() && takes_gzip(asked);
-        // The two forms are different bytes, so each has a mark of its own.
+        // Both encodings have different bytes, so each has its own ETag.
         let mark = format!("\"{}{}\"", self.mark, if small { "-gz" } else { "" });
         let known = is_known(asked, &mark);
         let body = match (known, small) {
@@ -92,7 +89,7 @@ impl Ready {
         for (name, value) in [
             (CONTENT_TYPE, self.page.kind),
             (CONTENT_SECURITY_POLICY, POLICY),
-            // Kept by the browser, and asked for again: a new version of the program shows at once.
+            // Cached by the browser but revalidated: a new version shows at once.
             (CACHE_CONTROL, "no-cache"),
             (VARY, "accept-encoding"),
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -111,7 +108,7 @@ impl Ready {
     }
 }
 
-/// Whether a client takes its answer made small.
+/// Whether a client accepts gzip.
 fn takes_gzip(asked: &HeaderMap) -> bool {
     let named = asked
         .get_all(ACCEPT_ENCODING)
@@ -125,7 +122,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a client has it already.
+/// Whether a client already has the file.
 fn is_known(asked: &HeaderMap, mark: &str) -> bool {
     let named = asked
         .get_all(IF_NONE_MATCH)
@@ -135,8 +132,8 @@ fn is_known(asked: &HeaderMap, mark: &str) -> bool {
     named.map(|one| one.trim().trim_start_matches("W/")).any(|one| one == mark || one == "*")
 }
 
-/// Whether a path is one of the dashboard's. What stands there is the same for everybody, and says
-/// nothing of anybody's memory.
+/// Whether a path is a file of the dashboard. The files are the same for every user and contain no
+/// memory.
 pub fn is_page(path: &str) -> bool {
     PAGES.iter().any(|page| page.path == path)
 }

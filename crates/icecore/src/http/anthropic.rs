@@ -1,5 +1,4 @@
-//! The dialect of Anthropic's messages: reading messages, putting text blocks into them, gathering
-//! a reply.
+//! Anthropic's Messages API: reading messages, inserting text blocks, collecting a reply.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +10,10 @@ use super::messages;
 use super::mind::Reply;
 use super::tap::Beat;
 
-/// The most blocks of a reply that are kept.
+/// The most blocks of a reply that are collected.
 const MOST_BLOCKS: usize = 4_096;
 
-/// The text of a message, and whether tools are in it.
+/// The text of a message, and whether it contains tool calls or results.
 pub fn said(message: &Object<'_>) -> (String, bool) {
     let (texts, kinds) = messages::parts(message.get("content"));
     (
@@ -27,8 +26,8 @@ fn block(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{text}}}")
 }
 
-/// A text or a list of blocks with one more text block at its end; an empty text, which no block
-/// may have, gives way.
+/// A string or a list of blocks with one more text block at its end. An empty string is dropped,
+/// because no block may be empty.
 fn with_block(value: &serde_json::value::RawValue, added: &str) -> Option<String> {
     let added = block(&body::quoted(added));
     if let Some(text) = body::text(value) {
@@ -44,7 +43,7 @@ fn with_block(value: &serde_json::value::RawValue, added: &str) -> Option<String
     Some(edits.apply(value.get()))
 }
 
-/// The message with one more text block after all it has; `None` if its content is neither text nor
+/// The message with one more text block at its end; `None` if its content is neither text nor
 /// blocks.
 pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<String> {
     let content = object.get("content")?;
@@ -54,15 +53,15 @@ pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<Stri
     Some(edits.apply(message))
 }
 
-/// Puts one more text block at the end of the system prompt. What is there stays as it is: its
-/// first block counts by its place.
+/// Appends a text block to the system prompt. The existing blocks stay in place: the position of
+/// the first one matters.
 pub fn into_system(body: &Body<'_>, edits: &mut Edits, added: &str) {
     match body.object.any("system") {
         None => edits.append_field(body, "system", &format!("[{}]", block(&body::quoted(added)))),
         Some(system) => {
             let changed = with_block(system, added)
                 .unwrap_or_else(|| format!("[{}]", block(&body::quoted(added))));
-            // What is neither text, blocks nor nothing is wrong, and the other side says so better.
+            // Invalid values stay; the upstream reports them better.
             if system.get() == "null" || system.get().starts_with(['"', '[']) {
                 edits.replace(body.place(system), changed);
             }
@@ -70,11 +69,11 @@ pub fn into_system(body: &Body<'_>, edits: &mut Edits, added: &str) {
     }
 }
 
-/// A reply, as far as it has been heard.
+/// Collects a reply from its events.
 #[derive(Debug, Default)]
 pub struct Gather {
     blocks: BTreeMap<u64, Block>,
-    /// Blocks of a reply that came whole and are not text, as they were written.
+    /// Blocks of a complete reply that are not text, verbatim.
     written: Vec<String>,
     finish: Option<String>,
     read: Option<u64>,
@@ -85,9 +84,9 @@ pub struct Gather {
 
 #[derive(Debug, Default)]
 struct Block {
-    /// As it was announced, with what came later added.
+    /// As announced, with later deltas added.
     fields: serde_json::Map<String, Value>,
-    /// The input of a tool, as it is written.
+    /// The input of a tool, verbatim.
     input: String,
 }
 
@@ -114,7 +113,7 @@ impl Block {
         if self.input.is_empty() {
             return Value::Object(self.fields.clone()).to_string();
         }
-        // The input is put in as it is written, so that its numbers and its order stay.
+        // The input is inserted verbatim, so that its numbers and its order stay.
         let mut fields = self.fields.clone();
         fields.remove("input");
         let head = Value::Object(fields).to_string();
@@ -125,7 +124,7 @@ impl Block {
 }
 
 impl Gather {
-    /// Takes in the data of an event.
+    /// Reads the data of an event.
     pub fn event(&mut self, data: &str) -> Beat {
         let Some(event) = super::tap::value(data) else { return Beat::Unread };
         match event["type"].as_str().unwrap_or_default() {
@@ -173,7 +172,7 @@ impl Gather {
         let Some(block) = self.block(event) else { return };
         let kind = delta["type"].as_str().unwrap_or_default();
         if block.fields.is_empty() && kind == "text_delta" {
-            // Not announced, as some servers do.
+            // Some servers do not announce the block.
             block.add("type", &"text".into());
         }
         match kind {
@@ -194,7 +193,7 @@ impl Gather {
         }
     }
 
-    /// Everything that was read counts, also what came from the provider's cache.
+    /// Counts all input tokens, including those from the provider's cache.
     fn count(&mut self, usage: &Value) {
         let read = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
             .map(|key| usage[key].as_u64());
@@ -204,7 +203,7 @@ impl Gather {
         self.said = usage["output_tokens"].as_u64().or(self.said);
     }
 
-    /// Takes in a reply that came whole.
+    /// Reads a reply that was not streamed.
     pub fn whole(&mut self, reply: &str) {
         let Ok(reply) = body::object(reply, "the reply") else {
             self.broken = true;
@@ -236,7 +235,7 @@ impl Gather {
         self.closed = true;
     }
 
-    /// How much is kept.
+    /// The collected size.
     pub fn bytes(&self) -> usize {
         self.blocks
             .values()
@@ -246,7 +245,7 @@ impl Gather {
             .sum()
     }
 
-    /// The reply as far as it was heard; complete if the other side said that it is.
+    /// The reply so far; complete if the upstream said so.
     pub fn reply(&self) -> Reply {
         let texts: Vec<&str> = self
             .blocks

@@ -1,8 +1,7 @@
-//! Editing a request's body without writing anew what is not touched.
+//! Edits a request body in place, without reserializing the rest.
 //!
-//! A body is read into places of its own text, and changed by putting text in at such places. So
-//! unknown fields, the spelling of numbers, the order of keys and even blanks stay as they came,
-//! byte for byte.
+//! A body is parsed into ranges of its own text, and edits replace such ranges. Unknown fields,
+//! number spellings, key order and whitespace stay byte for byte.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,51 +10,34 @@ use std::ops::Range;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The deepest nesting that is read.
+/// The deepest nesting that is parsed.
 pub const MOST_DEPTH: usize = 128;
 
-/// What makes a body one that memory cannot work with.
+/// Why memory cannot work with a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// Bytes that are no text.
+    /// Not UTF-8.
     #[error("the body is not UTF-8 (byte {at}); send JSON in UTF-8")]
-    NotText {
-        /// Where.
-        at: usize,
-    },
-    /// Not JSON.
+    NotText { at: usize },
     #[error("the body is not JSON: {said}; send a JSON object")]
-    NotJson {
-        /// What the reader says.
-        said: String,
-    },
-    /// JSON, but not an object.
+    NotJson { said: String },
     #[error("{what} is not a JSON object; send one")]
-    NotAnObject {
-        /// Which value.
-        what: String,
-    },
-    /// A key twice: readers differ on which counts.
-    #[error("{what} has the key `{key}` twice, and nobody can tell which one counts; send it once")]
-    Twice {
-        /// Which value.
-        what: String,
-        /// The key.
-        key: String,
-    },
-    /// Nested too deep.
-    #[error("the body is nested deeper than {MOST_DEPTH} levels; send something flatter")]
+    NotAnObject { what: String },
+    /// A duplicate key: parsers differ on which one counts.
+    #[error("{what} has the key `{key}` twice, so it is ambiguous; send it once")]
+    Twice { what: String, key: String },
+    #[error("the body is nested deeper than {MOST_DEPTH} levels; flatten it")]
     TooDeep,
 }
 
-/// A JSON object by its places in the text that it was read from.
+/// A JSON object as ranges of the text it was parsed from.
 #[derive(Debug, Clone)]
 pub struct Object<'a> {
     fields: Vec<(String, &'a RawValue)>,
 }
 
 impl<'a> Object<'a> {
-    /// The value of a key; `null` counts as nothing.
+    /// The value of a key; `null` counts as missing.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.fields
             .iter()
@@ -64,33 +46,33 @@ impl<'a> Object<'a> {
             .filter(|value| value.get() != "null")
     }
 
-    /// The value of a key, also if it is `null`.
+    /// The value of a key, even if it is `null`.
     pub fn any(&self, key: &str) -> Option<&'a RawValue> {
         self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
-    /// The text of a key, if it is one.
+    /// The string value of a key.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
         text(self.get(key)?)
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 }
 
-/// A request's body.
+/// A request body.
 #[derive(Debug)]
 pub struct Body<'a> {
-    /// As it came.
+    /// The whole text.
     pub whole: &'a str,
-    /// What it says.
+    /// Its top-level object.
     pub object: Object<'a>,
 }
 
 impl<'a> Body<'a> {
-    /// Reads a body as far as its uppermost keys.
+    /// Parses the top-level keys of a body.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Unfit> {
         let whole = std::str::from_utf8(bytes)
             .map_err(|error| Unfit::NotText { at: error.valid_up_to() })?;
@@ -100,14 +82,14 @@ impl<'a> Body<'a> {
         Ok(Self { whole, object: object(whole, "the body")? })
     }
 
-    /// Where a value that was read from this body stands in it.
+    /// The range of a value within the body.
     pub fn place(&self, value: &RawValue) -> Range<usize> {
         let start = (value.get().as_ptr() as usize).saturating_sub(self.whole.as_ptr() as usize);
         start..start + value.get().len()
     }
 }
 
-/// Reads an object; `what` is its name in complaints.
+/// Parses an object; `what` names it in errors.
 pub fn object<'a>(text: &'a str, what: &str) -> Result<Object<'a>, Unfit> {
     struct Fields;
     impl<'de> Visitor<'de> for Fields {
@@ -139,7 +121,7 @@ pub fn object<'a>(text: &'a str, what: &str) -> Result<Object<'a>, Unfit> {
     }
 }
 
-/// The items of an array; `None` if it is none.
+/// The items of an array; `None` for other values.
 pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
     struct Items;
     impl<'de> Visitor<'de> for Items {
@@ -158,8 +140,7 @@ pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
     serde_json::Deserializer::from_str(value.get()).deserialize_seq(Items).ok()
 }
 
-/// The text of a string; `None` if it is none. Halves of characters, which JSON can spell, become
-/// �.
+/// The text of a string; `None` for other values. Lone surrogates become �.
 pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     struct Text;
     impl<'de> Visitor<'de> for Text {
@@ -180,12 +161,12 @@ pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::Deserializer::from_str(value.get()).deserialize_bytes(Text).ok()
 }
 
-/// A text as JSON.
+/// A text as a JSON string.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// How deep brackets are nested, outside of strings.
+/// The nesting depth of brackets, outside of strings.
 fn depth(bytes: &[u8]) -> usize {
     let (mut now, mut most, mut within, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in bytes {
@@ -204,40 +185,40 @@ fn depth(bytes: &[u8]) -> usize {
     most
 }
 
-/// Changes to a body, each at a place of the text as it came.
+/// Edits of a body, each at a range of the original text.
 #[derive(Debug, Default)]
 pub struct Edits(Vec<(Range<usize>, String)>);
 
 impl Edits {
-    /// Puts text in before the byte `at`.
+    /// Inserts text before the byte `at`.
     pub fn insert(&mut self, at: usize, text: String) {
         self.replace(at..at, text);
     }
 
-    /// Puts text in place of what is there.
+    /// Replaces a range.
     pub fn replace(&mut self, place: Range<usize>, text: String) {
         self.0.push((place, text));
     }
 
-    /// Puts text in before the end of a string, as part of it.
+    /// Appends text to a string value.
     pub fn append_to_string(&mut self, place: &Range<usize>, text: &str) {
         let quoted = quoted(text);
         self.insert(place.end - 1, quoted[1..quoted.len() - 1].to_owned());
     }
 
-    /// Puts an item in at the end of an array.
+    /// Appends an item to an array.
     pub fn append_to_array(&mut self, place: &Range<usize>, is_empty: bool, item: &str) {
         self.insert(place.end - 1, if is_empty { item.to_owned() } else { format!(",{item}") });
     }
 
-    /// Adds a field at the end of the body.
+    /// Appends a field to the body.
     pub fn append_field(&mut self, body: &Body<'_>, key: &str, value: &str) {
         let end = body.whole.trim_end().len() - 1;
         let comma = if body.object.is_empty() { "" } else { "," };
         self.insert(end, format!("{comma}{}:{value}", quoted(key)));
     }
 
-    /// The text with all changes made. They must not overlap.
+    /// The text with all edits applied. They must not overlap.
     pub fn apply(mut self, whole: &str) -> String {
         self.0.sort_by_key(|(place, _)| (place.start, place.end));
         let mut changed = String::with_capacity(
@@ -269,7 +250,7 @@ mod tests {
     fn a_body_that_cannot_be_worked_with_is_told_apart() {
         for (body, said) in [
             (&b"{\"a\":1,\"a\":2}"[..], "`a` twice"),
-            // The same key in another spelling.
+            // The same key, spelled with an escape.
             (b"{\"a\":1,\"\\u0061\":2}", "`a` twice"),
             (b"[1]", "not a JSON object"),
             (b"\"x\"", "not a JSON object"),
@@ -284,9 +265,9 @@ mod tests {
             |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
         assert!(Body::read(nested(MOST_DEPTH - 1).as_bytes()).is_ok());
         assert_eq!(Body::read(nested(MOST_DEPTH).as_bytes()).unwrap_err(), Unfit::TooDeep);
-        // A million brackets take neither the stack nor time.
+        // A million brackets use neither stack nor time.
         assert_eq!(Body::read(nested(1_000_000).as_bytes()).unwrap_err(), Unfit::TooDeep);
-        // Brackets in texts are none.
+        // Brackets in strings do not count.
         assert!(Body::read(format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(500)).as_bytes()).is_ok());
     }
 

@@ -1,8 +1,7 @@
-//! Who may come in: closed unless somebody opens it.
+//! Authentication and limits of the HTTP server.
 //!
-//! The server listens on this machine only, wants a token for everything that says or does
-//! anything, and answers no web page but its own. What comes in is bounded in size, time and
-//! number.
+//! By default the server listens on loopback only, needs a token for every operation, and answers
+//! no web pages but its own. Requests are bounded in size, time and number.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -38,37 +37,36 @@ use crate::access::{self, Access, Takes};
 use crate::api::call::USER;
 use crate::rights::{self, About, Denied, Grant, Operation, Right};
 
-/// The shortest token that a person may set.
+/// The length of a token that a user may set.
 const LEAST_TOKEN_BYTES: usize = 16;
 const MOST_TOKEN_BYTES: usize = 4_096;
-/// How much of a body that is too large is read and dropped, so that the client gets to hear why.
+/// How many times the body limit is read and dropped, so that the client gets the error.
 const MOST_DROPPED_FACTOR: usize = 4;
-/// So much of what a request was about stands in the log.
+/// The most bytes of the subject in the audit log.
 const MOST_WHAT_BYTES: usize = 300;
-/// How often it is looked whether the token behind an answer that goes on and on is still good.
+/// How often the token behind an event stream is checked again.
 const STILL_GOOD: Duration = Duration::from_secs(5);
 
-/// What a client has to show. Only its hash is kept.
+/// A token of the server. Only its hash is stored.
 #[derive(Clone)]
 pub struct Token {
     hash: [u8; 32],
-    /// Where it came from.
     pub source: Source,
 }
 
 /// Where a token came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A person set it, in this variable.
+    /// The user set it, in this variable.
     Set(&'static str),
-    /// It stands in this file, which icecore made.
+    /// It is in this file, which icecore created.
     File(PathBuf),
-    /// Likewise, and it was made just now.
+    /// The same, and it was created just now.
     Made(PathBuf),
 }
 
 impl Token {
-    /// The token that is set, else the one in `file`, which is made if it is not there.
+    /// The token from the environment, else from `file`, which is created if it is missing.
     pub fn find(environment: &dyn Fn(&str) -> Option<String>, file: &Path) -> anyhow::Result<Self> {
         let set = |name: &str| {
             environment(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
@@ -92,7 +90,7 @@ impl Token {
         }
     }
 
-    /// The token itself, for a client of this machine's own server; an error if there is none.
+    /// The token itself, for a client on this machine; an error if there is none.
     pub fn shown(
         environment: &dyn Fn(&str) -> Option<String>,
         file: &Path,
@@ -104,18 +102,18 @@ impl Token {
             (Some(token), _) => Ok(token),
             (None, Some(path)) => read_named(Path::new(&path)),
             (None, None) if file.exists() => read_own(file),
-            (None, None) => bail!("there is no token yet; `icecore serve` makes one"),
+            (None, None) => bail!("there is no token yet; `icecore serve` creates one"),
         }
     }
 
-    /// A token that is there already.
+    /// A token that already exists.
     pub fn of(token: &str, source: Source) -> anyhow::Result<Self> {
         if token.len() < LEAST_TOKEN_BYTES
             || token.len() > MOST_TOKEN_BYTES
             || !token.bytes().all(|byte| byte.is_ascii_graphic())
         {
             bail!(
-                "a token is at least {LEAST_TOKEN_BYTES} visible ASCII characters without blanks; `openssl rand -hex 32` makes one"
+                "a token needs at least {LEAST_TOKEN_BYTES} visible ASCII characters without blanks; create one with `openssl rand -hex 32`"
             );
         }
         Ok(Self { hash: Sha256::digest(token).into(), source })
@@ -130,10 +128,10 @@ impl Token {
         let (Some(folder), Some(name)) =
             (file.parent(), file.file_name().and_then(|name| name.to_str()))
         else {
-            bail!("{} is no place for a token", file.display());
+            bail!("{} is not a valid path for the token file", file.display());
         };
         let stage = Stage::beside(folder)?;
-        // Whoever was faster has made one.
+        // Another process was faster.
         if file.exists() {
             return Self::of(&read_own(file)?, Source::File(file.to_owned()));
         }
@@ -143,7 +141,7 @@ impl Token {
         Self::of(&token, Source::Made(file.to_owned()))
     }
 
-    /// The token of those who may only read, if one is set.
+    /// The read-only token, if one is set.
     pub fn find_read(
         environment: &dyn Fn(&str) -> Option<String>,
         other: &Self,
@@ -157,31 +155,30 @@ impl Token {
         };
         let token = Self::of(&set, Source::Set(NAME)).context(NAME)?;
         if token.hash == other.hash {
-            bail!("{NAME} is the token that may also write; choose another");
+            bail!("{NAME} equals the token that may also write; choose another");
         }
         Ok(Some(token))
     }
 
-    /// Whether a person chose it.
+    /// Whether the user chose it.
     pub fn is_set(&self) -> bool {
         matches!(self.source, Source::Set(_))
     }
 
-    /// Whether this is it. How long the answer takes says nothing about how near the guess was:
-    /// hashes are compared, all of them.
+    /// Compares in constant time, by hash, so that timing reveals nothing.
     pub(super) fn is(&self, shown: &[u8]) -> bool {
         let shown: [u8; 32] = Sha256::digest(shown).into();
         shown.iter().zip(self.hash).fold(0_u8, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 }
 
-/// The token in the file that icecore made; one that others can read is no secret any more.
+/// The token in the file that icecore created; if others can read it, it is no secret any more.
 fn read_own(file: &Path) -> anyhow::Result<String> {
     let found =
         std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
     if found.permissions().mode() & 0o077 != 0 {
         bail!(
-            "{} holds a token and others can read it; `chmod 600 {}`",
+            "{} contains a token and other users can read it; run `chmod 600 {}`",
             file.display(),
             file.display()
         );
@@ -189,34 +186,33 @@ fn read_own(file: &Path) -> anyhow::Result<String> {
     read_named(file)
 }
 
-/// The token in a file that a person named. Who may read it is theirs to say: secrets that are
-/// mounted are often open within.
+/// The token in a file that the user named. Its permissions are not checked: mounted secrets are
+/// often readable by all.
 fn read_named(file: &Path) -> anyhow::Result<String> {
     let token = std::fs::read_to_string(file)
         .with_context(|| format!("{} cannot be read", file.display()))?;
     Ok(token.trim().to_owned())
 }
 
-/// What lets somebody in: the server's own tokens, and those that are looked up.
+/// Accepted tokens: the server's own, and those issued in a database.
 pub struct Keys {
     token: Token,
-    /// What a client shows that may only read.
+    /// The read-only token.
     read_token: Option<Token>,
-    /// Where other tokens are looked up, if there are any.
+    /// Looks up issued tokens, if memory is in a database.
     access: Option<Arc<Access>>,
 }
 
-/// What somebody is allowed by what they have shown.
+/// What an authenticated caller is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// What they are allowed.
     pub grant: Arc<Grant>,
-    /// The hash of the token, if it is one that was looked up and may be revoked.
+    /// The hash of the token, if it was issued and may be revoked.
     pub looked_up: Option<[u8; 32]>,
 }
 
 impl Held {
-    /// What the server's own token allows.
+    /// The credential of the server's own token.
     pub fn home() -> Self {
         Self { grant: Arc::new(Grant::home()), looked_up: None }
     }
@@ -227,17 +223,17 @@ impl Held {
 }
 
 impl Keys {
-    /// These tokens, and those that are looked up there.
+    /// Combines the server's tokens with issued ones.
     pub fn new(token: Token, read_token: Option<Token>, access: Option<Arc<Access>>) -> Arc<Self> {
         Arc::new(Self { token, read_token, access })
     }
 
-    /// Where tokens are looked up, limits kept and deeds noted.
+    /// The access control of the database, if there is one.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.access.as_ref()
     }
 
-    /// What somebody who shows this is allowed. An error: that cannot be found out now.
+    /// Checks a token. An error means that the lookup failed.
     pub async fn held(&self, shown: &[u8]) -> anyhow::Result<Option<Held>> {
         if self.token.is(shown) {
             return Ok(Some(Held::home()));
@@ -245,21 +241,20 @@ impl Keys {
         if self.read_token.as_ref().is_some_and(|token| token.is(shown)) {
             return Ok(Some(Held { grant: Arc::new(Grant::reader()), looked_up: None }));
         }
-        // What cannot be one is asked of nobody: whoever has no token yet could ask for ever.
+        // Skip the lookup for strings that cannot be a token: anyone could send them.
         if !access::is_token(shown) {
             return Ok(None);
         }
         self.looked_up(Sha256::digest(shown).into()).await
     }
 
-    /// Likewise by the hash of a token.
+    /// Looks up an issued token by its hash.
     async fn looked_up(&self, hash: [u8; 32]) -> anyhow::Result<Option<Held>> {
         let Some(access) = &self.access else { return Ok(None) };
         Ok(access.grant(hash).await?.map(|grant| Held { grant, looked_up: Some(hash) }))
     }
 
-    /// What somebody is still allowed who was let in before: nothing, if their token was revoked
-    /// meanwhile.
+    /// Checks a credential again; `None` if the token was revoked.
     pub async fn still(&self, held: Held) -> anyhow::Result<Option<Held>> {
         match held.looked_up {
             None => Ok(Some(held)),
@@ -268,35 +263,32 @@ impl Keys {
     }
 }
 
-/// The rules at the door.
+/// Checks the host, the origin and the credentials of a request.
 pub struct Door {
     keys: Arc<Keys>,
-    /// The names under which the server may be asked, in small letters, without ports.
+    /// The accepted host names, in lower case, without ports.
     hosts: Vec<String>,
-    /// Web pages that may ask, beside its own.
+    /// Accepted origins besides its own.
     origins: Vec<String>,
-    /// Listening on every address, it may be asked under each; only names can be turned against it.
+    /// Listens on every address, so any IP address is accepted as host; names could be rebound.
     any_address: bool,
-    /// Browsers that are logged in.
+    /// Browser sessions.
     logins: Option<Arc<Logins>>,
 }
 
-/// Who asks: what they are allowed, whether it is a browser that was logged in, and whose memory it
-/// is about.
+/// The authenticated caller of a request, and whose memory it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// What they are allowed.
     pub held: Held,
-    /// Whether a cookie says so.
+    /// Whether a cookie authenticated the caller.
     pub by_cookie: bool,
     /// The end user whose memory it is about, if it is one's.
     pub user: Option<String>,
-    /// Whether the space has been asked whether it may do that. Whom a chat is about may stand in
-    /// its body.
+    /// Whether the space's quota was checked. A chat may name its user only in the body.
     pub admitted: bool,
 }
 
-/// Somebody who was turned away, as far as they are known.
+/// A rejected request, with the caller as far as known.
 pub struct Turned {
     refusal: Refusal,
     by: Option<Held>,
@@ -308,15 +300,14 @@ impl From<Refusal> for Turned {
     }
 }
 
-/// That the database does not say who somebody is. Why is nothing for somebody who is not known
-/// yet; the log says it.
+/// The error for a failed token lookup. Only the log says why: the caller is not authenticated.
 fn unsure() -> Refusal {
-    let said = "who you are cannot be looked up now; try again in a moment";
+    let said = "your token cannot be checked now; retry in a moment";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "try_later", said)
 }
 
 impl Door {
-    /// The rules for a server at `addr`; an error if it may not listen there.
+    /// Creates the guard of a server at `addr`; an error if it may not listen there.
     pub fn new(
         addr: SocketAddr,
         keys: Arc<Keys>,
@@ -327,7 +318,7 @@ impl Door {
         if !addr.ip().is_loopback() {
             if !allow_remote {
                 bail!(
-                    "{addr} can be reached from other machines; listen on 127.0.0.1, or allow it with --allow-remote"
+                    "{addr} can be reached from other machines; listen on 127.0.0.1 or pass --allow-remote"
                 );
             }
             if !keys.token.is_set() {
@@ -345,13 +336,13 @@ impl Door {
         Ok(Self { keys, hosts, origins, any_address: addr.ip().is_unspecified(), logins: None })
     }
 
-    /// Where browsers can be logged in.
+    /// Adds browser sessions.
     pub fn with(self, logins: Option<Arc<Logins>>) -> Self {
         Self { logins, ..self }
     }
 
-    /// Whether a request may come in at this moment, and about whose memory it is. `route` is the
-    /// path of the route that the router has chosen for it, if it has one.
+    /// Authorizes a request and finds whose memory it is about. `route` is the route that the
+    /// router matched, if any.
     pub async fn check(
         &self,
         now: Timestamp,
@@ -364,7 +355,7 @@ impl Door {
         self.origin(&host, headers)?;
         let asks = method == Method::GET || method == Method::HEAD;
         let is_open = asks && rights::is_open(uri.path());
-        // Whoever logs in shows what lets them in, and is looked at there.
+        // A login sends its credential in the body and checks it itself.
         if is_open || (*method == Method::POST && uri.path() == "/api/login") {
             return Ok(Caller {
                 held: Held::nobody(),
@@ -379,26 +370,25 @@ impl Door {
         };
         let wanted = Operation::Request(method, uri.path());
         if headers.get_all(USER).iter().nth(1).is_some() {
-            // Which of them counts is nobody's to guess: a server in between may have added its
-            // own.
-            let said = "X-Icecore-User was sent more than once; send it once, or leave it out";
+            // Ambiguous: a proxy in between may have added its own.
+            let said = "X-Icecore-User was sent more than once; send it once or omit it";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
         }
         if headers.get(USER).is_some_and(|value| value.as_bytes().trim_ascii().is_empty()) {
-            // A front end that sends nothing for a guest would show the operator's memory.
-            let said = "X-Icecore-User is empty; name the end user, or leave the header out for the memory of the server itself";
+            // A front end that sends an empty name for a guest would show the operator's memory.
+            let said = "X-Icecore-User is empty; name the end user, or omit the header to use the server's own memory";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said).into());
         }
         let asked = headers.get(USER).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let grant = held.as_ref().map(|held| &*held.grant);
         let allowed = match rights::authorise(grant, now, wanted, asked.as_deref()) {
-            // Where the router and the rules do not mean the same route, what is declared for the
-            // one says nothing of the other.
+            // If the router and the permission table match different routes, the permission of one
+            // says nothing about the other.
             Ok(_) if rights::route_of(uri.path()) != route => Err(Denied::Undeclared),
             allowed => allowed,
         };
         match allowed {
-            // Nothing answers there but that there is nothing.
+            // No route answers this path.
             Err(Denied::Undeclared) if route.is_none() => {
                 Err(Turned { refusal: super::nothing_here(), by: held })
             }
@@ -413,9 +403,8 @@ impl Door {
         }
     }
 
-    /// Who asks by a cookie, if anybody. It counts only on this server's own routes, only from its
-    /// own pages, and lets nobody write who does not say so in a header that pages of others cannot
-    /// send.
+    /// Authenticates a browser by its cookie. The cookie works only on this server's own routes and
+    /// pages, and a write also needs a header that other sites' pages cannot send.
     async fn logged_in(
         &self,
         host: &Authority,
@@ -442,11 +431,11 @@ impl Door {
             })
         });
         if !from_own || !own_origin {
-            let said = "a cookie of this server counts only on its own pages; send a token";
+            let said = "the session cookie works only on this server's own pages; send a token";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", said));
         }
         if !asks && !logins::is_own_deed(headers) {
-            let said = "a browser that changes something sends X-Icecore-Csrf: 1 along, which pages of others cannot";
+            let said = "a write with a session cookie needs the header X-Icecore-Csrf: 1";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", said));
         }
         let still = self.keys.still(held).await.map_err(|_| unsure())?;
@@ -458,7 +447,7 @@ impl Door {
 
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
         let refused = || {
-            let said = "this server is not asked under that name; use http://127.0.0.1 and its port, or allow the name in the settings";
+            let said = "host name not allowed; use http://127.0.0.1 and the port, or add the name with --allowed-host";
             Refusal::new(StatusCode::FORBIDDEN, "host_not_allowed", said)
         };
         let mut given = headers.get_all(HOST).iter();
@@ -480,7 +469,7 @@ impl Door {
 
     fn origin(&self, host: &Authority, headers: &HeaderMap) -> Result<(), Refusal> {
         let refused = || {
-            let said = "a web page from elsewhere asks; this server answers its own pages and programs only, or allow the page in the settings";
+            let said = "origin not allowed; the server answers only its own pages and programs, or add the origin with --allowed-origin";
             Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", said)
         };
         let mut allowed = false;
@@ -503,7 +492,7 @@ impl Door {
         }
     }
 
-    /// What somebody is allowed by the token that they send along, if it is good.
+    /// Authenticates a request by its token, if it has a valid one.
     async fn shown(&self, headers: &HeaderMap) -> Result<Option<Held>, Refusal> {
         for shown in sent(headers).into_iter().flatten() {
             if let Some(held) = self.keys.held(shown).await.map_err(|_| unsure())? {
@@ -514,7 +503,7 @@ impl Door {
     }
 }
 
-/// What a request shows: a bearer's token, a key.
+/// The credentials a request sends: a bearer token, an API key.
 fn sent(headers: &HeaderMap) -> [Option<&[u8]>; 2] {
     let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
         let (scheme, token) = value.split_at_checked("bearer ".len())?;
@@ -523,28 +512,28 @@ fn sent(headers: &HeaderMap) -> [Option<&[u8]>; 2] {
     [bearer, headers.get(HeaderName::from_static("x-api-key")).map(|value| value.as_bytes())]
 }
 
-/// That somebody has shown nothing, or nothing that is good. Why it is not good is not told: wrong,
-/// expired and revoked are the same.
+/// The error for a missing or invalid token. Wrong, expired and revoked look the same to the
+/// caller.
 fn unknown(headers: &HeaderMap, has_tokens: bool) -> Refusal {
     let said = match sent(headers) {
         [None, None] => {
-            "no token was sent; send this server's own as `Authorization: Bearer …` or as the API key of your client"
+            "no token was sent; send the server's token as `Authorization: Bearer …` or as the API key of your client"
         }
         _ if has_tokens => {
-            "that token is not good, or not any more; `icecore token add` makes another"
+            "the token is invalid, expired or revoked; create another with `icecore db token add`"
         }
         _ => {
-            "that is not this server's token; it is the one in ICECORE_TOKEN, or in the file that the server names when it starts"
+            "the token is not this server's; use the one in ICECORE_TOKEN or in the file that the server prints at startup"
         }
     };
     Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", said)
 }
 
-/// What a request takes of what a space has.
+/// The quotas that a request counts against.
 fn takes(method: &Method, path: &str) -> Takes {
     match Operation::Request(method, path).needs() {
         Some(Right::Proxy) if *method == Method::POST => Takes::Model,
-        // What is taken away makes room.
+        // Deleting frees storage.
         Some(Right::Write)
             if *method != Method::DELETE
                 && !matches!(path, "/api/forget" | "/api/undo" | "/api/prune") =>
@@ -555,16 +544,16 @@ fn takes(method: &Method, path: &str) -> Takes {
     }
 }
 
-/// What stands in the log about an answer, beside its path.
+/// What the audit log records about a request, besides its path.
 #[derive(Debug, Clone, Default)]
 pub struct Named {
-    /// What it was about: the tool, the conversation.
+    /// The subject: the tool or the conversation.
     pub what: String,
-    /// The end user, if only the body names them.
+    /// The end user, if only the body names one.
     pub user: Option<String>,
 }
 
-/// Lets a request in or not, and counts it.
+/// Admits or rejects a request, counts it and writes the audit log.
 pub(super) async fn watch(
     State(house): State<Arc<House>>,
     mut request: Request,
@@ -574,14 +563,14 @@ pub(super) async fn watch(
     let (route, dialect) =
         (refuse::route(&method, &path), refuse::dialect(&path, request.headers()));
     let by;
-    // Who it is costs something as well, so whoever is one too many is told before it is asked;
-    // whether it lives costs nothing.
+    // A token lookup costs something too, so the request limit is checked first; health checks are
+    // exempt.
     let permit = house.requests.clone().try_acquire_owned().ok();
     let busy = || {
         Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "too_busy",
-            "too many requests at once; try again in a moment",
+            "too many concurrent requests; retry in a moment",
         )
     };
     let asked = if permit.is_none() && route != "health" {
@@ -600,7 +589,7 @@ pub(super) async fn watch(
         }
     };
     let mut response = match entered {
-        // Whether it lives can be asked however busy it is.
+        // Health checks are answered however busy the server is.
         Err(refusal)
             if route == "health" && refusal.status() == StatusCode::SERVICE_UNAVAILABLE =>
         {
@@ -653,8 +642,8 @@ pub(super) async fn watch(
     response
 }
 
-/// Looks at who asks and about what. Whoever is bound to a space asks about that one from here on,
-/// whatever else the request says.
+/// Authenticates the request. For a token bound to a space, sets the user header to that space,
+/// whatever the request says.
 async fn enter(
     house: &House,
     method: &Method,
@@ -695,7 +684,7 @@ async fn enter(
     Ok(caller)
 }
 
-/// How many bytes a body has, if the request says so.
+/// The declared length of a body.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
@@ -705,7 +694,7 @@ fn too_large(limits: &Limits) -> Refusal {
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", said)
 }
 
-/// Refuses a body at once that is announced as larger than what would be read and dropped of it.
+/// Rejects a body at once whose declared length exceeds what would be read and dropped.
 fn check_announced(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
     let most =
         u64::try_from(limits.body_bytes.saturating_mul(MOST_DROPPED_FACTOR)).unwrap_or(u64::MAX);
@@ -716,7 +705,7 @@ fn check_announced(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> 
     }
 }
 
-/// A body that ends when the token that asked for it is not good any more.
+/// A body that ends when the caller's token expires or is revoked.
 fn while_good(house: Arc<House>, held: Held, body: Body) -> Body {
     let gone = async move {
         loop {
@@ -730,7 +719,7 @@ fn while_good(house: Arc<House>, held: Held, body: Body) -> Body {
     Body::from_stream(body.into_data_stream().take_until(Box::pin(gone)))
 }
 
-/// A request that is being answered.
+/// Counts a request as open while it lives.
 struct Open {
     house: Arc<House>,
     _permit: OwnedSemaphorePermit,
@@ -768,7 +757,7 @@ impl HttpBody for HeldOpen {
     }
 }
 
-/// Reads a request's body within its limits.
+/// Reads a request's body within the limits.
 pub(super) async fn read(
     body: Body,
     headers: &HeaderMap,
@@ -776,7 +765,7 @@ pub(super) async fn read(
 ) -> Result<Bytes, Refusal> {
     let too_large = || too_large(limits);
     let announced = announced(headers);
-    // Whoever waits to be asked for the body is told before sending it.
+    // A client that waits for `100 Continue` gets the error before it sends the body.
     if announced.is_some_and(|bytes| bytes > limits.body_bytes as u64)
         && headers.contains_key(EXPECT)
     {
@@ -798,7 +787,7 @@ pub(super) async fn read(
                     return Err(Refusal::new(
                         StatusCode::BAD_REQUEST,
                         "incomplete_body",
-                        "the body broke off; send it again",
+                        "the request body ended early; send it again",
                     ));
                 }
                 Ok(Some(Ok(piece)))
@@ -816,7 +805,7 @@ pub(super) async fn read(
     timeout(limits.body_whole, reading).await.unwrap_or_else(|_| Err(slow()))
 }
 
-/// Bounds the time of the bodies of routes that read them in their own way.
+/// Applies the time limit to bodies that a route reads by itself.
 pub(super) async fn bounded(
     State(house): State<Arc<House>>,
     request: Request,
@@ -893,7 +882,7 @@ mod tests {
             ("/v1/models", vec![host, ("authorization", "Bearer a-token-of-some-lengtH")], 401),
             ("/v1/models", vec![host, ("authorization", "Basic a-token-of-some-length")], 401),
             ("/v1/models", vec![host, ("x-api-key", "a-token-of-some-lengt")], 401),
-            // What needs none, and only to be looked at.
+            // Routes that need no token, for reading only.
             ("/livez", vec![host], 200),
             ("/readyz", vec![host], 200),
             ("/", vec![host], 200),
@@ -910,7 +899,7 @@ mod tests {
             ("//livez", vec![host], 401),
             ("/metrics", vec![host], 401),
             ("/unknown", vec![host], 401),
-            // The name it is asked under; a page that lets its own name lead here is stopped by it.
+            // The host name; a page that rebinds its own name is stopped by it.
             ("/v1/x", vec![("host", "localhost"), token], 200),
             ("/v1/x", vec![("host", "LOCALHOST:1"), token], 200),
             ("/v1/x", vec![("host", "[::1]:7431"), token], 200),
@@ -928,7 +917,7 @@ mod tests {
             ("/v1/x", vec![host, ("host", "evil.example"), token], 403),
             ("http://evil.example/v1/x", vec![host, token], 403),
             ("http://127.0.0.1:7431/v1/x", vec![host, token], 200),
-            // The page that asks.
+            // The origin.
             ("/v1/x", vec![host, token, ("origin", "http://127.0.0.1:7431")], 200),
             ("/v1/x", vec![host, token, ("origin", "http://localhost:5173")], 200),
             ("/v1/x", vec![host, token, ("origin", "http://localhost:7431")], 403),
@@ -964,7 +953,7 @@ mod tests {
         ] {
             assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
         }
-        // Listening everywhere, every address will do, but no name.
+        // Listening everywhere, any address is accepted, but no name.
         let wide = self::door("0.0.0.0:7431");
         assert_eq!(check(&wide, "/v1/x", &[("host", "192.168.0.7:7431"), token]), 200);
         assert_eq!(check(&wide, "/v1/x", &[("host", "evil.example"), token]), 403);
@@ -1014,7 +1003,7 @@ mod tests {
             ("/v1/models", 403),
             ("POST /v1/chat/completions", 403),
             ("POST /unknown", 403),
-            // There every tool is looked at by itself.
+            // For MCP each tool is checked by itself.
             ("POST /mcp", 200),
             ("POST /mcp/x", 403),
         ] {
@@ -1044,7 +1033,7 @@ mod tests {
             (again.hash, again.source.clone(), again.is_set()),
             (made.hash, Source::File(file.clone()), false)
         );
-        // A person's own goes over it.
+        // A token set by the user wins.
         let set = |name: &str| (name == "ICECORE_TOKEN").then(|| SECRET.to_owned());
         assert!(Token::find(&set, &file).unwrap().is_set());
         let path = file.to_str().unwrap().to_owned();
@@ -1058,7 +1047,7 @@ mod tests {
                 "{wrong}"
             );
         }
-        // A file that others can read is no secret.
+        // A file that others can read is not secret.
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
         let said = Token::find(&nothing, &file).err().unwrap().to_string();
         assert!(said.contains("chmod 600") && !said.contains(text.trim()), "{said}");

@@ -1,8 +1,7 @@
-//! The ids that clients send: which conversation a request belongs to, and which end user.
+//! The ids that clients send: the conversation and the end user of a request.
 //!
-//! One table each, in order of precedence: the first row that a request has decides. Whoever shows
-//! a token that is bound to a space speaks for that space alone: the guard sets `X-Icecore-User`,
-//! which stands first.
+//! Each has one table in order of precedence: the first row found in a request decides. For a token
+//! bound to a space, the guard sets `X-Icecore-User`, which comes first.
 
 use axum::http::HeaderMap;
 use icecore_engine::converse::ClientHistory;
@@ -12,12 +11,10 @@ use super::messages::{self, is_name};
 use super::mind::Dialect;
 use crate::api::call::USER;
 
-/// Where an id stands in a request.
+/// Where a request carries an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In a header.
     Header(&'static str),
-    /// In a field of the body.
     Body(&'static str),
     /// In a field of the body's `metadata`.
     Metadata(&'static str),
@@ -32,7 +29,7 @@ const USER_ID: &str = "user_id";
 /// The field of the Responses API that names a conversation, as text or as the `id` of an object.
 const OBJECT: &str = "conversation";
 
-/// What names a conversation, and what whoever sends it is known to send with every request.
+/// The ids of conversations, and how much history the client that sends each one includes.
 pub const CONVERSATIONS: &[(Place, ClientHistory)] = &[
     (Place::Header(CONVERSATION), ClientHistory::Unknown),
     // Open WebUI, with ENABLE_FORWARD_USER_INFO_HEADERS.
@@ -54,7 +51,7 @@ pub const CONVERSATIONS: &[(Place, ClientHistory)] = &[
     (Place::Header("x-claude-code-session-id"), ClientHistory::Whole),
 ];
 
-/// What names an end user; each has a space of their own.
+/// The ids of end users; each user has a space.
 pub const USERS: &[(Place, &[Dialect])] = &[
     (Place::Header(USER), BOTH),
     (Place::Header("x-openwebui-user-id"), BOTH),
@@ -68,8 +65,8 @@ pub const USERS: &[(Place, &[Dialect])] = &[
 
 const BOTH: &[Dialect] = &[Dialect::OpenAi, Dialect::Anthropic];
 
-/// Requests with the same key share a beginning; often a whole application has one key. It tells
-/// apart conversations that have another key, and joins none.
+/// Requests with the same key share a beginning; often a whole application has one key. Different
+/// keys separate conversations; equal keys do not join them.
 pub const SHARED_KEY: Place = Place::Body("prompt_cache_key");
 
 /// What Claude Code writes into `metadata.user_id`: `user_HASH_account_UUID_session_UUID`, or a
@@ -81,7 +78,7 @@ struct ClaudeCodeId {
 }
 
 impl ClaudeCodeId {
-    /// Reads an id; `None` if it is another client's.
+    /// Parses an id; `None` if it is not Claude Code's.
     fn read(id: &str) -> Option<Self> {
         if id.starts_with('{') {
             let fields: serde_json::Map<String, serde_json::Value> =
@@ -104,7 +101,7 @@ impl ClaudeCodeId {
     }
 }
 
-/// What a request says about whose it is.
+/// Finds the ids in a request.
 pub struct Ids<'a> {
     headers: &'a HeaderMap,
     body: &'a Object<'a>,
@@ -121,7 +118,7 @@ impl<'a> Ids<'a> {
         Self { headers, body: &body.object, metadata }
     }
 
-    /// What stands at a place: nothing, a name, or an error if it is there and no name.
+    /// The id at a location: `None`, a name, or an error if it is there but not a valid name.
     fn at(&self, place: Place) -> Result<Option<String>, &'static str> {
         match place {
             Place::Header(header) => {
@@ -152,7 +149,7 @@ impl<'a> Ids<'a> {
         }
     }
 
-    /// The conversation. What is no name says nothing.
+    /// The conversation. An invalid name counts as none.
     pub fn conversation(&self) -> Option<(String, ClientHistory)> {
         let named = CONVERSATIONS
             .iter()
@@ -161,8 +158,8 @@ impl<'a> Ids<'a> {
         named.or_else(|| Some((session()?, ClientHistory::Whole)))
     }
 
-    /// The end user. An error names the field that should say it and is no name: somebody who is
-    /// named in a way that cannot be understood must not get the memory that belongs to no user.
+    /// The end user. An error names the field whose value is not a valid name: such a request must
+    /// not get the memory of requests without a user.
     pub fn user(&self, dialect: Dialect) -> Result<Option<String>, &'static str> {
         for (place, _) in USERS.iter().filter(|(_, dialects)| dialects.contains(&dialect)) {
             if let Some(user) = self.at(*place)? {
@@ -202,7 +199,7 @@ mod tests {
                 Some("s"),
             ),
             (r#"{"session_id":"s"}"#.into(), None, Some("s")),
-            // Other clients' ids stand as they are.
+            // Ids of other clients are used as they are.
             ("ann".into(), Some("ann"), None),
             ("my_session_7".into(), Some("my_session_7"), None),
             (r#"{"id":"ann"}"#.into(), Some(r#"{"id":"ann"}"#), None),

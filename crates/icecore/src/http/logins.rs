@@ -1,8 +1,8 @@
-//! Browsers: who is logged in with a cookie, and the codes that let one in once.
+//! Browser sessions: cookies, and one-time login codes.
 //!
-//! A browser shows the token once and is given a random cookie instead, which no script can read
-//! and no other site's page can send. Both cookies and codes are known only here, by their hashes,
-//! until they expire or the server ends; nothing of them is written anywhere.
+//! A browser sends the token once and gets a random cookie, which no script can read and no other
+//! site's page can send. Cookies and codes exist only in this process, as hashes, until they expire
+//! or the server ends; none is written to disk or log.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,25 +15,25 @@ use sha2::{Digest as _, Sha256};
 
 use super::guard::{Held, Keys};
 
-/// The header without which a cookie lets nobody write: a page of another site cannot send it.
+/// The header without which a cookie cannot write: a page of another site cannot send it.
 pub const CSRF: &str = "x-icecore-csrf";
-/// A login that is not used for so long is over.
+/// A session ends after this idle time.
 const IDLE_SECONDS: u64 = 12 * 3_600;
-/// And so is one that is so old.
+/// A session ends at this age.
 const WHOLE_SECONDS: u64 = 7 * 24 * 3_600;
-/// A code lets somebody in for so long.
+/// How long a login code is valid.
 const CODE_SECONDS: u64 = 10 * 60;
-/// So many logins at once in a space, or with a token of the whole home; the one that was used
-/// longest ago gives way.
+/// The most sessions of a space, or of a token for all spaces; the least recently used one is
+/// dropped.
 const MOST_LOGINS: usize = 64;
-/// So many codes at once; likewise.
+/// The most login codes of one owner; the oldest one is dropped.
 const MOST_CODES: usize = 16;
-/// So many of each there are in all; more, and whoever has the most gives way.
+/// The most sessions, and codes, of all owners; the owner with the most loses its oldest.
 const MOST_IN_ALL: usize = 10_000;
 
 type Known = [u8; 32];
 
-/// Logins and codes.
+/// Browser sessions and login codes.
 pub struct Logins {
     keys: Arc<Keys>,
     clock: Arc<dyn Clock>,
@@ -52,15 +52,14 @@ struct Code {
     given: u64,
 }
 
-/// Whose something is: a space's, or a token's that is good for all of them. Nobody gives way to
-/// anybody else.
+/// The owner of an entry: a space, or a token for all spaces. Owners do not displace each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Whose<'a> {
     Space(&'a str),
     Token(&'a str),
 }
 
-/// Something that is somebody's, and when it was last of use.
+/// An entry with an owner and the time of its last use.
 trait Kept {
     fn held(&self) -> &Held;
     fn used(&self) -> u64;
@@ -91,8 +90,8 @@ impl Kept for Code {
     }
 }
 
-/// Keeps one more. Whoever has too many loses the oldest of their own; if there are too many in
-/// all, that is whoever has the most.
+/// Adds an entry. An owner with too many loses its oldest; if there are too many in all, the owner
+/// with the most does.
 fn keep<T: Kept>(all: &mut HashMap<Known, T>, known: Known, new: T, most: usize) {
     let oldest = |whose: Whose<'_>| {
         let own = all.iter().filter(|(_, one)| one.whose() == whose);
@@ -113,11 +112,9 @@ fn keep<T: Kept>(all: &mut HashMap<Known, T>, known: Known, new: T, most: usize)
     all.insert(known, new);
 }
 
-/// Something that was given out, and how long it is good for.
+/// A new secret and its lifetime.
 pub struct Given {
-    /// The secret.
     pub secret: String,
-    /// For so many seconds.
     pub seconds: u64,
 }
 
@@ -132,14 +129,13 @@ fn random() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The name of the cookie of a server that is asked under that name: browsers keep the cookies of
-/// all ports together.
+/// The cookie name of a server at a host: browsers share the cookies of all ports.
 fn name(host: &Authority) -> String {
     host.port_u16().map_or_else(|| "icecore".to_owned(), |port| format!("icecore_{port}"))
 }
 
 impl Logins {
-    /// Nobody is logged in yet; these keys let somebody in.
+    /// Starts without sessions.
     pub fn new(keys: Arc<Keys>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { keys, clock, open: Mutex::default(), codes: Mutex::default() })
     }
@@ -148,13 +144,13 @@ impl Logins {
         self.clock.millis() / 1_000
     }
 
-    /// What somebody who shows this token is allowed.
+    /// Checks a token for a login.
     pub async fn by_token(&self, shown: &str) -> anyhow::Result<Option<Held>> {
         let held = self.keys.held(shown.trim().as_bytes()).await?;
         Ok(held.filter(|held| held.grant.expires.is_none_or(|end| self.clock.now() < end)))
     }
 
-    /// A code that lets whoever shows it first in, to do what whoever asks for it may do.
+    /// Creates a code that logs in whoever sends it first, with the permissions of the caller.
     pub fn code(&self, held: Held) -> anyhow::Result<Given> {
         let (secret, now) = (random()?, self.seconds());
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +159,7 @@ impl Logins {
         Ok(Given { secret, seconds: CODE_SECONDS })
     }
 
-    /// What somebody who shows this code is allowed. It is good once.
+    /// Redeems a login code. It works once.
     pub fn by_code(&self, shown: &str) -> Option<Held> {
         let now = self.seconds();
         let Code { held, given } = self
@@ -174,7 +170,7 @@ impl Logins {
         (now < given + CODE_SECONDS).then_some(held)
     }
 
-    /// Logs somebody in: the secret of their cookie.
+    /// Starts a session; returns the secret of its cookie.
     pub fn begin(&self, held: Held) -> anyhow::Result<Given> {
         let (secret, now) = (random()?, self.seconds());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +179,7 @@ impl Logins {
         Ok(Given { secret, seconds: WHOLE_SECONDS })
     }
 
-    /// What somebody was allowed who shows a cookie of a server that is asked under that name.
+    /// The credential of the session behind a request's cookie.
     pub fn by_cookie(&self, host: &Authority, headers: &HeaderMap) -> Option<Held> {
         let (known, now) = (hash(&shown(host, headers)?), self.seconds());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +192,7 @@ impl Logins {
         Some(login.held.clone())
     }
 
-    /// Ends the login of whoever shows that cookie.
+    /// Ends the session behind a request's cookie.
     pub fn end(&self, host: &Authority, headers: &HeaderMap) {
         if let Some(secret) = shown(host, headers) {
             self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash(&secret));
@@ -210,7 +206,7 @@ impl Login {
     }
 }
 
-/// The secret of the cookie that a browser sends along.
+/// The secret in a request's cookie.
 fn shown(host: &Authority, headers: &HeaderMap) -> Option<String> {
     let name = name(host);
     let sent = headers
@@ -222,8 +218,7 @@ fn shown(host: &Authority, headers: &HeaderMap) -> Option<String> {
     own.map(|(_, secret)| secret.trim().to_owned()).filter(|secret| !secret.is_empty())
 }
 
-/// What a browser is to keep; without a secret, what makes it forget. Over TLS it is sent over
-/// nothing else.
+/// The `Set-Cookie` value; without a secret it deletes the cookie. Over TLS the cookie is `Secure`.
 pub fn cookie(host: &Authority, headers: &HeaderMap, given: Option<&Given>) -> String {
     let is_tls = headers
         .get("origin")
@@ -233,8 +228,7 @@ pub fn cookie(host: &Authority, headers: &HeaderMap, given: Option<&Given>) -> S
     format!("{}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}", name(host))
 }
 
-/// Whether a request says that it is a page's own deed, and not a form or an image of somebody
-/// else's.
+/// Whether the request carries the CSRF header, which forms and images of other sites cannot send.
 pub fn is_own_deed(headers: &HeaderMap) -> bool {
     headers.get(HeaderName::from_static(CSRF)).is_some_and(|value| !value.is_empty())
 }
@@ -246,7 +240,7 @@ mod tests {
     use crate::rights::Grant;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A clock that stands until somebody moves it.
+    /// A clock that is set by hand.
     #[derive(Default)]
     struct Hand(AtomicU64);
 
@@ -301,7 +295,7 @@ mod tests {
         let late = logins.code(Held::home()).unwrap();
         clock.0.store(600, Ordering::Relaxed);
         assert_eq!(logins.by_code(&late.secret), None);
-        // However many are asked for, only the newest count.
+        // Only the newest codes are valid.
         let all: Vec<String> = (0..20)
             .map(|at| {
                 clock.0.store(600 + at, Ordering::Relaxed);
@@ -327,7 +321,7 @@ mod tests {
         );
         let sent = headers(&format!("other=1; icecore_7431={}", given.secret));
         assert_eq!(logins.by_cookie(&host, &sent), Some(reader()));
-        // Another server on this machine has another name for its own.
+        // Another server on this machine has another cookie name.
         assert_eq!(logins.by_cookie(&"127.0.0.1:1".parse().unwrap(), &sent), None);
         for wrong in ["icecore_7431=", "icecore_7431=x", "icecore=x", "x"] {
             assert_eq!(logins.by_cookie(&host, &headers(wrong)), None, "{wrong}");
@@ -349,7 +343,7 @@ mod tests {
         assert_eq!(logins.by_cookie(&host, &sent), Some(Held::home()));
         logins.end(&host, &sent);
         assert_eq!(logins.by_cookie(&host, &sent), None);
-        // Many logins at once are bounded.
+        // The number of sessions is bounded.
         let all: Vec<String> =
             (0..70).map(|_| logins.begin(Held::home()).unwrap().secret).collect();
         let good = all
@@ -383,7 +377,7 @@ mod tests {
         );
         let (home, code) = (logins.begin(home.clone()).unwrap(), logins.code(home).unwrap());
         clock.0.store(60, Ordering::Relaxed);
-        // However many tokens it is done with.
+        // However many tokens are used.
         let anns: Vec<String> = (0..500)
             .map(|n| logins.begin(of(&format!("a{n}"), Some("ann"))).unwrap().secret)
             .collect();
@@ -392,7 +386,7 @@ mod tests {
         assert_eq!(anns.iter().filter(|secret| is_in(secret)).count(), MOST_LOGINS);
         assert_eq!(logins.by_code(&code.secret), Some(Held::home()));
         assert_eq!(logins.codes.lock().unwrap().len(), MOST_CODES);
-        // All together they are bounded, and whoever has the most loses one.
+        // In total they are bounded, and the owner with the most loses one.
         let mut open = logins.open.lock().unwrap();
         for n in 0..MOST_IN_ALL - open.len() {
             open.insert(

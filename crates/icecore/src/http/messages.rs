@@ -1,5 +1,4 @@
-//! What both dialects have in common: the list of messages, and putting memory and the window into
-//! it.
+//! What both dialects share: the list of messages, and inserting memory and the window into it.
 
 use serde_json::value::RawValue;
 
@@ -9,25 +8,24 @@ use super::body::{self, Body, Edits, Object, Unfit};
 use super::mind::{Begun, Dialect, Told};
 use super::{anthropic, openai};
 
-/// The messages of a body, by their places in it.
+/// The messages of a body.
 pub struct Messages<'a> {
     /// The whole list.
     pub list: &'a RawValue,
     /// Each message.
     pub raw: Vec<&'a RawValue>,
-    /// Whose each is.
+    /// The role of each.
     kinds: Vec<Kind>,
 }
 
-/// Whose a message is, and whether tools are in it.
+/// The role of a message, and whether it contains tool calls or results.
 struct Kind {
     role: String,
     has_tools: bool,
 }
 
 impl<'a> Messages<'a> {
-    /// Reads the messages, and what they say; `None` if there are none, which is the other side's
-    /// to judge.
+    /// Parses the messages; `None` if there are none, which the upstream judges.
     pub fn read(body: &Body<'a>, dialect: Dialect) -> Result<Option<(Self, Vec<Told>)>, Unfit> {
         let Some(list) = body.object.get("messages") else { return Ok(None) };
         let Some(raw) = body::items(list).filter(|raw| !raw.is_empty()) else { return Ok(None) };
@@ -55,7 +53,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// The texts of a message's parts, and what kinds of parts it has.
+/// The texts of a message's parts, and the kinds of its parts.
 pub fn parts(content: Option<&RawValue>) -> (Vec<String>, Vec<String>) {
     let Some(content) = content else { return Default::default() };
     if let Some(text) = body::text(content) {
@@ -76,10 +74,10 @@ pub fn parts(content: Option<&RawValue>) -> (Vec<String>, Vec<String>) {
     (texts, kinds)
 }
 
-/// What is to become of the messages of a body.
+/// The changes to a body's messages.
 #[derive(Default)]
 struct Wanted {
-    /// A message in other words.
+    /// A message with changed content.
     changed: Option<(usize, String)>,
     /// A message before all others.
     lead: Option<String>,
@@ -87,11 +85,11 @@ struct Wanted {
     window: Vec<String>,
     /// How many messages stay before the window.
     leading: usize,
-    /// Messages that give way.
+    /// Messages that are removed.
     gone: Vec<usize>,
 }
 
-/// The body with memory in it. Nothing but what memory adds is written anew.
+/// The body with memory inserted. Everything else stays byte for byte.
 pub fn with_memory(
     body: &Body<'_>,
     messages: &Messages<'_>,
@@ -99,8 +97,8 @@ pub fn with_memory(
     dialect: Dialect,
 ) -> String {
     let mut edits = Edits::default();
-    // Anthropic's system messages have their places between turns, so the history around one cannot
-    // be exchanged.
+    // Anthropic's system messages have fixed positions between turns, so the history around one
+    // cannot be replaced.
     let is_fixed = dialect == Dialect::Anthropic
         && messages.kinds.iter().take(begun.new_from).any(|kind| is_system(&kind.role));
     let mut wanted =
@@ -139,12 +137,12 @@ pub fn with_memory(
     edits.apply(body.whole)
 }
 
-/// Whether a role is the operator's.
+/// Whether the role is the operator's.
 fn is_system(role: &str) -> bool {
     matches!(role, "system" | "developer")
 }
 
-/// Where the new turn begins; a tool's result never loses the call it answers.
+/// Where the new turn begins; a tool result is never separated from its call.
 fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
     let mut from = begun.new_from.min(messages.kinds.len());
     while from > 0
@@ -159,14 +157,14 @@ fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
 fn turns(begun: &Begun, dialect: Dialect) -> impl Iterator<Item = String> + '_ {
     let said = begun.window.iter().filter(|(_, text)| !text.trim().is_empty());
     said.map(|(role, text)| (if role == "assistant" { "assistant" } else { "user" }, text))
-        // A conversation begins with the user there.
+        // Anthropic's conversations begin with the user.
         .skip_while(move |(role, _)| dialect == Dialect::Anthropic && *role == "assistant")
         .map(|(role, text)| openai::message(role, text))
 }
 
-/// The message that takes the memory: the last one in which the user speaks in this turn. Results
-/// of tools are sent in the user's name too; memory stays where it was before the tool was called,
-/// so that what a provider has cached stays true.
+/// The message that receives the memory: the user's last one in this turn. Tool results also have
+/// the user's role; memory stays before the tool call, so that the provider's prompt cache remains
+/// valid.
 fn last_user(messages: &Messages<'_>, begun: &Begun, gone: &[usize]) -> Option<usize> {
     let from = begun.new_from;
     let last = |from: usize, tools: bool| {
@@ -222,15 +220,13 @@ impl Wanted {
     }
 }
 
-/// The text of an object's field, as the name of somebody or something; overlong ones and those
-/// with control characters are none.
+/// A field's text as a name; overlong ones and those with control characters are invalid.
 pub fn name(object: &Object<'_>, key: &str) -> Option<String> {
     object.text(key).map(|name| name.trim().to_owned()).filter(|name| is_name(name))
 }
 
-/// Likewise, of the first of these keys that says anything; an error if what it says is no name.
-/// Whoever is named in a way that cannot be understood is not the same as nobody: nobody's memory
-/// is shared by all.
+/// The name in the first of these keys that is present; an error if it is not a valid name. An
+/// invalid name must not count as no name: memory without a user is shared by all.
 pub fn only_name(
     object: &Object<'_>,
     keys: &[&'static str],
@@ -240,7 +236,7 @@ pub fn only_name(
     name(object, key).map(Some).ok_or(key)
 }
 
-/// Whether a text can be the name of a conversation or a person.
+/// Whether a text can be the name of a conversation or a user.
 pub fn is_name(name: &str) -> bool {
     const MOST_NAME_BYTES: usize = 512;
     !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.chars().any(char::is_control)
@@ -296,7 +292,7 @@ mod tests {
         let system = begun(Some("M\"1"), Placement::System, Mode::Augment, &[], 0);
         let user = begun(Some("M"), Placement::LastUser, Mode::Augment, &[], 0);
         for (dialect, begun, whole, expected) in [
-            // A system message that is there, of either name, as text or as parts.
+            // An existing system message, of either role, as text or as parts.
             (
                 OpenAi,
                 &system,
@@ -322,7 +318,7 @@ mod tests {
                 r#"{"messages":[{"role":"system","content":null}]}"#,
                 r#"{"messages":[{"role":"system","content":"M\"1"},{"role":"system","content":null}]}"#,
             ),
-            // The last words of the user, not between a call and its result.
+            // The user's last message, not between a tool call and its result.
             (
                 OpenAi,
                 &user,
@@ -335,14 +331,14 @@ mod tests {
                 r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}}]}]}"#,
                 r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}},{"type":"text","text":"M"}]}]}"#,
             ),
-            // No user speaks.
+            // No user message.
             (
                 OpenAi,
                 &user,
                 r#"{"messages":[{"role":"system","content":""}]}"#,
                 r#"{"messages":[{"role":"system","content":"M"}]}"#,
             ),
-            // Anthropic's system: nothing, text, blocks with their cache marks, an empty one, null.
+            // Anthropic's system: missing, text, blocks with cache marks, an empty one, null.
             (
                 Anthropic,
                 &system,
@@ -373,7 +369,7 @@ mod tests {
                 r#"{"system":null,"messages":[{"role":"user","content":"u"}]}"#,
                 r#"{"system":[{"type":"text","text":"M\"1"}],"messages":[{"role":"user","content":"u"}]}"#,
             ),
-            // What is wrong stays wrong, for the other side to say so.
+            // Invalid input stays as it is; the upstream reports it.
             (
                 Anthropic,
                 &system,
@@ -386,14 +382,15 @@ mod tests {
                 r#"{"messages":[{"role":"user","content":"u"}]}"#,
                 r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"M"}]}]}"#,
             ),
-            // In a tool's loop memory stays where it was when the turn began, so that caches hold.
+            // In a tool loop memory stays where it was when the turn began, so that caches stay
+            // valid.
             (
                 Anthropic,
                 &user,
                 r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s="},{"type":"tool_use","id":"1"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"reminder"}]}]}"#,
                 r#"{"messages":[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"M"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s="},{"type":"tool_use","id":"1"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"reminder"}]}]}"#,
             ),
-            // The turn begins with a result: after it.
+            // The turn begins with a tool result: after it.
             (
                 Anthropic,
                 &Begun { new_from: 1, ..user.clone() },
@@ -435,7 +432,7 @@ mod tests {
                 r#"{{"messages":[{{"role":"system","content":"s\n\nM"}},{raw},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
             ),
         );
-        // Anthropic begins with the user, and has system messages only in their places.
+        // Anthropic's conversations begin with the user, and system messages have fixed positions.
         let late = begun(
             None,
             Placement::System,
@@ -448,7 +445,7 @@ mod tests {
         check(Dialect::Anthropic, &late, history, expected);
         let placed = r#"{"messages":[{"role":"user","content":"q2"},{"role":"system","content":"s"},{"role":"user","content":"q3"}]}"#;
         check(Dialect::Anthropic, &late, placed, placed);
-        // A result never loses its call, however the new turn is cut.
+        // A result is never separated from its call, however the new turn is cut.
         let loops = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#;
         let cut = begun(None, Placement::System, Mode::Replace, &[], 3);
         check(
@@ -457,7 +454,7 @@ mod tests {
             loops,
             r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
-        // Memory never goes where it would give way itself.
+        // Memory is never inserted into a message that is removed.
         let cut = Begun { memory: Some("M".into()), placement: Placement::LastUser, ..cut };
         check(
             Dialect::OpenAi,
@@ -465,7 +462,7 @@ mod tests {
             loops,
             r#"{"messages":[{"role":"system","content":"M"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
-        // A turn that begins past the end is no reason to panic.
+        // A turn that begins past the end does not panic.
         let past = begun(Some("M"), Placement::LastUser, Mode::Replace, &[("user", "q")], 99);
         changed(Dialect::OpenAi, loops, &past);
         changed(Dialect::Anthropic, loops, &past);

@@ -1,4 +1,4 @@
-//! What the server counts. No label ever holds what a person or a client wrote.
+//! Prometheus metrics. No label ever holds what a user or a client wrote.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The counters.
+/// The server's metrics.
 pub struct Metrics {
     registry: Registry,
     requests: Family<Labels, Counter>,
@@ -25,17 +25,17 @@ pub struct Metrics {
     left_out: Counter,
     /// Requests being answered now.
     pub open: Gauge,
-    /// Known only where memory is in a database.
+    /// Set once memory is known to be in a database.
     database: OnceLock<Database>,
 }
 
-/// What is counted of a database: the connections to it, and the work that waits there.
+/// Metrics of the database: its connections and its job backlog.
 struct Database {
     registry: Registry,
     connections: Family<Labels, Gauge>,
     jobs: Family<Labels, Gauge>,
     oldest: Family<Labels, Gauge>,
-    /// As they were told last, so that each is counted once.
+    /// Last reported totals, so that each is counted once.
     waits: Mutex<Counter>,
     failures: Mutex<Counter>,
 }
@@ -47,24 +47,24 @@ impl Database {
             (Family::default(), Counter::default(), Counter::default());
         registry.register(
             "database_connections",
-            "Connections to the database of memory, by state",
+            "Database connections, by state",
             connections.clone(),
         );
         registry.register("database_waits", "How often no connection was free", waits.clone());
         registry.register(
             "database_failures",
-            "How often no connection could be had",
+            "How often no connection could be opened",
             failures.clone(),
         );
         let (jobs, oldest) = (Family::default(), Family::default());
         registry.register(
             "jobs",
-            "Work in the spaces of the database, by kind and state",
+            "Jobs of the spaces in the database, by kind and state",
             jobs.clone(),
         );
         registry.register(
             "jobs_oldest_seconds",
-            "How long the first of what waits has waited",
+            "How long the oldest waiting job has waited",
             oldest.clone(),
         );
         Self {
@@ -78,7 +78,7 @@ impl Database {
     }
 
     fn tell(&self, figures: &Figures, backlog: &[Backlog]) {
-        // What is not known is not told.
+        // An unknown backlog is not reported.
         self.jobs.clear();
         self.oldest.clear();
         for kind in backlog {
@@ -116,7 +116,7 @@ fn times() -> Histogram {
 }
 
 impl Metrics {
-    /// All at nothing.
+    /// All metrics at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("icecore");
         let requests = Family::default();
@@ -136,18 +136,18 @@ impl Metrics {
         let upstream_failures = Family::default();
         registry.register(
             "upstream_failures",
-            "Requests that the model's server did not answer",
+            "Requests that the upstream did not answer",
             upstream_failures.clone(),
         );
         let (cut, injected, left_out, open) =
             (Counter::default(), Counter::default(), Counter::default(), Gauge::default());
-        registry.register("replies_cut", "Replies that ended before they were whole", cut.clone());
+        registry.register("replies_cut", "Replies that ended early", cut.clone());
         registry.register(
             "injected_tokens",
             "Tokens of memory put into requests",
             injected.clone(),
         );
-        registry.register("left_out", "Things there was no room for in requests", left_out.clone());
+        registry.register("left_out", "Items that did not fit into requests", left_out.clone());
         registry.register("requests_open", "Requests being answered now", open.clone());
         Self {
             registry,
@@ -163,41 +163,41 @@ impl Metrics {
         }
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub fn answered(&self, route: &'static str, status: u16) {
         self.requests
             .get_or_create(&vec![("route", route.into()), ("status", status.to_string())])
             .inc();
     }
 
-    /// A phase took so long.
+    /// Records the duration of a phase.
     pub fn took(&self, phase: &'static str, millis: u64) {
         #[expect(clippy::cast_precision_loss, reason = "no phase takes that long")]
         self.phases.get_or_create(&vec![("phase", phase.into())]).observe(millis as f64 / 1_000.0);
     }
 
-    /// Memory failed in a phase.
+    /// Counts a failure of memory in a phase.
     pub fn memory_failed(&self, phase: &'static str) {
         self.memory_failures.get_or_create(&vec![("phase", phase.into())]).inc();
     }
 
-    /// The model's server did not answer.
+    /// Counts a request that the upstream did not answer.
     pub fn upstream_failed(&self, kind: &'static str) {
         self.upstream_failures.get_or_create(&vec![("kind", kind.into())]).inc();
     }
 
-    /// A reply ended before it was whole.
+    /// Counts a reply that ended early.
     pub fn cut(&self) {
         self.cut.inc();
     }
 
-    /// Memory was put into a request.
+    /// Counts injected memory.
     pub fn injected(&self, tokens: usize, left_out: usize) {
         self.injected.inc_by(tokens as u64);
         self.left_out.inc_by(left_out as u64);
     }
 
-    /// Everything in the text form that collectors read.
+    /// All metrics in the OpenMetrics text format.
     pub fn text(&self, database: Option<Figures>, backlog: &[Backlog]) -> String {
         const END: &str = "# EOF\n";
         let mut text = String::new();

@@ -1,7 +1,7 @@
-//! What the server asks of memory in a chat: what to put into a request, and to keep the exchange.
+//! The interface between the chat proxy and memory: prepare a request, persist the exchange.
 //!
-//! The server knows nothing of facts, turns or windows; memory knows nothing of HTTP. A trait
-//! stands here because both sides are real: the vault behind it, and a script in the tests.
+//! The proxy knows nothing of facts, turns or windows; memory knows nothing of HTTP. The trait has
+//! two implementations: the spaces of a store, and a script in the tests.
 
 use std::any::Any;
 use std::fmt;
@@ -13,156 +13,151 @@ use icecore_engine::converse::ClientHistory;
 use icecore_store::postgres::Figures;
 use icecore_store::postgres::jobs::Backlog;
 
-/// Memory, as a chat sees it.
+/// Memory, as the chat proxy uses it.
 #[async_trait]
 pub trait Mind: Send + Sync {
-    /// Before the request goes out. An error means: it passes through as it came, and a header and
-    /// the log say so.
+    /// Prepares a request before it is forwarded. After an error the request is forwarded
+    /// unchanged, and a header and the log say so.
     async fn begin(&self, heard: Heard) -> Result<Begun, String>;
 
-    /// After the reply: the exchange is on disk when this returns, and only then the last bytes go
-    /// to the client.
+    /// Persists the exchange after the reply. When this returns, the exchange is on disk; only then
+    /// the last bytes go to the client.
     ///
-    /// It is called for every `begin` that went well, also if the client went away, but not if the
-    /// model's server could not be reached or answered with an error: then there was no exchange.
-    /// After an error that may pass it is called again with the same.
+    /// Called once for every successful `begin_turn`, even if the client disconnected, but not if
+    /// the upstream failed: then there was no exchange. After a retryable error it is called again
+    /// with the same arguments.
     async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept>;
 }
 
-/// Why an exchange was not kept.
+/// Why an exchange was not persisted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unkept {
     /// For the log.
     pub said: String,
-    /// Whether it may be kept when it is tried again.
+    /// Whether a retry may succeed.
     pub may_pass: bool,
 }
 
 impl Unkept {
-    /// It could not be kept now.
+    /// An error after which a retry may succeed.
     pub fn for_now(said: impl fmt::Display) -> Self {
         Self { said: said.to_string(), may_pass: true }
     }
 
-    /// It is not to be kept, however often it is tried.
+    /// An error that no retry can fix.
     pub fn for_good(said: impl fmt::Display) -> Self {
         Self { said: said.to_string(), may_pass: false }
     }
 }
 
-/// Whether the server can do its work now.
+/// The readiness check of the server.
 #[async_trait]
 pub trait Ready: Send + Sync {
-    /// An error says what is missing.
+    /// Fails with what is missing.
     async fn ready(&self) -> Result<(), NotReady>;
 
-    /// How the connections to a database are used, where memory is in one.
+    /// The connection pool's figures, if memory is in a database.
     fn figures(&self) -> Option<Figures> {
         None
     }
 
-    /// How much there is to do in the database, as it was found a moment ago; nothing where that is
-    /// not known.
+    /// The job backlog of the database as of the last query; empty if unknown.
     async fn backlog(&self) -> Vec<Backlog> {
         Vec::new()
     }
 }
 
-/// Why the server cannot do its work.
+/// Why the server is not ready.
 #[derive(Debug)]
 pub struct NotReady {
-    /// For whoever asks, who may be anybody.
+    /// For the response, which anyone can read.
     pub brief: &'static str,
-    /// For the log alone.
+    /// For the log only.
     pub said: String,
 }
 
 impl NotReady {
-    /// In brief, and with everything that is known.
+    /// Creates the error with a public summary and a log message.
     pub fn new(brief: &'static str, said: impl fmt::Display) -> Self {
         Self { brief, said: said.to_string() }
     }
 }
 
-/// Which of the two ways of speaking to a model a request uses.
+/// The chat API that a request uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// `/v1/chat/completions` and everything beside it.
+    /// `/v1/chat/completions` and all other routes.
     OpenAi,
     /// `/v1/messages`.
     Anthropic,
 }
 
-/// A request, as far as memory cares.
+/// A chat request, as memory sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Who speaks, if anything says so.
+    /// The end user, if the request names one.
     pub user: Option<String>,
-    /// Which conversation, if anything says so.
+    /// The conversation, if the request names one.
     pub conversation: Option<String>,
-    /// What the client is known to send with every request.
+    /// How much of its history the client is known to send.
     pub history: ClientHistory,
     /// A key that several conversations may share.
     pub shared_key: Option<String>,
-    /// How the request is written.
     pub dialect: Dialect,
-    /// The model that is asked.
     pub model: String,
-    /// What the client wants done with its history, if it says so.
+    /// How the client wants its history treated, if it says so.
     pub mode: Option<Mode>,
-    /// The body's `messages`, one for one and in order. Anthropic's `system` stands beside them and
-    /// is not among these.
+    /// The body's `messages`, one to one and in order. Anthropic's `system` is separate and not
+    /// included.
     pub messages: Vec<Told>,
 }
 
-/// One message of a request.
+/// One message of a chat request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Its role, as it came.
+    /// The role, unchanged.
     pub role: String,
-    /// The name of who speaks, if the message says so.
+    /// The speaker's name, if the message has one.
     pub name: Option<String>,
-    /// Its text parts, joined by line breaks.
+    /// The text parts, joined by line breaks.
     pub text: String,
-    /// The message as it came, JSON.
+    /// The message as received, JSON.
     pub raw: String,
-    /// Whether tool calls or tool results are in it.
+    /// Whether it contains tool calls or tool results.
     pub has_tools: bool,
 }
 
-/// What memory makes of a request.
+/// What memory prepared for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begun {
-    /// The conversation.
     pub conversation: String,
     /// The number of this turn in it.
     pub turn: u64,
-    /// The block to put in, already marked as ours.
+    /// The memory block to insert, already marked as ours.
     pub memory: Option<String>,
-    /// Where it goes.
+    /// Where to insert it.
     pub placement: Placement,
-    /// What becomes of the client's history.
+    /// How to treat the client's history.
     pub mode: Mode,
-    /// Raw turns, as role and text, to put in after the leading system messages. Whatever is not
-    /// the assistant's is the user's.
+    /// Recent turns as (role, text), to insert after the leading system messages. Every role but
+    /// the assistant's counts as the user's.
     pub window: Vec<(String, String)>,
-    /// Where the new turn begins in [`Heard::messages`]. When replacing, the messages before it,
-    /// but for system ones, give way to the window; when augmenting they stay, and there is a
-    /// window only if nothing stands before the new turn.
+    /// The index of the new turn in the request's messages. In `replace` mode the earlier messages,
+    /// except system messages, are replaced by the window. In `augment` mode they stay, and there
+    /// is a window only if nothing precedes the new turn.
     pub new_from: usize,
-    /// The ids of what the block says.
+    /// The ids of the injected items.
     pub injected: Vec<String>,
-    /// How long the block is.
     pub injected_tokens: usize,
-    /// How much there was no room for.
+    /// How many items did not fit.
     pub left_out: usize,
-    /// What remembering this conversation has cost so far.
+    /// The model tokens spent on this conversation's memory so far.
     pub cost_tokens: u64,
-    /// Whatever memory needs to find its way back when the turn ends.
+    /// Identifies the turn for `persist_reply`.
     pub handle: Handle,
 }
 
-/// Something of memory's that the server only carries.
+/// An opaque value of memory that the proxy only carries.
 #[derive(Clone, Default)]
 pub struct Handle(pub Option<Arc<dyn Any + Send + Sync>>);
 
@@ -180,19 +175,18 @@ impl PartialEq for Handle {
 
 impl Eq for Handle {}
 
-/// What the model answered.
+/// The reply of the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Its text.
     pub text: String,
     /// Tool calls and other blocks that are not text, as a JSON array.
     pub parts: Option<String>,
-    /// Why it ended, in the dialect's word.
+    /// The stop reason, in the dialect's word.
     pub finish: Option<String>,
     /// Tokens in and out.
     pub usage: Option<(u64, u64)>,
-    /// False if the stream broke, the client went away, or the reply could not be read in full.
+    /// False if the stream broke, the client disconnected, or the reply could not be read in full.
     pub complete: bool,
-    /// The status of the answer; 499 if the client went away before there was one.
+    /// The HTTP status; 499 if the client disconnected before there was one.
     pub status: u16,
 }

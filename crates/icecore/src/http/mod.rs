@@ -1,8 +1,9 @@
-//! The server: memory behind the interfaces that chat clients know.
+//! The HTTP server: memory behind the chat APIs that clients already speak.
 //!
-//! `mind` is the border to memory. `guard` decides who comes in, `proxy` carries requests and
-//! replies, `upstream` is the way to the model's server, `ids` says whose a request is, `body`,
-//! `messages`, `openai` and `anthropic` read and change what is said, `tap` reads a stream along.
+//! `guard` authenticates and authorizes requests, `ids` finds the conversation and end user,
+//! `body`, `messages`, `openai` and `anthropic` read and edit requests, `proxy` and `upstream`
+//! carry them to the model, `tap` copies the reply stream as it passes. `chat_memory` is the only
+//! interface to memory.
 
 mod anthropic;
 mod body;
@@ -52,70 +53,67 @@ pub use refuse::own as own_refusal;
 
 use crate::dashboard;
 
-/// The answer to somebody who may not do what they ask for.
+/// The response to a denied operation.
 pub fn denied(denied: &crate::rights::Denied) -> Response {
     Refusal::of(denied).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
 }
 
-/// The answer to a request that its space may not make now.
+/// The response to a request that exceeds a quota.
 pub fn not_admitted(refused: &crate::access::NotAdmitted) -> Response {
     Refusal::not_admitted(refused).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
 }
 
-/// What a server is told.
+/// The settings of a server.
 pub struct Serving {
-    /// Where it listens; port 0 takes a free one.
+    /// The address to listen on; port 0 picks a free one.
     pub addr: SocketAddr,
-    /// The model's server.
+    /// The upstream model.
     pub chat: Model,
-    /// Whether, if no key is set for the model's server, a client may send its own in
-    /// `X-Icecore-Upstream-Authorization`.
+    /// Whether a client may send its own upstream key in `X-Icecore-Upstream-Authorization` if none
+    /// is configured.
     pub forward_auth: bool,
-    /// What lets a client in.
+    /// The tokens that are accepted.
     pub keys: Arc<Keys>,
-    /// Browsers that are logged in, where there is something for them.
+    /// Browser sessions, if the dashboard is served.
     pub logins: Option<Arc<logins::Logins>>,
-    /// Whether it may listen where other machines reach it; the token must then be a person's own.
+    /// Whether it may listen on other addresses than loopback; this needs a token set by the user.
     pub allow_remote: bool,
-    /// Names under which it may be asked, beside this machine's.
+    /// Host names accepted besides those of this machine.
     pub allowed_hosts: Vec<String>,
-    /// Web pages that may ask, beside its own, like `http://localhost:5173`.
+    /// Origins of web pages accepted besides its own, like `http://localhost:5173`.
     pub allowed_origins: Vec<String>,
-    /// Its limits.
     pub limits: Limits,
-    /// What measures how long things take.
+    /// Measures durations.
     pub clock: Arc<dyn Clock>,
-    /// Where it says what went wrong. No secret and nothing of what anybody wrote is ever told.
+    /// The log. It never receives secrets or anything a user wrote.
     pub log: Log,
-    /// Who says whether it can work.
+    /// The readiness check.
     pub ready: Arc<dyn Ready>,
 }
 
-/// Where lines for a person go.
+/// Receives log lines.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How much, how many and how long.
+/// Limits on sizes, counts and durations.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// The largest body.
     pub body_bytes: usize,
     /// The longest pause within a body.
     pub body_silence: Duration,
-    /// The longest time for a body.
     pub body_whole: Duration,
     /// The longest time for the head of a request, and between requests of a connection.
     pub head: Duration,
-    /// Connections at once; more wait.
+    /// Open connections; further ones wait.
     pub connections: usize,
-    /// Requests at once; more are told to come again.
+    /// Open requests; further ones are rejected with 503.
     pub requests: usize,
-    /// The longest time that memory may take before a request goes on without it.
+    /// The longest time for memory before a request is forwarded without it.
     pub begin: Duration,
     /// The longest time that the last bytes of a reply wait for memory.
     pub end: Duration,
-    /// The longest silence of the model's server.
+    /// The longest silence of the upstream.
     pub silence: Duration,
-    /// How long open replies may go on after the server was told to stop.
+    /// How long open replies may go on during shutdown.
     pub drain: Duration,
 }
 
@@ -145,7 +143,7 @@ struct House {
     metrics: metrics::Metrics,
     limits: Limits,
     requests: Arc<Semaphore>,
-    /// Bytes of exchanges that may wait to be kept after all.
+    /// Bounds the bytes of replies that wait for a retry of `persist_reply`.
     unkept: Semaphore,
     clock: Arc<dyn Clock>,
     log: Log,
@@ -154,17 +152,17 @@ struct House {
 }
 
 impl House {
-    /// Counts and tells that memory failed.
+    /// Counts and logs a failure of memory.
     fn failed(&self, phase: &'static str, said: &str) {
         self.metrics.memory_failed(phase);
         (self.log)(&format!("memory failed ({phase}): {said}"));
     }
 }
 
-/// How many exchanges are being kept right now.
+/// Counts the replies that are being persisted.
 struct Ends(watch::Sender<usize>);
 
-/// One exchange that is being kept.
+/// One reply that is being persisted.
 struct Ending(watch::Sender<usize>);
 
 impl Ends {
@@ -174,7 +172,7 @@ impl Ends {
     }
 
     async fn all_over(&self) {
-        // The sender lives as long as this, so there is no error to tell.
+        // The sender lives as long as `self`, so this cannot fail.
         let _ = self.0.subscribe().wait_for(|open| *open == 0).await;
     }
 }
@@ -185,7 +183,7 @@ impl Drop for Ending {
     }
 }
 
-/// A server at work.
+/// A running server.
 pub struct Running {
     addr: SocketAddr,
     stop: watch::Sender<bool>,
@@ -193,13 +191,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Works until the system or a person wants it to end, then stops; `closing` ends what would go
-    /// on for ever by itself.
+    /// Runs until a signal arrives, then stops. `closing` ends streams that would never end by
+    /// themselves.
     pub async fn until_signal(mut self, closing: impl FnOnce()) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut end = signal(SignalKind::terminate())?;
@@ -213,16 +211,15 @@ impl Running {
         self.stop().await
     }
 
-    /// Takes no more connections, finishes open replies within their bound, and returns when all
-    /// exchanges are kept.
+    /// Stops accepting connections, finishes open replies within their limit, and returns when all
+    /// exchanges are persisted.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(true);
         self.task.await.context("the server ended")
     }
 }
 
-/// Starts a server. `extra` are more routes, which stand under the same guard; it must have no
-/// fallback of its own.
+/// Starts a server. `extra` holds more routes under the same guard; it must have no fallback.
 pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
     let Serving {
         addr,
@@ -243,7 +240,7 @@ pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Res
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
     let listener = TcpListener::bind(addr)
         .await
-        .with_context(|| format!("{addr} cannot be listened on; is another server there?"))?;
+        .with_context(|| format!("cannot listen on {addr}; is another server running there?"))?;
     let addr = listener.local_addr()?;
     let requests = Arc::new(Semaphore::new(limits.requests));
     let house = Arc::new(House {
@@ -295,7 +292,9 @@ fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
 async fn readyz(State(house): State<Arc<House>>) -> Response {
     const PATIENCE: Duration = Duration::from_secs(5);
     let ready = match timeout(PATIENCE, house.ready.ready()).await {
-        _ if house.is_stopping.load(Ordering::Relaxed) => Err(NotReady::new("it is stopping", "")),
+        _ if house.is_stopping.load(Ordering::Relaxed) => {
+            Err(NotReady::new("the server is shutting down", ""))
+        }
         Ok(ready) => ready,
         Err(_) => Err(NotReady::new("memory does not answer", "")),
     };
@@ -323,13 +322,13 @@ async fn nowhere(request: Request) -> Response {
     nothing_here().answer(path, refuse::dialect(path, request.headers()))
 }
 
-/// That no route answers.
+/// The refusal where no route matches.
 fn nothing_here() -> Refusal {
-    let said = "there is nothing here; people look at / of this server, chat clients use its /v1, and GET /api shows its memory's routes (in a path, the slash of a name is %2F)";
+    let said = "no such route; the dashboard is at /, chat clients use /v1, and GET /api documents the memory API (write a slash within a name as %2F)";
     Refusal::new(StatusCode::NOT_FOUND, "not_found", said)
 }
 
-/// No answer, whoever wrote it, opens this server to web pages of others.
+/// Removes CORS headers from every response, so that no other web page can read it.
 async fn sealed(request: Request, next: axum::middleware::Next) -> Response {
     let mut response = next.run(request).await;
     let opening: Vec<_> = response
@@ -375,7 +374,7 @@ async fn accept(
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         let connection = graceful.watch(connection);
         connections.spawn(async move {
-            // That a client hangs up is its own affair.
+            // A client may disconnect at any time.
             let _ = connection.await;
             drop(place);
         });
@@ -383,10 +382,10 @@ async fn accept(
     drop(listener);
     house.is_stopping.store(true, Ordering::Relaxed);
     if timeout(house.limits.drain, graceful.shutdown()).await.is_err() {
-        (house.log)("some replies were still open and are cut off");
+        (house.log)("some replies were still open at shutdown and were cut off");
     }
     connections.shutdown().await;
     if timeout(house.limits.end, house.ends.all_over()).await.is_err() {
-        (house.log)("memory did not keep every exchange in time");
+        (house.log)("memory did not persist every exchange before shutdown");
     }
 }

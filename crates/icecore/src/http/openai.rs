@@ -1,5 +1,4 @@
-//! The dialect of OpenAI's chat completions: reading messages, putting text into them, gathering a
-//! reply.
+//! OpenAI's chat completions API: reading messages, inserting text, collecting a reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +9,10 @@ use super::messages;
 use super::mind::Reply;
 use super::tap::Beat;
 
-/// The most tool calls of a reply that are kept.
+/// The most tool calls of a reply that are collected.
 const MOST_CALLS: usize = 1_024;
 
-/// The text of a message, and whether tools are in it.
+/// The text of a message, and whether it contains tool calls or results.
 pub fn said(message: &Object<'_>, role: &str) -> (String, bool) {
     let (texts, _) = messages::parts(message.get("content"));
     let calls =
@@ -23,12 +22,12 @@ pub fn said(message: &Object<'_>, role: &str) -> (String, bool) {
     (texts.join("\n"), has_tools)
 }
 
-/// A message of one text.
+/// A message with one text.
 pub fn message(role: &str, text: &str) -> String {
     format!("{{\"role\":{},\"content\":{}}}", body::quoted(role), body::quoted(text))
 }
 
-/// The message with `added` after what it says; `None` if its content is neither text nor parts.
+/// The message with `added` at its end; `None` if its content is neither text nor parts.
 pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<String> {
     let content = object.get("content")?;
     let start = content.get().as_ptr() as usize - message.as_ptr() as usize;
@@ -48,13 +47,13 @@ pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<Stri
     Some(edits.apply(message))
 }
 
-/// A reply, as far as it has been heard. Of several choices the first is kept.
+/// Collects a reply from its events. Of several choices, only the first is collected.
 #[derive(Debug, Default)]
 pub struct Gather {
     text: String,
     reasoning: String,
     calls: BTreeMap<u64, Call>,
-    /// Tool calls of a reply that came whole, as they were written.
+    /// Tool calls of a complete reply, verbatim.
     written: Vec<String>,
     finish: Option<String>,
     usage: Option<(u64, u64)>,
@@ -73,7 +72,7 @@ struct Call {
 }
 
 impl Gather {
-    /// Takes in the data of an event.
+    /// Reads the data of an event.
     pub fn event(&mut self, data: &str) -> Beat {
         if data.trim() == "[DONE]" {
             self.closed = true;
@@ -126,7 +125,7 @@ impl Gather {
     fn piece(&mut self, piece: &Value) {
         let id = piece["id"].as_str().unwrap_or_default();
         let last = self.calls.keys().next_back().copied();
-        // Some servers give no index, and then whole calls.
+        // Some servers send no index, and then complete calls.
         let index = piece["index"].as_u64().unwrap_or(match last {
             Some(last) if id.is_empty() => last,
             Some(last) => last + 1,
@@ -155,7 +154,7 @@ impl Gather {
         }
     }
 
-    /// Takes in a reply that came whole.
+    /// Reads a reply that was not streamed.
     pub fn whole(&mut self, reply: &str) {
         let Ok(reply) = body::object(reply, "the reply") else {
             self.broken = true;
@@ -195,13 +194,13 @@ impl Gather {
         self.closed = true;
     }
 
-    /// How much is kept.
+    /// The collected size.
     pub fn bytes(&self) -> usize {
         let calls = self.calls.values().map(|call| call.name.len() + call.arguments.len());
         self.text.len() + self.reasoning.len() + calls.sum::<usize>()
     }
 
-    /// The reply as far as it was heard; complete if the other side said that it is.
+    /// The reply so far; complete if the upstream said so.
     pub fn reply(&self) -> Reply {
         let mut parts = Vec::new();
         if !self.reasoning.is_empty() {

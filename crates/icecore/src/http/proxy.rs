@@ -1,9 +1,8 @@
-//! Between a client and its model: requests go on with memory in them, replies come back byte for
-//! byte.
+//! The chat proxy: requests are forwarded with memory inserted, replies come back byte for byte.
 //!
-//! Whatever fails in memory, the chat goes on without it. The last bytes of a reply are held until
-//! the exchange is kept. If it could not be kept in time, the reply ends all the same and says so,
-//! and keeping it is tried again for a while.
+//! When memory fails, the chat goes on without it. The last bytes of a reply are held until the
+//! exchange is persisted. If that takes too long, the reply ends anyway and says so, and persisting
+//! is retried in the background.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -34,29 +33,29 @@ use crate::access::{Access, Takes};
 use crate::api::call::USER;
 use crate::rights;
 
-/// How long an event that may be the last is held while nothing else comes.
+/// How long an event that may be the last is held while nothing follows.
 const HOLD: Duration = Duration::from_millis(500);
-/// How long the other side may take to hang up after its last event.
+/// How long the upstream may take to close the connection after its last event.
 const AFTER: Duration = Duration::from_secs(5);
-/// How an exchange that could not be kept is tried again: after so long, then less and less often,
-/// for so long, and of so many at once with so much text in all. It is in memory only, so whoever
-/// stops the server loses it; its client was told.
+/// How a failed `persist_reply` is retried: after a first pause, then at growing intervals, for a
+/// limited time, and with a bound on the text held in all. The replies are in memory only and are
+/// lost when the server stops; their clients were told.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const TRIED_FOR: Duration = Duration::from_secs(15 * 60);
 pub(super) const UNKEPT_BYTES: usize = 64 << 20;
 const LEAST_UNKEPT_BYTES: u32 = 64 << 10;
-/// What a streamed reply says before its last event if the exchange is not kept: a comment, which
-/// clients pass over.
+/// The comment in a streamed reply before its last event if the exchange is not persisted. Clients
+/// ignore comments.
 const NOT_KEPT: &[u8] = b": icecore: this exchange is not kept yet\n";
 /// The longest reply that is held as a whole.
 const MOST_WHOLE_BYTES: usize = 64 << 20;
-/// The header that says what is wanted of memory.
+/// The header in which a client selects the memory mode.
 const MEMORY: &str = "x-icecore-memory";
 /// The longest list of ids in a header.
 const MOST_IDS_BYTES: usize = 2_000;
 
-/// Answers everything below `/v1`.
+/// Handles everything below `/v1`.
 pub(super) async fn v1(State(house): State<Arc<House>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let dialect = refuse::dialect(head.uri.path(), &head.headers);
@@ -73,7 +72,7 @@ async fn answer(
     dialect: Dialect,
 ) -> Result<Response, Refusal> {
     let Some(upstream) = house.upstream.clone() else {
-        let said = "no model's server is set; set provider, base_url and model of [chat] in config.toml and start again";
+        let said = "no upstream model is configured; set provider, base_url and model of [chat] in config.toml and restart";
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", said));
     };
     let call = Call { house: house.clone(), upstream, head, dialect };
@@ -88,11 +87,10 @@ async fn answer(
     }
 }
 
-/// Bytes of a model's words that are counted as one of its tokens, where it does not count them
-/// itself.
+/// The bytes counted as one token where the model reports no usage.
 const TOKEN_BYTES: usize = 4;
 
-/// Counts what passes between a client and its model for a space, where that is limited.
+/// Counts the tokens between a client and the model against the space's quota.
 struct Counting {
     access: Option<Arc<Access>>,
     user: Option<String>,
@@ -110,7 +108,7 @@ impl Drop for Counting {
     }
 }
 
-/// What the client wants of memory.
+/// The memory mode that a client requests.
 enum Wish {
     Off,
     On(Option<Mode>),
@@ -123,7 +121,7 @@ impl Wish {
             Some("off") => Ok(Self::Off),
             Some(word) => match Mode::of(word) {
                 None => Err(bad(
-                    "X-Icecore-Memory is off, augment or replace; leave it out for what is set"
+                    "X-Icecore-Memory must be off, augment or replace; omit it to use the configured mode"
                         .into(),
                 )),
                 mode => Ok(Self::On(mode)),
@@ -136,29 +134,27 @@ fn bad(said: String) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said)
 }
 
-/// The name in a header of ours.
+/// The value of one of our headers, as a name.
 fn named(headers: &HeaderMap, header: &str) -> Result<Option<String>, Refusal> {
     let mut sent = headers.get_all(header).into_iter();
     let Some(value) = sent.next() else { return Ok(None) };
     if sent.next().is_some() {
-        // Which of them counts is nobody's to guess: a server in between may have added its own.
-        return Err(bad(format!(
-            "{header} was sent more than once; send it once, or leave it out"
-        )));
+        // Ambiguous: a proxy in between may have added its own.
+        return Err(bad(format!("{header} was sent more than once; send it once or omit it")));
     }
     let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
     match name {
-        // Whose memory is meant has to be said or not: an empty user would be everybody, an empty
+        // An empty name is an error: an empty user would mean the shared memory, an empty
         // conversation any.
         "" if value.is_empty() && header == MEMORY => Ok(None),
         name if messages::is_name(name) => Ok(Some(name.to_owned())),
         _ => Err(bad(format!(
-            "{header} is no name; send up to 512 bytes of UTF-8 without control characters, or leave it out"
+            "{header} is not a valid name; send up to 512 bytes of UTF-8 without control characters, or omit it"
         ))),
     }
 }
 
-/// One request on its way.
+/// One request being proxied.
 struct Call<'a> {
     house: Arc<House>,
     upstream: Arc<Upstream>,
@@ -167,14 +163,14 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Sends the request on as it came, and the answer back as it comes.
+    /// Forwards the request unchanged and streams the response back.
     async fn pass(&self, bytes: Bytes, memory: Option<&'static str>) -> Result<Response, Refusal> {
         let user = self.caller().and_then(|caller| caller.user.clone());
         self.admit(user.as_deref()).await?;
         self.pass_for(user, bytes, memory).await
     }
 
-    /// Likewise, for a user whose space may do that.
+    /// The same, for a user whose quota was already checked.
     async fn pass_for(
         &self,
         user: Option<String>,
@@ -200,7 +196,7 @@ impl Call<'_> {
         self.head.extensions.get()
     }
 
-    /// Asks whether that user's space may speak to the model now, if nobody has yet.
+    /// Checks the quota of the user's space, if that has not happened yet.
     async fn admit(&self, user: Option<&str>) -> Result<(), Refusal> {
         let Some(access) =
             self.access().filter(|_| self.caller().is_some_and(|caller| !caller.admitted))
@@ -218,18 +214,22 @@ impl Call<'_> {
         let unfit = |unfit: Unfit| bad(unfit.to_string());
         let body = body::Body::read(&bytes).map_err(unfit)?;
         let Some((messages, told)) = Messages::read(&body, self.dialect).map_err(unfit)? else {
-            // Nothing is said, and the model's server knows best what to say to that.
+            // No messages: the upstream reports that better.
             return self.pass(bytes.clone(), Some("off")).await;
         };
         let heard = match self.heard(&body, told, mode)? {
             Ok(heard) => heard,
             Err(key) => {
-                self.house.failed("read", &format!("`{key}` of the request is no name, so it is not known whose memory is meant"));
+                self.house.failed(
+                    "read",
+                    &format!("`{key}` of the request is not a valid name, so the user is unknown"),
+                );
                 return self.pass(bytes.clone(), Some("failed")).await;
             }
         };
         let Ok(user) = heard.user.as_deref().map_or(Ok(None), rights::named) else {
-            self.house.failed("read", "whom the request names is too long for a name, so it is not known whose memory is meant");
+            self.house
+                .failed("read", "the user name in the request is too long, so the user is unknown");
             return self.pass(bytes.clone(), Some("failed")).await;
         };
         self.admit(user.as_deref()).await?;
@@ -293,10 +293,11 @@ impl Call<'_> {
         if coded {
             self.house.failed(
                 "read",
-                "the reply is compressed although that was not asked for, so memory cannot read it",
+                "the reply is compressed although that was not requested, so memory cannot read it",
             );
             flow.exchange.gather.missed();
-            // Nothing can be held back of it but its end, and a length would give that away.
+            // Only the end of the reply can be held back, and a Content-Length would give that
+            // away.
             headers.remove(CONTENT_LENGTH);
             return Ok(flow.body());
         }
@@ -317,7 +318,7 @@ impl Call<'_> {
                 }
             }
             if whole.len() > MOST_WHOLE_BYTES {
-                self.house.failed("read", "the reply is too long to be kept");
+                self.house.failed("read", "the reply is too long to be stored");
                 flow.exchange.gather.missed();
                 flow.first = whole.freeze();
                 headers.remove(CONTENT_LENGTH);
@@ -362,8 +363,8 @@ impl Call<'_> {
         begun
     }
 
-    /// What memory is told; the name of a field instead, if it should say who the user is and
-    /// cannot be understood.
+    /// Builds the request for memory. Returns the name of a field instead if it should name the
+    /// user but is not a valid name.
     fn heard(
         &self,
         body: &body::Body<'_>,
@@ -371,8 +372,7 @@ impl Call<'_> {
         mode: Option<Mode>,
     ) -> Result<Result<Heard, &'static str>, Refusal> {
         let headers = &self.head.headers;
-        // Our own headers are refused if they are wrong; what others send is read as far as it can
-        // be.
+        // Our own headers must be valid; headers of other programs are read leniently.
         for own in [USER, ids::CONVERSATION] {
             named(headers, own)?;
         }
@@ -406,7 +406,7 @@ fn unreached(house: &House, unsent: &Unsent) -> Refusal {
     Refusal::new(status, code, unsent.to_string())
 }
 
-/// What memory did, in headers.
+/// Reports what memory did, in headers.
 fn tell(begun: &Begun, headers: &mut HeaderMap) {
     let mut ids = String::new();
     for id in &begun.injected {
@@ -437,7 +437,7 @@ fn tell(begun: &Begun, headers: &mut HeaderMap) {
     }
 }
 
-/// An answer that passes as it comes.
+/// A response body that is streamed unchanged.
 fn passed(
     answered: reqwest::Response,
     upstream: Arc<Upstream>,
@@ -462,8 +462,8 @@ fn passed(
     }))
 }
 
-/// An exchange that memory has begun and must hear the end of. Dropped before that, the client went
-/// away.
+/// An exchange that was prepared and must be persisted. Dropping it means that the client
+/// disconnected.
 struct Exchange {
     house: Arc<House>,
     begun: Arc<Begun>,
@@ -483,14 +483,14 @@ impl Exchange {
         }
     }
 
-    /// There was no exchange.
+    /// Discards the exchange: the upstream returned no reply.
     fn forget(&mut self) {
         self.counting.access = None;
         self.is_over = true;
     }
 
-    /// Tells memory, and waits until it has kept the exchange, failed, or taken too long; whether
-    /// it is kept. The telling goes on by itself, also if the client goes away meanwhile.
+    /// Persists the exchange and waits until that succeeds, fails or takes too long. Returns
+    /// whether it is persisted. Persisting continues even if the client disconnects.
     async fn end(&mut self, is_whole: bool) -> bool {
         let patience = self.house.limits.end;
         let Some(told) = self.told(is_whole) else { return true };
@@ -500,7 +500,7 @@ impl Exchange {
                 self.house.failed(
                     "end",
                     &format!(
-                        "memory took longer than {} s to keep an exchange",
+                        "memory took longer than {} s to persist an exchange",
                         patience.as_secs_f32()
                     ),
                 );
@@ -509,15 +509,15 @@ impl Exchange {
         }
     }
 
-    /// The answer comes when memory has been told for the first time: whether it has kept the
-    /// exchange.
+    /// Starts persisting in the background. The receiver yields whether the first attempt
+    /// succeeded.
     fn told(&mut self, is_whole: bool) -> Option<oneshot::Receiver<bool>> {
         if std::mem::replace(&mut self.is_over, true) {
             return None;
         }
         let mut reply = self.gather.reply();
         reply.complete &= is_whole;
-        // What the model says it has read and written, else about as much.
+        // The usage reported by the model, else an estimate.
         self.counting.bytes = match reply.usage {
             Some((read, written)) => usize::try_from(read.saturating_add(written))
                 .unwrap_or(usize::MAX)
@@ -553,17 +553,17 @@ async fn keep(house: &House, begun: &Begun, reply: Reply) -> Result<(), Unkept> 
     ended.unwrap_or_else(|_| Err(Unkept::for_good("memory panicked; this is a bug")))
 }
 
-/// Keeps an exchange that could not be kept, as soon as that is possible again.
+/// Retries persisting until it succeeds, fails permanently or takes too long.
 async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
     let lost = |said: &str| {
         (house.log)(&format!(
-            "an exchange is lost, and its client was told that it is not kept: {said}"
+            "an exchange is lost, and its client was told that it is not persisted: {said}"
         ))
     };
     let bytes = u32::try_from(reply.text.len() + reply.parts.as_ref().map_or(0, String::len))
         .unwrap_or(u32::MAX);
     let Ok(_room) = house.unkept.try_acquire_many(bytes.max(LEAST_UNKEPT_BYTES)) else {
-        return lost("too many wait to be kept already");
+        return lost("too many exchanges are already waiting for a retry");
     };
     let mut pause = FIRST_PAUSE;
     let until = tokio::time::Instant::now() + TRIED_FOR;
@@ -572,7 +572,7 @@ async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
         pause = (pause * 2).min(LONGEST_PAUSE);
         match keep(house, begun, reply.clone()).await {
             Ok(()) => {
-                return (house.log)("an exchange that could not be kept at first is kept now");
+                return (house.log)("an exchange was persisted after a retry");
             }
             Err(unkept) if !unkept.may_pass || tokio::time::Instant::now() > until => {
                 return lost(&unkept.said);
@@ -588,28 +588,28 @@ impl Drop for Exchange {
     }
 }
 
-/// A reply on its way to the client.
+/// A reply being streamed to the client.
 struct Flow {
     answered: reqwest::Response,
     upstream: Arc<Upstream>,
-    /// What reads along; nobody, if it cannot be read.
+    /// Reads the stream; `None` if it cannot be parsed.
     tap: Option<Tap>,
-    /// What is to go before anything else.
+    /// Bytes to send first.
     first: Bytes,
     stage: Stage,
     exchange: Exchange,
 }
 
 enum Stage {
-    /// More comes.
+    /// More follows.
     Reading,
-    /// The last event is here, or the end of everything.
+    /// The last event, or the end of the stream, was read.
     Last { is_end: bool },
-    /// The exchange is kept; the other side has not hung up yet.
+    /// The exchange is persisted; the upstream has not closed the connection yet.
     After,
-    /// It broke off.
+    /// The stream broke.
     Broken(Unsent),
-    /// It is over.
+    /// Everything was sent.
     Over,
 }
 
@@ -663,7 +663,7 @@ impl Flow {
                         self.stage = Stage::After;
                         return Some(Ok(piece));
                     }
-                    // Whoever has said that nothing more comes need not also hang up properly.
+                    // An upstream that sent its last event need not close the connection cleanly.
                     Piece::End | Piece::Broken(_) => {}
                 },
                 Stage::Broken(unsent) => {
@@ -680,12 +680,12 @@ impl Flow {
         }
     }
 
-    /// Reads on; what may go out is returned, and the stage is set.
+    /// Reads from the upstream; returns bytes to forward and sets the stage.
     async fn read(&mut self) -> Option<Bytes> {
         let holds = self.tap.as_ref().is_some_and(Tap::is_holding);
         let patience = self.upstream.silence();
         let piece = if holds {
-            // Not as time-out of the reading itself, which would say that the other side is silent.
+            // A separate timeout: expiry does not mean that the upstream is silent.
             match timeout(HOLD, self.piece(patience)).await {
                 Ok(piece) => piece,
                 Err(_) => return self.release(),

@@ -1,4 +1,4 @@
-//! What the server itself has to say no to, in the form that the client's dialect has for it.
+//! The server's own error responses, in the format of the client's dialect.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -11,61 +11,61 @@ use crate::dashboard;
 use crate::rights::{Denied, Right, Rights};
 use crate::spaces::MAX_USER_BYTES;
 
-/// The word of OAuth for a token that may do too little.
+/// The OAuth error code of a token that lacks a scope.
 const TOO_LITTLE: &str = "insufficient_scope";
 
-/// A refusal: what is wrong, and what now.
+/// An error response: what is wrong, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     status: StatusCode,
     code: &'static str,
     said: String,
-    /// The scope that is missing.
+    /// The missing scope.
     needed: Option<Right>,
-    /// When to try again, in seconds.
+    /// Seconds until a retry may succeed.
     again: Option<u64>,
 }
 
 impl Refusal {
-    /// A refusal with that status; `code` is the word for programs.
+    /// Creates an error; `code` is for programs.
     pub fn new(status: StatusCode, code: &'static str, said: impl Into<String>) -> Self {
         Self { status, code, said: said.into(), needed: None, again: None }
     }
 
-    /// Whoever asks may not do that.
+    /// The token lacks a permission.
     pub fn too_little(held: Rights, needed: Right) -> Self {
         let held = match held.words().as_slice() {
             ["read"] => "only read".to_owned(),
             words => words.join(", "),
         };
-        let said =
-            format!("this token may {held}; what is asked for needs the scope {}", needed.word());
+        let said = format!("this token may {held}; the request needs the scope {}", needed.word());
         Self { needed: Some(needed), ..Self::new(StatusCode::FORBIDDEN, TOO_LITTLE, said) }
     }
 
-    /// What was not allowed.
+    /// The error for a denied operation.
     pub fn of(denied: &Denied) -> Self {
         match denied {
             Denied::Unknown => {
-                Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", "send a token that is good")
+                Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", "send a valid token")
             }
             Denied::TooLittle { held, needed } => Self::too_little(*held, *needed),
             Denied::Bound => {
-                let said = "this token is bound to one space, and what is asked for is about the whole server";
+                let said =
+                    "this token is bound to one space, and the request concerns the whole server";
                 Self::new(StatusCode::FORBIDDEN, "bound_to_a_space", said)
             }
             Denied::NoName => {
                 let said = format!(
-                    "a user's name has 1 to {MAX_USER_BYTES} bytes of UTF-8 without control characters"
+                    "a user name must be 1 to {MAX_USER_BYTES} bytes of UTF-8 without control characters"
                 );
                 Self::new(StatusCode::BAD_REQUEST, "usage", said)
             }
             Denied::Undeclared => {
-                let said = "no right is declared for this, so nobody may have it done; GET /api lists what there is";
+                let said = "no permission is declared for this operation, so no token allows it; GET /api lists the operations";
                 Self::new(StatusCode::FORBIDDEN, "undeclared", said)
             }
             Denied::MethodNotAllowed => {
-                let said = "this cannot be asked with that method; GET /api shows how";
+                let said = "method not allowed for this path; GET /api lists the methods";
                 Self::new(StatusCode::METHOD_NOT_ALLOWED, "usage", said)
             }
             Denied::NoSuchUser(name) => Self::new(
@@ -76,7 +76,7 @@ impl Refusal {
         }
     }
 
-    /// A space may not make a request now.
+    /// The error for a space that exceeded a quota.
     pub fn not_admitted(refused: &NotAdmitted) -> Self {
         match refused {
             NotAdmitted::Over(over) => Self {
@@ -89,12 +89,12 @@ impl Refusal {
         }
     }
 
-    /// Its status.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The answer to a request for that path.
+    /// The response for a request of a path, in the format of its API.
     pub fn answer(&self, path: &str, dialect: Dialect) -> Response {
         let mut response = self.response(dialect);
         if is_own(path) {
@@ -103,7 +103,7 @@ impl Refusal {
         response
     }
 
-    /// The answer.
+    /// The response in a dialect.
     pub fn response(&self, dialect: Dialect) -> Response {
         let body = match dialect {
             Dialect::OpenAi => {
@@ -163,7 +163,7 @@ impl Refusal {
     }
 }
 
-/// A refusal in the form of this server's own routes.
+/// An error in the format of the memory API.
 pub fn own(status: StatusCode, kind: &str, message: &str) -> Response {
     let body = serde_json::json!({ "error": { "kind": kind, "message": message, "status": status.as_u16() } });
     let mut response = Response::new(Body::from(body.to_string()));
@@ -172,7 +172,7 @@ pub fn own(status: StatusCode, kind: &str, message: &str) -> Response {
     response
 }
 
-/// Whether a path is one of this server's own, not of a model's.
+/// Whether a path belongs to the memory API and not to the chat API.
 pub fn is_own(path: &str) -> bool {
     path == "/api"
         || path.starts_with("/api/")
@@ -180,7 +180,7 @@ pub fn is_own(path: &str) -> bool {
         || path == crate::mcp::PATH
 }
 
-/// The dialect of a request, by what it asks for.
+/// The dialect of a request, by its path.
 pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
     let messages = path == "/v1/messages" || path.starts_with("/v1/messages/");
     if messages || (path.starts_with("/v1/models") && headers.contains_key("anthropic-version")) {
@@ -190,7 +190,7 @@ pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
     }
 }
 
-/// The word under which requests for a path are counted; there are few, whatever is asked for.
+/// The metrics label for a path; there are few, whatever is requested.
 pub fn route(method: &Method, path: &str) -> &'static str {
     match path {
         "/v1/chat/completions" if method == Method::POST => "chat",

@@ -1,40 +1,39 @@
-//! A tap on a stream of events: the bytes go on as they came, while what they say is gathered.
+//! Copies a stream of server-sent events as it passes and collects the reply.
 //!
-//! An event goes on as soon as it is whole. Only the last one stays here until it is called for:
-//! `[DONE]` or `message_stop`, or, where neither comes, the newest event after the model has said
-//! that it is done.
+//! An event is forwarded as soon as it is complete. Only the last one is held until it is released:
+//! `[DONE]` or `message_stop`, or, without these, the newest event after the finish reason.
 
 use serde_json::Value;
 
 use super::mind::{Dialect, Reply};
 use super::{anthropic, openai};
 
-/// The longest event that is looked at; a longer one passes unread.
+/// The longest event that is read; a longer one passes unread.
 const MOST_EVENT_BYTES: usize = 8 << 20;
-/// The longest reply that is kept.
+/// The longest reply that is collected.
 const MOST_GATHERED_BYTES: usize = 16 << 20;
 
-/// What an event is in the course of a reply.
+/// The position of an event in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
-    /// More comes.
+    /// More follows.
     Middle,
-    /// The model is done, or something broke: this may be the last event.
+    /// The model has finished or failed: this may be the last event.
     Finish,
-    /// Nothing comes after it.
+    /// Nothing follows.
     Last,
-    /// Nobody here can read it.
+    /// The event cannot be parsed.
     Unread,
 }
 
-/// A reply, as far as it has been heard.
+/// Collects a reply.
 #[derive(Debug)]
 pub struct Gather {
     tongue: Tongue,
-    /// Something was too long or not readable.
+    /// Something was too long or could not be parsed.
     lacking: bool,
     full: bool,
-    /// The status it came with.
+    /// The status of the response.
     pub status: u16,
 }
 
@@ -45,7 +44,7 @@ enum Tongue {
 }
 
 impl Gather {
-    /// Nothing heard yet.
+    /// Starts an empty reply.
     pub fn new(dialect: Dialect) -> Self {
         let tongue = match dialect {
             Dialect::OpenAi => Tongue::OpenAi(openai::Gather::default()),
@@ -56,7 +55,7 @@ impl Gather {
 
     fn event(&mut self, data: &str) -> Beat {
         if self.full {
-            // The end must still be seen.
+            // The end must still be recognized.
             let mut rest = Self::new(match self.tongue {
                 Tongue::OpenAi(_) => Dialect::OpenAi,
                 Tongue::Anthropic(_) => Dialect::Anthropic,
@@ -71,7 +70,7 @@ impl Gather {
         beat
     }
 
-    /// Takes in a reply that came whole.
+    /// Reads a reply that was not streamed.
     pub fn whole(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else {
             self.lacking = true;
@@ -83,12 +82,12 @@ impl Gather {
         }
     }
 
-    /// Something of the reply was not heard.
+    /// Marks the reply as incomplete.
     pub fn missed(&mut self) {
         self.lacking = true;
     }
 
-    /// The reply as far as it was heard.
+    /// The reply so far.
     pub fn reply(&self) -> Reply {
         let reply = match &self.tongue {
             Tongue::OpenAi(gather) => gather.reply(),
@@ -114,14 +113,13 @@ impl Tongue {
     }
 }
 
-/// A JSON value for reading only. Halves of characters, which some servers send in two events,
-/// become �.
+/// Parses JSON for reading only. Lone surrogates, which some servers send across two events, become
+/// �.
 pub fn value(data: &str) -> Option<Value> {
     serde_json::from_str(data).ok().or_else(|| serde_json::from_str(&mended(data)?).ok())
 }
 
-/// The text with every `\uD800` to `\uDFFF` that has no other half written as `\uFFFD`; `None` if
-/// there is none.
+/// The text with every lone surrogate escape replaced by `\uFFFD`; `None` if there is none.
 fn mended(data: &str) -> Option<String> {
     let unit = |at: usize| {
         let digits = data.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -159,16 +157,16 @@ enum Course {
     Closed,
 }
 
-/// Cuts a stream into events and holds the last one back.
+/// Splits a stream into events and holds the last one back.
 #[derive(Debug)]
 pub struct Tap {
-    /// The bytes of the event that is not whole yet.
+    /// The bytes of the incomplete event.
     pending: Vec<u8>,
     /// Its newest line.
     line: Vec<u8>,
     after_return: bool,
     data: Option<String>,
-    /// The event is too long to be kept, so it passes as it comes.
+    /// The event is too long, so it passes unread.
     blind: bool,
     at_start: bool,
     held: Vec<u8>,
@@ -191,7 +189,7 @@ impl Default for Tap {
 }
 
 impl Tap {
-    /// Takes in a piece of the stream and returns what may go on.
+    /// Reads a piece of the stream and returns what may be forwarded.
     pub fn take(&mut self, piece: &[u8], gather: &mut Gather) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len());
         for (at, &byte) in piece.iter().enumerate() {
@@ -206,7 +204,7 @@ impl Tap {
                 _ if second_half => {}
                 b'\n' | b'\r' if self.end_line() => self.end_event(gather, &mut out),
                 b'\n' | b'\r' => {}
-                // Of an event that nobody reads, only whether its lines are empty counts.
+                // In an unread event only empty lines matter.
                 _ if !self.blind || self.line.is_empty() => self.line.push(byte),
                 _ => {}
             }
@@ -223,7 +221,7 @@ impl Tap {
         out
     }
 
-    /// Ends a line; true if it was empty, and so the event is whole.
+    /// Ends a line; true if it was empty, which completes the event.
     fn end_line(&mut self) -> bool {
         let line = std::mem::take(&mut self.line);
         let mut line = line.as_slice();
@@ -253,7 +251,7 @@ impl Tap {
         let data = self.data.take();
         self.blind = false;
         let Some(data) = data else {
-            // A comment, or a line for nobody: it goes with what is there.
+            // A comment or a field without data: it stays with its neighbors.
             if self.course == Course::Tail { &mut self.held } else { out }.append(&mut event);
             return;
         };
@@ -267,7 +265,7 @@ impl Tap {
         if self.course == Course::Open { out } else { &mut self.held }.append(&mut event);
     }
 
-    /// The stream is over: reads what has no empty line after it. Everything that is left is held.
+    /// Reads an event without a final empty line at the end of the stream. The rest is held.
     pub fn finish(&mut self, gather: &mut Gather) {
         if !self.pending.is_empty() && self.course != Course::Closed {
             if !self.line.is_empty() {
@@ -285,17 +283,17 @@ impl Tap {
         self.course = Course::Closed;
     }
 
-    /// Whether the last event is here.
+    /// Whether the last event was read.
     pub fn is_closed(&self) -> bool {
         self.course == Course::Closed
     }
 
-    /// Whether an event is here that may be the last.
+    /// Whether an event is held that may be the last.
     pub fn is_holding(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// What was held back.
+    /// Takes what was held.
     pub fn release(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -305,7 +303,7 @@ impl Tap {
 mod tests {
     use super::*;
 
-    /// Streams as they come, each with what is held at their end and what was said.
+    /// Streams, each with what is held at their end and the collected reply.
     fn goldens() -> Vec<(Dialect, String, &'static str, Reply)> {
         let whole = |text: &str, finish: &str, usage| Reply {
             text: text.into(),

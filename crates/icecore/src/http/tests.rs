@@ -1,5 +1,5 @@
-//! The server as its clients see it: a scripted model's server behind it, a scripted memory beside
-//! it, real connections.
+//! The server as its clients see it: a scripted upstream behind it, a scripted memory beside it,
+//! real connections.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -29,14 +29,14 @@ const STREAM: [&str; 4] = [
     "data: [DONE]\n\n",
 ];
 
-/// What the model's server does after the head of its answer.
+/// What the upstream does after the head of its response.
 #[derive(Clone)]
 enum Does {
     Sends(Vec<u8>),
     Waits(Arc<Notify>),
-    /// Says nothing more until the other side hangs up.
+    /// Sends nothing more until the other side disconnects.
     Hangs,
-    /// Hangs up in the middle.
+    /// Disconnects in the middle.
     Breaks,
 }
 
@@ -58,7 +58,7 @@ fn whole(status: &str, headers: &str, body: &str) -> Answer {
     Answer { head: format!("HTTP/1.1 {status}\r\n{headers}"), does: vec![Does::Sends(body.into())] }
 }
 
-/// A request as it arrived at the model's server.
+/// A request as it arrived at the upstream.
 #[derive(Clone, Debug)]
 struct Arrived {
     line: String,
@@ -72,7 +72,7 @@ impl Arrived {
     }
 }
 
-/// A model's server that does what it is told, with its own hands on the wire.
+/// A scripted upstream on a raw socket.
 struct Fake {
     addr: SocketAddr,
     arrived: Arc<Mutex<Vec<Arrived>>>,
@@ -168,12 +168,12 @@ impl Fake {
     }
 }
 
-/// A memory that does what it is told.
+/// A scripted memory.
 struct Script {
     begins: Box<dyn Fn() -> Result<Begun, String> + Send + Sync>,
-    /// What keeping an exchange comes to, each time; afterwards it goes well.
+    /// The results of persisting an exchange, in order; afterwards it succeeds.
     unkept: Mutex<Vec<Unkept>>,
-    /// As many exchanges may be kept as there are permits.
+    /// As many exchanges may be persisted as there are permits.
     keeps: Semaphore,
     slow: Option<Duration>,
     heard: Mutex<Vec<Heard>>,
@@ -434,7 +434,7 @@ async fn the_last_event_waits_until_the_exchange_is_kept_and_nothing_else_does()
     let scene = Scene::over(&fake, Script { keeps: Semaphore::new(0), ..Script::default() }).await;
     let mut response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
     let mut sofar = Vec::new();
-    // What is there comes although the other side has said nothing more yet.
+    // What was sent arrives although the upstream has not finished.
     while sofar.len() < STREAM[..2].concat().len() {
         sofar.extend(response.chunk().await.unwrap().unwrap());
     }
@@ -642,7 +642,7 @@ async fn a_server_that_is_not_there_is_told_in_the_clients_own_form() {
 #[tokio::test]
 async fn where_memory_fails_the_request_goes_on_as_it_came() {
     install();
-    // Blanks, keys in odd order and odd numbers: nothing of it may change.
+    // Blanks, unusual key order and unusual numbers must not change.
     let odd = "{ \"messages\" : [{\"content\":\"hi\",\"role\":\"user\"}],\n\t\"model\":\"m\", \"seed\":1.0e400 }\n";
     let cases: [(Script, &str); 3] = [
         (Script { begins: Box::new(|| Err("no room".into())), ..Script::default() }, "no room"),
@@ -725,7 +725,7 @@ async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
         let scene = Scene::over(&fake, Script { unkept: full(), ..Script::default() }).await;
         let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
         let is_whole = body == REPLY;
-        // Of a reply that comes as a stream, the headers are gone by then.
+        // A streamed reply has already sent its headers.
         assert_eq!(header(&response, "x-icecore-memory"), if is_whole { "failed" } else { "on" });
         let text = response.text().await.unwrap();
         assert_eq!(
@@ -742,7 +742,7 @@ async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
         scene.running.stop().await.unwrap();
         let replies = scene.mind.replies.lock().unwrap();
         assert!(replies.len() == 3 && replies.iter().all(|reply| *reply == replies[0]));
-        assert!(scene.log.lock().unwrap().join("\n").contains("is kept now"));
+        assert!(scene.log.lock().unwrap().join("\n").contains("persisted after a retry"));
     }
 }
 
@@ -781,7 +781,7 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
     timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
     assert_eq!(scene.replies(), [Reply { status: 499, ..Reply::default() }]);
     scene.running.stop().await.unwrap();
-    // While the last event waits: memory hears of it once, and may finish.
+    // While the last event is held: memory is told once, and may finish.
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script { keeps: Semaphore::new(0), ..Script::default() }).await;
     let mut response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
@@ -819,7 +819,7 @@ async fn a_stream_that_breaks_does_not_look_whole() {
             .as_bytes()
             .starts_with(&sofar[..sofar.len().min(STREAM[..2].concat().len())])
     );
-    // A whole reply that breaks off is told as such.
+    // A complete reply that breaks is reported as such.
     let answer = Answer {
         head: "HTTP/1.1 200 OK\r\ncontent-type: application/json".into(),
         does: vec![Does::Sends(b"{".to_vec()), Does::Breaks],
@@ -874,7 +874,7 @@ async fn headers_go_on_but_for_ours_the_connections_and_secrets() {
     assert_eq!(arrived.header("content-length"), Some(CHAT_WITH_MEMORY.len().to_string().as_str()));
     assert!(!format!("{arrived:?}").contains(SECRET));
     scene.running.stop().await.unwrap();
-    // Without a key of ours, the client's own goes on only where that is allowed.
+    // Without a configured key, the client's own is forwarded only where allowed.
     for (allowed, expected) in [(true, Some("Bearer mine")), (false, None)] {
         let fake = Fake::new(stream(&STREAM)).await;
         let scene = Scene::with(&format!("http://{}", fake.addr), Script::default(), |serving| {
@@ -975,8 +975,8 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
             "{body}"
         );
     }
-    // Whoever is named in a way that cannot be understood is not nobody, whose memory all of them
-    // would share.
+    // A request with an invalid user name must not get the memory of requests without a user, which
+    // all of them would share.
     for (path, body) in [
         ("/v1/messages", r#""metadata":{"user_id":7},"#),
         ("/v1/chat/completions", r#""user":17,"#),
@@ -1069,7 +1069,7 @@ async fn every_id_that_front_ends_send_is_read() {
             (Some("c 1"), *history, None),
             "{place:?}"
         );
-        // Ours comes first; an empty one of another says nothing.
+        // Our header comes first; an empty one of another program counts as missing.
         let ours = [headers, vec![("x-icecore-conversation", "ours".to_owned())]].concat();
         if *place != Place::Header("x-icecore-conversation") {
             assert_eq!(
@@ -1096,7 +1096,7 @@ async fn every_id_that_front_ends_send_is_read() {
                 expected,
                 "{place:?}"
             );
-            // Whoever holds a token that is bound to a space has this header set by the server.
+            // For a token bound to a space, the server sets this header.
             let ours = [headers, vec![("x-icecore-user", "ours".to_owned())]].concat();
             if *place != Place::Header("x-icecore-user") {
                 assert_eq!(
@@ -1110,11 +1110,11 @@ async fn every_id_that_front_ends_send_is_read() {
     let (headers, fields) = with_id(ids::SHARED_KEY, "k");
     let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
     assert_eq!((heard.shared_key.as_deref(), heard.conversation), (Some("k"), None));
-    // The conversation of an object, as the Responses API has it.
+    // The conversation object of the Responses API.
     let fields = serde_json::json!({ "conversation": { "id": "conv_1" } });
     let heard = heard_by(&scene, "/v1/chat/completions", &[], fields.as_object().unwrap()).await;
     assert_eq!(heard.conversation.as_deref(), Some("conv_1"));
-    // A front end that names its user in a way that cannot be understood gets no memory.
+    // A front end whose user name is not valid gets no memory.
     for header in ["x-openwebui-user-id", "x-litellm-end-user-id"] {
         let response =
             scene.post("/v1/chat/completions", CHAT).header(header, "").send().await.unwrap();
@@ -1158,7 +1158,7 @@ async fn a_body_that_memory_cannot_read_is_refused_only_if_memory_is_wanted() {
             (200, body.to_owned())
         );
     }
-    // Nothing is said: the other side's to judge.
+    // No messages: the upstream judges.
     for body in ["{}", r#"{"messages":[]}"#, r#"{"messages":"x"}"#] {
         let response = scene.post("/v1/chat/completions", body).send().await.unwrap();
         assert_eq!(
@@ -1214,7 +1214,7 @@ async fn everything_else_below_v1_passes() {
     scene.running.stop().await.unwrap();
 }
 
-/// Sends bytes as they are and returns what comes back.
+/// Sends raw bytes and returns the response.
 async fn raw(addr: SocketAddr, bytes: &[u8]) -> String {
     let mut socket = TcpStream::connect(addr).await.unwrap();
     socket.write_all(bytes).await.unwrap();
@@ -1234,7 +1234,7 @@ async fn the_door_is_shut_on_every_route() {
     let answered = |what: &'static str| {
         get(move || async move { ([("access-control-allow-origin", "*")], what) })
     };
-    // What nobody has declared a right for is answered to nobody, whatever stands behind it.
+    // Without a declared permission every request is denied, whatever the route does.
     let extra = Router::new()
         .route("/api/status", answered("facts"))
         .route("/api/facts", answered("undeclared facts"));
@@ -1289,7 +1289,7 @@ async fn the_door_is_shut_on_every_route() {
         );
         assert!(raw(addr, origin.as_bytes()).await.starts_with("HTTP/1.1 403 "), "{path}");
     }
-    // What needs no token says nothing but whether it is well.
+    // Routes without a token reveal nothing but health.
     let page = include_str!("../dashboard/dist/index.html");
     for (path, body) in [("/", page), ("/livez", "ok\n"), ("/readyz", "ready\n")] {
         let back = raw(
@@ -1301,7 +1301,7 @@ async fn the_door_is_shut_on_every_route() {
         assert_eq!(back.split_once("\r\n\r\n").unwrap().1, body);
         assert!(!back.contains(env!("CARGO_PKG_VERSION")));
     }
-    // A wrong token is told in the form of each dialect.
+    // A wrong token is reported in the format of each dialect.
     let back =
         raw(addr, b"POST /v1/messages?beta=true HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
     assert!(
@@ -1337,13 +1337,13 @@ async fn what_is_too_large_too_slow_or_too_much_is_turned_away() {
         let response = scene.post(path, "x".repeat(1_001)).send().await.unwrap();
         assert_eq!(response.status(), 413);
         assert!(response.text().await.unwrap().contains(kind));
-        // Also in pieces, where nobody said how long it is.
+        // Also in chunks without a declared length.
         let pieces =
             futures_util::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>("x".repeat(100))));
         let response = scene.post(path, reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
         assert_eq!(response.status(), 413);
     }
-    // What is announced as far too large is refused before any of it came.
+    // A declared length far beyond the limit is rejected before the body arrives.
     for path in ["/v1/messages", "/v1/chat/completions"] {
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 1000000000000\r\n\r\n"
@@ -1351,14 +1351,14 @@ async fn what_is_too_large_too_slow_or_too_much_is_turned_away() {
         let answer = raw(addr, head.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{path}: {answer}");
     }
-    // A body that stops, a head that stops, and bytes that are no request.
+    // A body that stops, a head that stops, and bytes that are not a request.
     let slow = format!(
         "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-key: {SECRET}\r\ncontent-length: 10\r\n\r\n{{"
     );
     assert!(raw(addr, slow.as_bytes()).await.starts_with("HTTP/1.1 408 "));
     assert!(!raw(addr, b"GET /livez HTTP/1.1\r\nhost: local").await.contains("200"));
     assert!(!raw(addr, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await.contains("200"));
-    // One at a time; whether it lives can still be asked.
+    // One at a time; health checks are still answered.
     let mut first = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
     let _ = first.chunk().await.unwrap();
     let second = scene.post("/v1/messages", CHAT).send().await.unwrap();
@@ -1396,7 +1396,7 @@ async fn it_stops_when_open_replies_are_done_or_their_time_is_over() {
     }
     assert_eq!(sofar, STREAM.concat().as_bytes());
     timeout(Duration::from_secs(5), stopping).await.unwrap().unwrap().unwrap();
-    // A reply without end is cut off, and what came of it is kept before the server is gone.
+    // An endless reply is cut off, and what arrived is persisted before the server stops.
     let mut answer = stream(&STREAM[..2]);
     answer.does.push(Does::Hangs);
     let fake = Fake::new(answer).await;
@@ -1477,7 +1477,7 @@ async fn many_talk_at_once() {
     }
     all.join_all().await;
     assert_eq!((right.load(Ordering::Relaxed), scene.replies().len()), (64, 64));
-    // None stays open, but the one that asks.
+    // None stays open, except the one that asks.
     let counted = async {
         while !scene.metrics().await.contains("icecore_requests_open 1\n") {
             tokio::time::sleep(Duration::from_millis(10)).await;

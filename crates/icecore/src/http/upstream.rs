@@ -1,8 +1,7 @@
-//! The way to the model's server: what of a request goes there, and what of its answer comes back.
+//! The connection to the upstream model: which headers are forwarded and which come back.
 //!
-//! The address comes from the person's settings and from nowhere else. No redirect is followed. The
-//! client's own token is ours and never goes on; the key that was set for the model's server takes
-//! its place.
+//! The address comes only from the user's settings. No redirect is followed. The client's token for
+//! icecore is never forwarded; the configured upstream key replaces it.
 
 use std::time::Duration;
 
@@ -21,11 +20,10 @@ use tokio::time::timeout;
 
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
-/// The header in which a client sends its own key for the model's server, where the settings allow
-/// that.
+/// The header with a client's own upstream key, if the settings allow it.
 const OWN_KEY: &str = "x-icecore-upstream-authorization";
 
-/// The model's server.
+/// The upstream model server.
 pub struct Upstream {
     client: Client,
     base: String,
@@ -35,34 +33,24 @@ pub struct Upstream {
     silence: Duration,
 }
 
-/// Why a request got no answer.
+/// Why a request got no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsent {
-    /// A path that leads elsewhere.
+    /// A path that leaves `/v1`.
     #[error("the path is not one below /v1; leave `.` and `..` out of it")]
     Path,
-    /// No connection, or it broke off.
+    /// No connection, or it broke.
     #[error(
-        "the model's server at {place} cannot be reached ({said}); is it running, and is base_url of [chat] right?"
+        "the upstream model at {place} cannot be reached ({said}); is it running, and is base_url of [chat] correct?"
     )]
-    Unreachable {
-        /// Where it should be.
-        place: String,
-        /// What failed.
-        said: String,
-    },
-    /// It said nothing.
-    #[error("the model's server at {place} said nothing for {} s; try again, or a smaller request", after.as_secs())]
-    Silent {
-        /// Where it is.
-        place: String,
-        /// For how long.
-        after: Duration,
-    },
+    Unreachable { place: String, said: String },
+    /// No data within the limit.
+    #[error("the upstream model at {place} sent nothing for {} s; retry, or send a smaller request", after.as_secs())]
+    Silent { place: String, after: Duration },
 }
 
 impl Upstream {
-    /// The way to the server of `chat`; `None` if no server is set.
+    /// Opens the upstream of `chat`; `None` if none is configured.
     pub fn open(
         chat: &Model,
         forward_auth: bool,
@@ -76,7 +64,7 @@ impl Upstream {
         let here = is_loopback(&url);
         if forward_auth && url.scheme() == "http" && !here {
             anyhow::bail!(
-                "chat.base_url is http:// to another machine, so the clients' keys could be read on the way; use https://"
+                "chat.base_url uses http:// to another machine, which would expose the clients' keys; use https://"
             );
         }
         let mut client = Client::builder()
@@ -99,12 +87,12 @@ impl Upstream {
         }))
     }
 
-    /// How long it may say nothing.
+    /// The longest silence.
     pub fn silence(&self) -> Duration {
         self.silence
     }
 
-    /// Sends a request on. `path` begins with `/v1/`, `query` comes without its mark.
+    /// Forwards a request. `path` begins with `/v1/`; `query` has no question mark.
     pub async fn send(
         &self,
         method: &Method,
@@ -132,20 +120,20 @@ impl Upstream {
         }
     }
 
-    /// That it said nothing for too long.
+    /// The error for too long a silence.
     pub fn silent(&self) -> Unsent {
         Unsent::Silent { place: self.base.clone(), after: self.silence }
     }
 
-    /// What a failed connection is to be told as; the address is told already.
+    /// The error for a failed connection, without repeating the address.
     pub fn broken(&self, error: &reqwest::Error) -> Unsent {
         Unsent::Unreachable { place: self.base.clone(), said: causes(error) }
     }
 
     fn url(&self, path: &str, query: Option<&str>) -> Option<Url> {
         let rest = path.strip_prefix("/v1/").filter(|rest| stays_below(rest))?;
-        // Bases of OpenAI's kind end in /v1 or in whatever a server has instead; those of
-        // Anthropic's kind end before it.
+        // OpenAI-style base URLs include `/v1` or the server's own prefix; Anthropic-style ones end
+        // before it.
         let base = match self.provider {
             Provider::Anthropic => {
                 format!("{}/v1", self.base.strip_suffix("/v1").unwrap_or(&self.base))
@@ -176,10 +164,10 @@ impl Upstream {
     }
 }
 
-/// Whether a path leads nowhere but below where it begins, however it is spelt.
+/// Whether a path stays below its base, however it is encoded.
 fn stays_below(path: &str) -> bool {
     let mut plain = path.to_ascii_lowercase();
-    // Twice, because some servers read a path twice.
+    // Twice, because some servers decode a path twice.
     for _ in 0..2 {
         plain =
             plain.replace("%25", "%").replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
@@ -201,17 +189,17 @@ fn causes(error: &reqwest::Error) -> String {
         said.push(error.to_string());
         cause = error.source();
     }
-    if said.is_empty() { "no reason is given".into() } else { said.join(": ") }
+    if said.is_empty() { "no reason given".into() } else { said.join(": ") }
 }
 
-/// Whether a header is about one connection and not about the message.
+/// Whether a header concerns one connection only.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE]
         .contains(name)
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// The headers without those of the connection, also those that it names itself, and without ours.
+/// The headers without hop-by-hop headers, those named in `Connection`, and ours.
 fn without_connection(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
@@ -232,8 +220,8 @@ fn without_connection(headers: &HeaderMap) -> HeaderMap {
         .collect()
 }
 
-/// What of a request's headers goes on: all but those of the connection, those that speak of this
-/// server, and its secrets.
+/// The request headers to forward: without hop-by-hop headers, headers about this server, and its
+/// secrets.
 fn requested(headers: &HeaderMap) -> HeaderMap {
     let mut sent = without_connection(headers);
     for gone in [
@@ -251,8 +239,7 @@ fn requested(headers: &HeaderMap) -> HeaderMap {
     sent
 }
 
-/// What of an answer's headers comes back: all but those of the connection, and those that would
-/// open this server to web pages or send clients past it.
+/// The response headers to return: without hop-by-hop headers, CORS headers and `Alt-Svc`.
 pub fn answered(headers: &HeaderMap) -> HeaderMap {
     let mut back = without_connection(headers);
     let opens = |name: &HeaderName| {
@@ -327,7 +314,7 @@ mod tests {
             ("https://a/v1", Provider::OpenAi, "/v1/..\\admin", None, None),
             ("https://a/v1", Provider::OpenAi, "/v1/%252e%252e/admin", None, None),
             ("https://a/v1", Provider::OpenAi, "/admin", None, None),
-            // An address in the path or the query is text.
+            // An address in the path or the query is plain text.
             (
                 "https://a/v1",
                 Provider::OpenAi,

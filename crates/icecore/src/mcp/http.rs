@@ -1,5 +1,4 @@
-//! The way in over HTTP: `POST /mcp`, a request at a time, behind the door that every route stands
-//! behind.
+//! The HTTP transport: `POST /mcp`, one request at a time, behind the same guard as every route.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,11 +30,10 @@ const MOST_BYTES: usize = 4 << 20;
 
 type Service = StreamableHttpService<Server, NeverSessionManager>;
 
-/// The route of this server.
+/// The route of the MCP server.
 pub fn router(server: Server) -> Router {
-    // Who may ask, under which name and from which page, was decided at the door already, by rules
-    // that know this server's own settings. No sessions: every request stands for itself, in both
-    // eras.
+    // The guard already checked host, origin and token with this server's settings. No sessions:
+    // every request is independent, in both protocol versions.
     let settings = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -49,8 +47,8 @@ pub fn router(server: Server) -> Router {
     Router::new().route(PATH, any(move |request: Request| answer(service.clone(), request)))
 }
 
-/// What a request is for, as far as the log wants to know it. Whatever of it cannot be read is left
-/// out: what is done is decided by whoever reads the request in full.
+/// The parts of a request that the audit log records. Unreadable parts are omitted; the server
+/// itself parses the request in full.
 #[derive(Deserialize)]
 struct Glance<'a> {
     #[serde(borrow)]
@@ -65,8 +63,7 @@ struct Named<'a> {
     uri: Option<&'a RawValue>,
 }
 
-/// What a request is about: its method, and what that names. A tool that was called says itself
-/// which it is.
+/// The subject of a request for the audit log: the tool, or the method and what it names.
 fn about(body: &[u8], tool: Option<&str>) -> String {
     if let Some(tool) = tool {
         return format!("tools/call {tool}");
@@ -94,11 +91,11 @@ async fn answer(service: Service, request: Request) -> Response {
             return house::own_refusal(
                 StatusCode::BAD_REQUEST,
                 "usage",
-                "the body broke off; send it again",
+                "the request body ended early; send it again",
             );
         }
         _ => {
-            let said = format!("a request has at most {MOST_BYTES} bytes; send less at once");
+            let said = format!("a request may have at most {MOST_BYTES} bytes; send a smaller one");
             return house::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
         }
     };
@@ -123,7 +120,8 @@ async fn answer(service: Service, request: Request) -> Response {
     response
 }
 
-/// A body that is as lenient as a line over standard input, for `rmcp`, which reads it strictly.
+/// Replaces invalid UTF-8 and lone surrogates, which `rmcp` would reject, as the stdio transport
+/// does.
 fn lenient(body: Bytes) -> Bytes {
     let text = String::from_utf8_lossy(&body);
     match (json::replace_unpaired(&text), &text) {
@@ -139,7 +137,7 @@ fn is_json(parts: &http::request::Parts) -> bool {
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
-/// The answer to a body that is no message.
+/// The response to a body that is not a message.
 fn unreadable(error: ErrorData, id: Option<RequestId>) -> Response {
     let refusal = TxJsonRpcMessage::<RoleServer>::error(error, id);
     let body = serde_json::to_string(&refusal).unwrap_or_default();

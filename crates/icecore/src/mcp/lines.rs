@@ -1,6 +1,5 @@
-//! JSON-RPC messages, one a line, over a pair of streams. Every line that asks for something gets
-//! an answer: what cannot be read as a message is answered with an error under the id that it
-//! names, so that no client waits for nothing.
+//! JSON-RPC messages, one per line, over a pair of streams. Every request gets an answer: a line
+//! that cannot be parsed is answered with an error under its id, so that no client waits forever.
 
 use std::io;
 
@@ -14,22 +13,21 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, Empty};
 use tokio::task::JoinSet;
 
-/// The longest line that is read; a longer one is refused.
+/// The longest line; a longer one is rejected.
 pub const MAX_LINE_BYTES: usize = 16 << 20;
-/// How much of the end of a line that is too long is looked at for its id.
+/// How much of the end of an overlong line is searched for its id.
 const TAIL_BYTES: usize = 4 << 10;
 
-/// Messages over a pair of streams.
+/// Reads and writes messages over a pair of streams.
 pub struct LineTransport<R, W: AsyncWrite> {
     read: BufReader<R>,
-    /// The line that is being read. It outlives `receive`, which may be dropped at any time and
-    /// called again.
+    /// The line being read. It outlives `receive`, which may be cancelled and called again.
     line: Vec<u8>,
-    /// The last bytes of a line that is too long, once `line` is full.
+    /// The last bytes of an overlong line, once `line` is full.
     tail: Option<Vec<u8>>,
-    /// Only writes.
+    /// Used for writing only.
     write: AsyncRwTransport<RoleServer, Empty, W>,
-    /// Answers to what could not be read that are being written.
+    /// Error responses being written.
     refusals: JoinSet<io::Result<()>>,
 }
 
@@ -45,13 +43,13 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
         }
     }
 
-    /// Reads to the end of a line; false if there are no more. What is copied is consumed at once,
-    /// so that nothing is lost if this is dropped while it waits.
+    /// Reads to the end of a line; false at the end of the input. Copied bytes are consumed at
+    /// once, so that cancellation loses nothing.
     async fn read_line(&mut self) -> bool {
         loop {
             let available = match self.read.fill_buf().await {
                 Ok(available) if !available.is_empty() => available,
-                // The last line may have no end.
+                // The last line may have no line break.
                 _ => return !self.line.is_empty(),
             };
             let newline = memchr::memchr(b'\n', available);
@@ -74,8 +72,7 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
         }
     }
 
-    /// Answers a line that is no message. It is not waited for: whoever waits here may be dropped
-    /// halfway.
+    /// Answers an invalid line in the background, because `receive` may be cancelled.
     fn refuse(&mut self, error: ErrorData, id: Option<RequestId>) {
         self.refusals.spawn(self.write.send(TxJsonRpcMessage::<RoleServer>::error(error, id)));
     }
@@ -102,7 +99,7 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transp
             let line = std::mem::take(&mut self.line);
             if let Some(tail) = self.tail.take() {
                 let message =
-                    format!("the message has more than {MAX_LINE_BYTES} bytes; send less at once");
+                    format!("the message has more than {MAX_LINE_BYTES} bytes; send a smaller one");
                 self.refuse(ErrorData::invalid_request(message, None), find_id(&line, &tail));
                 continue;
             }
@@ -120,10 +117,10 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transp
     }
 }
 
-/// Why a text is no message, and its id if it has one.
+/// The error for an invalid message, and its id if it has one.
 pub type Refusal = (ErrorData, Option<RequestId>);
 
-/// The message in a text; none if there is nothing in it that could be answered.
+/// Parses a message; `None` if the text needs no answer.
 pub fn read_message(bytes: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Refusal> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim();
@@ -144,16 +141,16 @@ pub fn read_message(bytes: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>
             ));
         }
     };
-    // A notification is not answered, whatever is wrong with it.
+    // A notification is never answered, even if it is invalid.
     if fields.get("id").is_none() && fields["method"].is_string() && fields["jsonrpc"] == "2.0" {
         return Ok(None);
     }
     let id = fields.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
-    Err((ErrorData::invalid_request(format!("this is no JSON-RPC 2.0 message: {error}"), None), id))
+    Err((ErrorData::invalid_request(format!("not a JSON-RPC 2.0 message: {error}"), None), id))
 }
 
-/// The id of a message that cannot be read as a whole: a field of its object, looked for from the
-/// beginning as far as that can be read, and at the end, where many clients write it.
+/// The id of a message that cannot be parsed as a whole: a field of its object, searched from the
+/// start as far as it can be parsed, and at the end, where many clients write it.
 fn find_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
     id_in_head(head).or_else(|| id_in_tail(tail))
 }
@@ -182,20 +179,19 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
 }
 
 fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
-    // The one brace at the end closes the message, so that what stands right before it is a field
-    // of the message itself.
+    // The final brace closes the message, so the field before it belongs to the message itself.
     let inner = tail.trim_ascii_end().strip_suffix(b"}")?.trim_ascii_end();
     let at = memchr::memmem::rfind(inner, b"\"id\"")?;
     let value = after_colon(&inner[at + 4..])?;
     serde_json::from_slice(value).ok()
 }
 
-/// What stands behind a colon; none if something else comes first.
+/// The value after a colon, if that is what follows.
 fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
     bytes.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
-/// The place behind the string that begins at `at`.
+/// The position after the string that begins at `at`.
 fn end_of_string(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -208,7 +204,7 @@ fn end_of_string(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// An id that something follows.
+/// Parses an id that something follows.
 fn read_id(value: &[u8]) -> Option<RequestId> {
     serde_json::Deserializer::from_slice(value).into_iter().next()?.ok()
 }

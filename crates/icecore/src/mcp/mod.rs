@@ -1,11 +1,9 @@
-//! Memory for assistants that speak the Model Context Protocol, over standard input and output and
-//! at `/mcp`.
+//! Memory for assistants that speak the Model Context Protocol, over stdio and at `/mcp`.
 //!
-//! The protocol itself, in both of its eras, is the `rmcp` crate's: with `_meta` and without a
-//! handshake since 2026-07-28, with `initialize` before. `server` answers it, `tools` are what a
-//! model can call, `resources` what it can read, `prompts` what a person can choose, `told` how
-//! answers are bounded and whose words are shown as a quotation; `stdio` and `http` are the two
-//! ways in.
+//! The `rmcp` crate implements the protocol in both versions: with `_meta` and without a handshake
+//! since 2026-07-28, with `initialize` before. `server` answers requests; `tools`, `resources` and
+//! `prompts` define what clients can call, read and choose; `tool_output` bounds the output and
+//! quotes untrusted text; `stdio` and `http` are the two transports.
 
 pub mod http;
 mod lines;
@@ -18,5 +16,5 @@ pub mod tools;
 
 pub use server::{Memories, Server};
 
-/// The route of the server.
+/// The route of the MCP server.
 pub const PATH: &str = "/mcp";

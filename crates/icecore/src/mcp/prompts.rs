@@ -1,7 +1,7 @@
-//! What a person can choose to say: how a session starts, and how it ends.
+//! The prompts a user can choose: starting and ending a session.
 //!
-//! The words of the prompts are fixed. What memory has to tell goes beside them as a resource,
-//! marked as such, never into them.
+//! The prompt texts are fixed. Memory is attached as a resource, marked as such, and never becomes
+//! part of the text.
 
 use anyhow::Result;
 use icecore_domain::budget;
@@ -11,22 +11,21 @@ use rmcp::model::{GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMes
 use super::tools;
 use crate::api::call::{shown, wrong};
 
-/// How a session starts.
+/// The prompt that starts a session.
 const START: &str = include_str!("../../prompts/session-start.md");
-/// How a session ends.
+/// The prompt that ends a session.
 const END: &str = include_str!("../../prompts/session-end.md");
-/// The longest name of a project.
 const MOST_NAME_BYTES: usize = 200;
 
-/// All of them.
+/// Every prompt.
 pub fn all() -> Vec<Prompt> {
     let project = PromptArgument::new("project")
-        .with_description("Also what holds in this project")
+        .with_description("Also include what applies in this project")
         .with_required(false);
     vec![
         Prompt::new(
             "session_start",
-            Some("Start with what memory has to tell: rules, open promises, what is going on"),
+            Some("Start with what memory holds: rules, open promises, current work"),
             Some(vec![project]),
         )
         .with_title("Start a session from memory"),
@@ -39,7 +38,7 @@ pub fn all() -> Vec<Prompt> {
     ]
 }
 
-/// What can be given as an argument of one of them.
+/// The completions of a prompt's argument.
 pub async fn completions(memory: &Memory, name: &str, argument: &str) -> Result<Vec<String>> {
     let prompt = named(name)?;
     if !prompt.arguments.unwrap_or_default().iter().any(|known| known.name == argument) {
@@ -51,11 +50,11 @@ pub async fn completions(memory: &Memory, name: &str, argument: &str) -> Result<
 fn named(name: &str) -> Result<Prompt> {
     let prompt = all().into_iter().find(|prompt| prompt.name == name);
     prompt.ok_or_else(|| {
-        wrong(format!("there is no prompt {}; prompts/list names them", shown(name)))
+        wrong(format!("there is no prompt {}; prompts/list lists them", shown(name)))
     })
 }
 
-/// One of them.
+/// A prompt with its arguments.
 pub async fn get(
     memory: &Memory,
     name: &str,
@@ -78,7 +77,7 @@ pub async fn get(
                 .filter(|name| !name.is_empty());
             if project.is_some_and(|project| project.len() > MOST_NAME_BYTES) {
                 return Err(wrong(format!(
-                    "`project`: a name has at most {MOST_NAME_BYTES} bytes, not {}",
+                    "`project`: a name may have at most {MOST_NAME_BYTES} bytes, got {}",
                     shown(project.unwrap_or_default())
                 )));
             }

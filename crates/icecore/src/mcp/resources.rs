@@ -1,4 +1,4 @@
-//! What can be read by its address: packs, knowledge pages, days, weeks and months.
+//! MCP resources: packs, knowledge pages, days, weeks and months, by address.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,16 +18,16 @@ use super::tools;
 use crate::api::call::{shown, wrong};
 use crate::error::{Exit, Stop};
 
-/// What every address begins with.
+/// The scheme of every address.
 const SCHEME: &str = "icecore://";
-/// Where the pages are.
+/// The folder of the pages.
 const PAGES: &str = "knowledge/";
-/// So many are listed at once.
+/// The number of resources per list page.
 const PER_PAGE: usize = 100;
-/// What they all are.
+/// The MIME type of every resource.
 const MARKDOWN: &str = "text/markdown";
 
-/// An address, read.
+/// A parsed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Address {
     Pack(&'static str),
@@ -35,14 +35,14 @@ enum Address {
     Period(Period),
 }
 
-/// Packs that can be read, and what is said of them.
+/// Packs that can be read, with title and description.
 const PACKS: &[(&str, &str, &str)] = &[
     (
         "recall",
         "Recall pack",
-        "What must be known now: rules, open promises, decisions, what is going on",
+        "What a session needs to know: rules, open promises, decisions, current work",
     ),
-    ("session-start", "Session start", "The recall pack, the state saved last and the latest log"),
+    ("session-start", "Session start", "The recall pack, the last saved state and the latest log"),
 ];
 
 impl Address {
@@ -50,7 +50,7 @@ impl Address {
         let unknown = || {
             Stop::new(
                 Exit::NotFound,
-                format!("there is no resource {}; resources/list names them", shown(uri)),
+                format!("there is no resource {}; resources/list lists them", shown(uri)),
             )
         };
         let (kind, rest) =
@@ -119,17 +119,16 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A part of everything that can be read.
+/// One page of the list.
 pub struct Listed {
-    /// The part.
     pub part: Vec<Resource>,
-    /// Where the next one begins.
+    /// The cursor of the next page.
     pub next: Option<String>,
-    /// The mark of all of it.
+    /// A hash of the whole list.
     pub mark: u64,
 }
 
-/// A part of everything that can be read, from where the last part ended.
+/// One page of the list, starting after the cursor.
 pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<Listed> {
     let all = all(memory).await?;
     let from = match cursor {
@@ -137,9 +136,7 @@ pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<Listed> {
         Some(last) => match all.iter().position(|resource| resource.uri == last) {
             Some(at) => at + 1,
             None => {
-                return Err(wrong(
-                    "`cursor` is none that this server gave, or its place is gone; list from the beginning",
-                ));
+                return Err(wrong("`cursor` is not valid any more; list from the beginning"));
             }
         },
     };
@@ -149,8 +146,7 @@ pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<Listed> {
     Ok(Listed { part, next, mark: marked(&all) })
 }
 
-/// Everything that can be read: packs, pages by name, then months, weeks and days, the newest
-/// first.
+/// Every resource: packs, pages by name, then months, weeks and days, newest first.
 async fn all(memory: &Memory) -> Result<Vec<Resource>> {
     let store = memory.store();
     let markdown = |uri: String, name: &str| Resource::new(uri, name).with_mime_type(MARKDOWN);
@@ -187,7 +183,7 @@ async fn all(memory: &Memory) -> Result<Vec<Resource>> {
     Ok(all)
 }
 
-/// A number that is another one whenever there is something else to list.
+/// A hash that changes whenever the list does.
 pub async fn mark(memory: &Memory) -> Result<u64> {
     Ok(marked(&all(memory).await?))
 }
@@ -198,12 +194,12 @@ fn marked(all: &[Resource]) -> u64 {
     mark.finish()
 }
 
-/// What can stand in the place of an argument of a form of addresses.
+/// Completions of a template's argument.
 pub async fn completions(memory: &Memory, template: &str, argument: &str) -> Result<Vec<String>> {
     let known = templates().into_iter().find(|known| known.uri_template == template);
     let known = known.ok_or_else(|| {
         wrong(format!(
-            "there is no template {}; resources/templates/list names them",
+            "there is no template {}; resources/templates/list lists them",
             shown(template)
         ))
     })?;
@@ -219,7 +215,7 @@ pub async fn completions(memory: &Memory, template: &str, argument: &str) -> Res
         .collect())
 }
 
-/// The forms of addresses.
+/// The address templates.
 pub fn templates() -> Vec<ResourceTemplate> {
     [
         ("pack/{kind}", "pack", "A pack: recall or session-start"),
@@ -228,9 +224,9 @@ pub fn templates() -> Vec<ResourceTemplate> {
             "page",
             "A knowledge page by its path, e.g. icecore://page/entities/apollo.md",
         ),
-        ("day/{date}", "day", "What a day came to, e.g. icecore://day/2026-02-13"),
-        ("week/{week}", "week", "What an ISO week came to, e.g. icecore://week/2026-W07"),
-        ("month/{month}", "month", "What a month came to, e.g. icecore://month/2026-02"),
+        ("day/{date}", "day", "The summary of a day, e.g. icecore://day/2026-02-13"),
+        ("week/{week}", "week", "The summary of an ISO week, e.g. icecore://week/2026-W07"),
+        ("month/{month}", "month", "The summary of a month, e.g. icecore://month/2026-02"),
     ]
     .into_iter()
     .map(|(path, name, about)| {
@@ -241,13 +237,13 @@ pub fn templates() -> Vec<ResourceTemplate> {
     .collect()
 }
 
-/// What stands at an address. Whatever is given out is marked as memory, so that it is known when
-/// it comes back.
+/// Reads a resource. Its text is marked as memory, so that capture recognizes it when it comes
+/// back.
 pub async fn read(memory: &Memory, uri: &str) -> Result<ResourceContents> {
     let nothing = || {
         Stop::new(
             Exit::NotFound,
-            format!("there is nothing at {}; resources/list names what there is", shown(uri)),
+            format!("the resource {} does not exist; resources/list lists all", shown(uri)),
         )
     };
     let today = memory.now().day();
@@ -294,7 +290,7 @@ async fn of_time(memory: &Memory, period: Period) -> Result<Option<String>> {
             found = true;
         }
         if summaries.is_empty() {
-            // Nothing was pressed yet, so the words themselves stand in.
+            // Without a summary, show the messages themselves.
             let said = memory.zoom(when, None, false).await?.records;
             found |= !said.is_empty();
             if !said.is_empty() {
@@ -316,7 +312,7 @@ fn summarised(summary: &Summary) -> String {
     )
 }
 
-/// Something said; of a stranger as a quotation.
+/// A message; untrusted ones as a quotation.
 fn spoken(record: &Record) -> String {
     let (who, text) = (plain::one_line(record.speaker()), plain::visible(record.text.trim()));
     let at = record.ts.to_string();

@@ -1,5 +1,5 @@
-//! The server behind both ways in: answers what clients ask, each with the right they have and
-//! about the memory that is theirs.
+//! The MCP server behind both transports. It answers each request with the caller's permissions and
+//! memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,15 +32,15 @@ use crate::rights::{self, Denied, Operation, Rights};
 use crate::spaces::{self, Spaces};
 use crate::wire::Meanings;
 
-/// What a model is told about the server as a whole.
+/// The server instructions for the model.
 const INSTRUCTIONS: &str = include_str!("../../prompts/instructions.md");
-/// So much work is done at once; more waits.
+/// The most concurrent calls; further ones wait.
 const AT_ONCE: usize = 16;
-/// How long what stands in the program may be kept by a client, in milliseconds.
+/// How long clients may cache fixed content, in milliseconds.
 const FIXED_MS: u64 = 3_600_000;
-/// Likewise for what memory adds to.
+/// How long clients may cache lists that memory adds to, in milliseconds.
 const GROWING_MS: u64 = 60_000;
-/// The versions that are spoken, the newest first.
+/// The supported protocol versions, newest first.
 const VERSIONS: &[ProtocolVersion] = &[
     ProtocolVersion::V_2026_07_28,
     ProtocolVersion::V_2025_11_25,
@@ -48,7 +48,7 @@ const VERSIONS: &[ProtocolVersion] = &[
     ProtocolVersion::V_2025_03_26,
     ProtocolVersion::V_2024_11_05,
 ];
-/// Methods that exist, so that what is wrong is what came with them.
+/// Known methods: an error in one of them is an error in its parameters.
 const METHODS: &[&str] = &[
     "initialize",
     "server/discover",
@@ -62,22 +62,21 @@ const METHODS: &[&str] = &[
     "prompts/get",
     "completion/complete",
 ];
-/// One that only a lasting connection has.
+/// A method that needs a long-lived connection.
 const LISTEN: &str = "subscriptions/listen";
-/// So often it is looked whether there is something else to list, as long as somebody wants to
-/// know.
+/// How often the resource list is checked for changes while a client is subscribed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Whose memory there is.
+/// The memories a server serves.
 #[derive(Clone)]
 pub enum Memories {
     /// One vault.
     One(Arc<Memory>),
-    /// A home vault and a space for every end user.
+    /// The main space and a space for every end user.
     Spaces(Arc<Spaces>),
 }
 
-/// The server.
+/// The MCP server.
 #[derive(Clone)]
 pub struct Server {
     memories: Memories,
@@ -88,12 +87,12 @@ pub struct Server {
     lasting: Option<Lasting>,
 }
 
-/// What is known of a connection that lasts.
+/// The state of a long-lived connection.
 #[derive(Clone)]
 struct Lasting {
     /// Whether it has ended.
     ended: watch::Receiver<bool>,
-    /// The mark of what there is to read, as the client knows it.
+    /// The hash of the resource list that the client knows.
     known: Arc<Mutex<Option<u64>>>,
 }
 
@@ -102,50 +101,51 @@ impl Lasting {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is not what the client knows; from now on it does.
+    /// Whether the list differs from what the client knows; records it as known.
     fn is_news(&self, mark: u64) -> bool {
         self.known().replace(mark).is_some_and(|known| known != mark)
     }
 }
 
-/// What a tool that was called over HTTP leaves for whoever carries the answer: which it was, and
-/// that it may not be done. It is asked where the tool is called and nowhere else, so a request
-/// that is read in two ways gets around nothing.
+/// What a tool call over HTTP reports to the transport: which tool was called, and whether it was
+/// denied. Only the call itself decides, so a request that is parsed differently elsewhere cannot
+/// bypass the check.
 #[derive(Debug, Default)]
 pub struct Called {
     tool: OnceLock<&'static str>,
     refused: OnceLock<Refused>,
 }
 
-/// Why a tool may not be called.
+/// Why a tool call was denied.
 #[derive(Debug)]
 pub enum Refused {
-    /// Whoever asks may not do that.
+    /// The caller lacks a permission.
     Denied(Denied),
-    /// The space may not do that now.
+    /// The space exceeded a quota.
     NotAdmitted(NotAdmitted),
 }
 
 impl Called {
-    /// The tool that was called, if it was one.
+    /// The tool that was called, if any.
     pub fn tool(&self) -> Option<&'static str> {
         self.tool.get().copied()
     }
 
-    /// Why it was not done, if it may not be.
+    /// Why the call was denied, if it was.
     pub fn refused(&self) -> Option<&Refused> {
         self.refused.get()
     }
 }
 
-/// Who asks.
+/// The permissions and end user of a request.
 struct Caller {
     rights: Rights,
     user: Option<String>,
 }
 
 impl Server {
-    /// A server of these memories; over HTTP the door says what a caller may do, else it is these.
+    /// Creates a server. Over HTTP the guard sets a caller's permissions; otherwise `rights`
+    /// applies.
     pub fn new(memories: Memories, meanings: Arc<Meanings>, rights: Rights, log: Log) -> Self {
         Self {
             memories,
@@ -157,20 +157,20 @@ impl Server {
         }
     }
 
-    /// The same for one client, over a connection that lasts until that is told. It can say by
-    /// itself that something has changed.
+    /// The same server for one client on a long-lived connection, which can receive change
+    /// notifications.
     pub fn lasting(self, ended: watch::Receiver<bool>) -> Self {
         Self { lasting: Some(Lasting { ended, known: Arc::default() }), ..self }
     }
 
-    /// Tells of every change of what there is to read, until the connection ends or nobody can be
-    /// told any more.
+    /// Notifies the client of resource list changes until the connection ends or a notification
+    /// fails.
     async fn tell_changes<F: Future<Output = bool>>(&self, tell: impl Fn() -> F) {
         let Some(lasting) = self.lasting.clone() else { return };
         let mut ended = lasting.ended.clone();
         let telling = async {
             loop {
-                // What cannot be looked at now is looked at the next time.
+                // If the list cannot be read now, try again next time.
                 let listed = self
                     .about(None, false, |memory| async move { resources::mark(&memory).await })
                     .await;
@@ -180,15 +180,14 @@ impl Server {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        // Whatever it is at: of a connection that has ended, nobody says any more that something
-        // was sent.
+        // After the end of the connection no notification may be reported as sent.
         tokio::select! {
             _ = ended.wait_for(|ended| *ended) => {}
             () = telling => {}
         }
     }
 
-    /// Makes ready what the first search would wait for.
+    /// Loads what the first search would wait for.
     pub async fn warm(&self) {
         let server = self.clone();
         let warmed = self.about(None, false, move |memory| async move {
@@ -198,11 +197,11 @@ impl Server {
             anyhow::Ok(())
         });
         if let Err(error) = warmed.await {
-            (self.log)(&format!("search is not ready yet: {error}"));
+            (self.log)(&format!("search could not be prepared: {error}"));
         }
     }
 
-    /// Who asks: over HTTP by what the door has found out, else whoever started the program.
+    /// The caller: over HTTP as the guard found it, else the user who started the program.
     fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
         let Some(parts) = context.extensions.get::<Parts>() else {
             return Ok(Caller { rights: self.rights, user: None });
@@ -225,7 +224,7 @@ impl Server {
         Ok(Caller { rights, user })
     }
 
-    /// Does something about a memory, where it holds nobody up.
+    /// Runs work on a memory, on a blocking thread.
     async fn about<T, F>(
         &self,
         user: Option<String>,
@@ -237,14 +236,14 @@ impl Server {
         F: Future<Output = Result<T>>,
     {
         let (memories, log) = (self.memories.clone(), self.log.clone());
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = self.at_once.acquire().await;
         let done = spaces::aside(move || async move {
             let spaces = match memories {
                 Memories::One(memory) => return work(memory).await,
                 Memories::Spaces(spaces) => spaces,
             };
-            // Nobody's space is taken away under their hands.
+            // Hold the space's lock, so that it is not deleted meanwhile.
             let _held = spaces.held(user.as_deref()).await;
             if let Some(user) = user.as_deref().filter(|_| !makes_space)
                 && !spaces.has(Some(user)).await?
@@ -257,14 +256,14 @@ impl Server {
         match done.await {
             Ok(done) => done,
             Err(broken) => {
-                log(&format!("a request of an assistant failed: {broken}"));
-                anyhow::bail!("it did not work; the server's log says more")
+                log(&format!("an MCP request failed: {broken}"));
+                anyhow::bail!("internal error; see the server's log")
             }
         }
     }
 }
 
-/// How long an answer may be kept and by whom, for clients that know of it.
+/// The cache hints of a response, for clients that know them.
 fn kept(
     context: &RequestContext<RoleServer>,
     ms: u64,
@@ -274,7 +273,7 @@ fn kept(
     (knows.then_some(ms), knows.then_some(scope))
 }
 
-/// What went wrong, as the protocol tells it.
+/// An error as the protocol represents it.
 fn failed(error: &anyhow::Error) -> ErrorData {
     let (status, _, message) = error::as_status(error);
     match status {
@@ -284,7 +283,7 @@ fn failed(error: &anyhow::Error) -> ErrorData {
     }
 }
 
-/// What a model can put right by itself, or has to tell the person.
+/// A tool error that the model can fix or report to the user.
 fn refused(message: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(message.into())])
 }
@@ -297,8 +296,7 @@ impl ServerHandler for Server {
             .enable_resources()
             .enable_tools()
             .build();
-        // Tools and prompts stand in the program. Over HTTP every request stands for itself, and
-        // nobody could be told.
+        // Tools and prompts are fixed. Over HTTP there is no connection to notify.
         if let (Some(_), Some(resources)) = (&self.lasting, &mut capabilities.resources) {
             resources.list_changed = Some(true);
         }
@@ -327,7 +325,7 @@ impl ServerHandler for Server {
         let may =
             tools::TOOLS.iter().filter(|tool| rights::allows(rights, Operation::Tool(tool.name)));
         let mut listed = ListToolsResult::with_all_items(may.map(tools::Tool::shown).collect());
-        // Who may only read sees fewer.
+        // A read-only caller sees fewer tools.
         (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Private);
         Ok(listed)
     }
@@ -343,20 +341,20 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = tools::named(&request.name) else {
             return Err(ErrorData::invalid_params(
-                format!("there is no tool {}; tools/list names them", shown(&request.name)),
+                format!("there is no tool {}; tools/list lists them", shown(&request.name)),
                 None,
             ));
         };
         let caller = self.caller(&context)?;
         let parts = context.extensions.get::<Parts>();
         let called = parts.and_then(|parts| parts.extensions.get::<Arc<Called>>());
-        // Nobody has said it before: there is one call to a request.
+        // There is one call per request, so nothing was set before.
         let tell = |refused: Refused| drop(called.map(|called| called.refused.set(refused)));
         let _ = called.map(|called| called.tool.set(tool.name));
         if !rights::allows(caller.rights, Operation::Tool(tool.name)) {
             tell(Refused::Denied(Denied::TooLittle { held: caller.rights, needed: tool.right }));
             let said = format!(
-                "`{}` changes memory, and here it may only be read. Tell the person; do not try again.",
+                "`{}` changes memory, but access is read-only here. Tell the user; do not retry.",
                 tool.name
             );
             return Ok(refused(said).into());
@@ -494,8 +492,7 @@ impl ServerHandler for Server {
         values.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
     }
 
-    /// A client of the older era has said hello; from now on it can be told what it did not ask
-    /// for.
+    /// A client with a handshake is initialized; from now on it may be notified.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let (server, peer) = (self.clone(), context.peer);
         tokio::spawn(async move {
@@ -524,8 +521,7 @@ impl ServerHandler for Server {
         Ok(())
     }
 
-    /// What the crate could not read as a request it knows: an unknown method, or a known one with
-    /// the wrong parameters.
+    /// A request that `rmcp` could not parse: an unknown method, or wrong parameters.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -535,7 +531,7 @@ impl ServerHandler for Server {
             || self.lasting.is_some() && request.method == LISTEN
         {
             return Err(ErrorData::invalid_params(
-                format!("the params of {} are not as they should be", request.method),
+                format!("invalid params for {}", request.method),
                 None,
             ));
         }

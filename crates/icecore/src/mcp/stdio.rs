@@ -1,4 +1,4 @@
-//! The way in over standard input and output: a message a line, nothing else, until the input ends.
+//! The stdio transport: one message per line until the input ends.
 
 use anyhow::{Result, bail};
 use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::Server;
 use super::lines::LineTransport;
 
-/// Serves whoever started the program, until they are gone.
+/// Serves the process's client until it disconnects.
 pub async fn serve(server: Server) -> Result<()> {
     let (end, ended) = watch::channel(false);
     let server = server.lasting(ended);
@@ -21,26 +21,25 @@ pub async fn serve(server: Server) -> Result<()> {
     let (read, write) = stdio_pipes();
     let transport = Patient { inner: LineTransport::new(read, write), is_begun: false, end };
     let ended = match server.serve(transport).await {
-        // When the input ends, what was begun gets a few seconds to be answered.
+        // When the input ends, running calls get a few seconds to finish.
         Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| error.to_string()),
-        // They left without a word.
+        // The client disconnected before the handshake.
         Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
         Err(error) => Err(error.to_string()),
     };
     warming.abort();
     if let Err(error) = ended {
-        bail!("the client could not be served: {error}");
+        bail!("the MCP session failed: {error}");
     }
     Ok(())
 }
 
-/// A transport on which somebody may say something before they ask for anything. `rmcp` ends a
-/// connection that begins with anything but a request; that would let a stray notification end the
-/// server.
+/// A transport that ignores notifications before the first request. `rmcp` would end the connection
+/// there, so a stray notification could end the server.
 struct Patient<T> {
     inner: T,
     is_begun: bool,
-    /// Told when nothing more comes, so that nobody goes on telling of changes.
+    /// Signals the end of the input, which stops change notifications.
     end: watch::Sender<bool>,
 }
 

@@ -280,7 +280,7 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     // What was set aside because it was torn.
     let ledger = vault.read("memory/ledger.jsonl");
     vault.write("memory/ledger.jsonl", format!("{ledger}{{\"id\":\"EVT-2024 {}", canary(28)));
-    assert!(vault.run(&["status"]).err.contains("set aside"));
+    assert!(vault.run(&["status"]).err.contains("moved to quarantine"));
     vault.at(TUESDAY);
     vault.remember(&[&format!("For a month: {}", told(29)), "--priority", "P3", "--type", "fact"]);
     // More of the ledger, so that there are pages with something on them.
@@ -476,7 +476,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
             &format!("## Priority Extracts\n- [P1] {}\n", canary(23)),
         ),
     );
-    vault.ok(&["reindex", "--words"]);
+    vault.ok(&["vault", "reindex", "--words"]);
     let left = places_of(&vault, MARK);
     // The line that was written by hand stands where the hand put it; only search has looked there.
     assert!(

@@ -40,8 +40,8 @@ const ABOUT: Record<Kind, About> = {
   'session-start': { title: 'Session start', says: 'What a session of a coding assistant begins with: the recall pack, the saved state, the last logs. Your own files and the saved state are as they are now, whatever the day.', unit: 'characters', room: () => 9_000, dated: true, bounded: true },
   upload: { title: 'Upload', says: 'What a new session begins with elsewhere: the latest month, this week, today.', unit: 'bytes', room: (policy) => policy.budget.upload_bytes, dated: true, bounded: true },
   pyramid: { title: 'Pyramid', says: 'Yesterday and today in full, then days, weeks, months and years.', unit: 'tokens', room: (policy) => policy.budget.pyramid_tokens, dated: true, bounded: true },
-  delta: { title: 'Delta', says: 'What one prompt is given: the oldest commitments, and the pages its words call for.', unit: 'characters', room: (policy) => policy.recall.delta_chars, dated: true, bounded: true },
-  chat: { title: 'Chat', says: 'What a chat model is told before the next turn of a conversation.', unit: 'tokens', room: (policy) => policy.chat.memory_tokens, dated: false, bounded: false },
+  delta: { title: 'Delta', says: 'What one prompt is given: the oldest commitments, and the pages its words call for.', unit: 'characters', room: (policy) => policy.recall.max_chars_per_prompt, dated: true, bounded: true },
+  chat: { title: 'Chat', says: 'What a chat model is told before the next turn of a conversation.', unit: 'tokens', room: (policy) => policy.chat.max_memory_tokens, dated: false, bounded: false },
 };
 
 // The order of the recall pack's sections.

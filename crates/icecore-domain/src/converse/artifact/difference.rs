@@ -1,26 +1,24 @@
-//! What changed between two texts, line by line or word by word, in time that does not grow with
-//! the square of them.
+//! Text diffs: the changes between two texts, by line or by word, in bounded time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The longest diff that is shown, in lines.
+/// Maximum length of a diff, in lines.
 pub const MOST_DIFF_LINES: usize = 1_000;
-/// What a line of a diff may take on average, so that a few lines without end do not get through.
+/// Maximum average length of a diff line, so that a few very long lines do not exceed the limit.
 const BYTES_PER_LINE: usize = 400;
-/// Lines that stay the same around each change.
+/// Unchanged lines shown around each change.
 const CONTEXT: usize = 3;
-/// How many steps the exact search may take in one diff; what is beyond counts as replaced as a
-/// whole.
+/// Maximum number of steps of the exact search per diff. The rest counts as replaced.
 const MOST_STEPS: usize = 16_000_000;
 
-/// A unified diff with three lines of context, empty if nothing changed. One that is too long says
-/// how many of its lines were left out.
+/// A unified diff with three lines of context, empty if nothing changed. A truncated diff states
+/// how many lines were left out.
 pub fn diff(old: &str, new: &str, old_name: &str, new_name: &str) -> String {
     diff_within(old, new, old_name, new_name, CONTEXT, MOST_DIFF_LINES)
 }
 
-/// As [`diff`], with so many lines of context, and at most so many lines in all.
+/// Like [`unified_diff`], with `context` unchanged lines and a maximum number of lines.
 pub fn diff_within(
     old: &str,
     new: &str,
@@ -42,7 +40,7 @@ pub fn diff_within(
         bytes: most_lines.saturating_mul(BYTES_PER_LINE),
         left_out: 0,
     };
-    // Changes with no more than twice the context between them share a hunk.
+    // Changes that are separated by at most twice the context share a hunk.
     let mut hunks: Vec<Vec<Run>> = Vec::new();
     for run in runs {
         match hunks.last_mut() {
@@ -100,8 +98,7 @@ impl Bounded {
     }
 }
 
-/// Where a hunk lies, as the format writes it: from 1 on; an empty one lies behind the line before
-/// it.
+/// A hunk's position in unified format: 1-based; an empty range refers to the line before it.
 fn span(from: usize, count: usize) -> String {
     match count {
         0 => format!("{from},0"),
@@ -110,16 +107,14 @@ fn span(from: usize, count: usize) -> String {
     }
 }
 
-/// A stretch that differs: from, and up to.
+/// A range that differs: start and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// In the old text.
     pub old: (usize, usize),
-    /// In the new one.
     pub new: (usize, usize),
 }
 
-/// The stretches between what matches.
+/// The ranges between the matching pairs.
 pub fn runs(matches: &[(usize, usize)], old_len: usize, new_len: usize) -> Vec<Run> {
     let (mut runs, mut at) = (Vec::new(), (0, 0));
     for &(old, new) in matches.iter().chain([&(old_len, new_len)]) {
@@ -131,10 +126,10 @@ pub fn runs(matches: &[(usize, usize)], old_len: usize, new_len: usize) -> Vec<R
     runs
 }
 
-/// Which of the old items is which of the new ones, both ascending.
+/// Pairs of equal items, ascending in both lists.
 ///
-/// What is at both ends, and what is there just once in both, is matched first; between those an
-/// exact search goes on as long as its steps last.
+/// Common prefix and suffix and items that are unique in both lists are matched first. An exact
+/// search fills the gaps as long as its step budget lasts.
 pub fn matches<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
     let mut known: HashMap<&T, u32> = HashMap::new();
     let mut number = |item| {
@@ -167,7 +162,7 @@ pub fn matches<T: Eq + Hash>(old: &[T], new: &[T]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Items that are there once in both, as many as stand in the same order.
+/// Items that are unique in both lists and stand in the same order.
 fn anchors(old: &[u32], new: &[u32], kinds: usize) -> Vec<(usize, usize)> {
     const NONE: usize = usize::MAX;
     const MANY: usize = usize::MAX - 1;
@@ -189,7 +184,8 @@ fn anchors(old: &[u32], new: &[u32], kinds: usize) -> Vec<(usize, usize)> {
     longest_rising(&pairs)
 }
 
-/// The longest part of the pairs, ascending in their first, that ascends in their second as well.
+/// The longest subsequence of the pairs, ascending in the first item, that also ascends in the
+/// second.
 pub fn longest_rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) =
         (Vec::new(), Vec::with_capacity(pairs.len()));
@@ -208,7 +204,7 @@ pub fn longest_rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     rising
 }
 
-/// What matches between two anchors.
+/// Matches items between two anchors.
 fn between(
     old: &[u32],
     new: &[u32],
@@ -220,7 +216,7 @@ fn between(
     if from.0 >= to.0 || from.1 >= to.1 {
         return;
     }
-    // What the other side does not have at all can match nothing; the search is spared it.
+    // Items that the other side lacks cannot match; dropping them shortens the search.
     let here: std::collections::HashSet<u32> = old[from.0..to.0].iter().copied().collect();
     let there: std::collections::HashSet<u32> = new[from.1..to.1].iter().copied().collect();
     let pick = |items: &[u32],

@@ -1,31 +1,30 @@
-//! Fenced blocks in Markdown, as models really write them.
+//! Fenced Markdown blocks, including malformed ones that models write.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// How often marks within marks are looked for in vain, each time down to the end of the text.
+/// Maximum number of failed searches for nested fences; each one scans to the end of the text.
 const MOST_TRIES: usize = 8;
 
 /// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// Where the line of its opening marks starts.
+    /// Offset of the line with the opening fence.
     pub start: usize,
-    /// Where the line behind its closing marks starts.
+    /// Offset of the line after the closing fence.
     pub end: usize,
-    /// What stands behind the opening marks.
+    /// The text after the opening fence.
     pub info: &'a str,
-    /// Where its content lies.
+    /// The range of its content.
     pub inner: Range<usize>,
-    /// What stands before the opening marks.
+    /// The text before the opening fence.
     pub indent: &'a str,
-    /// Whether it has closing marks.
     pub closed: bool,
 }
 
 impl Block<'_> {
-    /// What stands in it. A block in a list is indented with its fence; that indentation is the
-    /// list's, if every line has it.
+    /// The content of the block. A block in a list item is indented together with its fence. That
+    /// indentation is removed if every line has it.
     pub fn content<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let inner = &text[self.inner.clone()];
         let own = |line: &str| line.starts_with(self.indent) || line.trim().is_empty();
@@ -42,7 +41,7 @@ impl Block<'_> {
     }
 }
 
-/// A line that starts with marks.
+/// A line that starts with a fence.
 struct Mark<'a> {
     start: usize,
     end: usize,
@@ -52,12 +51,12 @@ struct Mark<'a> {
     info: &'a str,
 }
 
-/// The blocks of a text.
+/// The fenced blocks of a text.
 pub fn blocks(text: &str) -> Vec<Block<'_>> {
     let marks = marks(text);
     let (mut blocks, mut at, mut tries) = (Vec::new(), 0, MOST_TRIES);
     while let Some(open) = marks.get(at) {
-        // Marks of code with marks behind them are code within a line.
+        // A backtick fence followed by more backticks is inline code.
         if open.mark == b'`' && open.info.contains('`') {
             at += 1;
             continue;
@@ -112,8 +111,8 @@ fn plain(marks: &[Mark<'_>], open: usize) -> Option<usize> {
     (open + 1..marks.len()).find(|&at| closes(&marks[open], &marks[at]))
 }
 
-/// Models put blocks into a block of Markdown without making its marks longer; marks that name a
-/// language open one.
+/// Finds the closing fence of a Markdown block that contains blocks with equally long fences. A
+/// fence that names a language opens an inner block.
 fn nested(marks: &[Mark<'_>], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, mark) in
@@ -137,7 +136,7 @@ fn holds_markdown(info: &str) -> bool {
         || info.ends_with(".md")
 }
 
-/// Whether code says of itself that it is not all there.
+/// Whether code says that it leaves lines out.
 pub fn leaves_out(text: &str) -> bool {
     text.lines().filter(|line| line.len() <= 160).any(|line| {
         let line = line.trim();

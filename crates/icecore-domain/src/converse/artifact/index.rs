@@ -1,4 +1,4 @@
-//! The list of all versions of all artifacts of a conversation: JSON lines that only ever grow.
+//! The artifact index: append-only JSON lines, one per version of an artifact of a conversation.
 
 use std::collections::BTreeMap;
 
@@ -15,48 +15,42 @@ use super::name;
 use super::refer::{At, Reference};
 use super::{Extent, Kind, Sketch};
 
-/// Where the list is kept, within the folder of a conversation.
+/// Path of the index within the conversation's folder.
 pub const INDEX: &str = "artifacts/index.jsonl";
 
 /// One version of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What the artifact is called.
+    /// Name of the artifact.
     pub name: String,
-    /// Which version of it, from 1 on.
+    /// Counted from 1.
     pub version: u32,
-    /// The turn it was said in.
+    /// The turn that contains it.
     pub turn: u64,
-    /// When.
     pub ts: Moment,
-    /// What it is.
     pub kind: Kind,
-    /// The language, by our name for it.
+    /// The canonical language name.
     pub language: Option<String>,
-    /// Who wrote it.
     pub by: Role,
-    /// How much of it was there.
     pub extent: Extent,
-    /// How long it is.
     pub bytes: usize,
-    /// How many lines it has.
     pub lines: usize,
     /// The hash of its text.
     pub hash: Hash,
-    /// Where its text is kept, within the folder of the conversation.
+    /// Path of its text within the conversation's folder.
     pub file: String,
-    /// What it defines first.
+    /// The first thing it defines.
     pub main: Option<String>,
-    /// The earlier version that says the same, if somebody went back to it.
+    /// The earlier version with the same text, if the artifact was reverted.
     pub same_as: Option<u32>,
-    /// What its likeness to others is told by.
+    /// For similarity comparisons.
     pub sketch: Sketch,
-    /// Fields of other programs.
+    /// Unknown fields of other programs, preserved unchanged.
     pub other: Map<String, Value>,
 }
 
 impl Entry {
-    /// Its line of the index, with its line break.
+    /// Serializes the version as one index line, with its line break.
     pub fn line(&self) -> String {
         let mut line = String::from("{");
         let mut field = |key: &str, value: Value| {
@@ -91,7 +85,7 @@ impl Entry {
         line
     }
 
-    /// Where the changes since the version before are kept, of a document that had one.
+    /// Path of the diff to the previous version, for a document that has one.
     pub fn diff_file(&self) -> Option<String> {
         (self.kind == Kind::Document && self.version > 1)
             .then(|| format!("documents/{}/v{}.diff", self.name, self.version))
@@ -128,32 +122,31 @@ impl Entry {
         let fields: Fields = serde_json::from_slice(line)
             .map_err(|error| format!("is not a version of an artifact: {error}"))?;
         if !name::is_name(&fields.name) {
-            return Err("has a name that no artifact can have".into());
+            return Err("has an invalid artifact name".into());
         }
-        // The file is read by that path: nothing but a file of this artifact may stand there.
+        // The file is read by this path, so it must be a file of this artifact.
         let folders =
             [format!("artifacts/{}/", fields.name), format!("documents/{}/", fields.name)];
         let inside = folders.iter().any(|folder| {
             fields.file.strip_prefix(folder.as_str()).is_some_and(|file| !file.contains('/'))
         });
         if !inside || fields.file.parse::<DocPath>().is_err() {
-            return Err("names a file that is not one of this artifact".into());
+            return Err("names a file outside this artifact's folders".into());
         }
         Ok(Self {
             version: Some(fields.version)
                 .filter(|version| *version > 0)
-                .ok_or("has no version 0")?,
+                .ok_or("has version 0, but versions start at 1")?,
             turn: fields.turn,
-            ts: Moment::read(&fields.ts).ok_or("has a time that cannot be read")?.moment,
+            ts: Moment::read(&fields.ts).ok_or("has an invalid time")?.moment,
             kind: fields.kind.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
             language: fields.language,
             by: fields.by.parse().map_err(|error: crate::words::NotAWord| error.to_string())?,
-            // A word that is not known yet, and a sketch of another making, take nothing from the
-            // version itself.
+            // An unknown extent, or a sketch in another format, does not invalidate the version.
             extent: fields.extent.and_then(|word| word.parse().ok()).unwrap_or(Extent::Whole),
             bytes: fields.bytes,
             lines: fields.lines,
-            hash: fields.hash.parse().map_err(|()| "has a hash that is none")?,
+            hash: fields.hash.parse().map_err(|()| "has an invalid hash")?,
             file: fields.file,
             main: fields.main,
             same_as: fields.same_as,
@@ -164,7 +157,7 @@ impl Entry {
     }
 }
 
-/// Where a version's text is kept.
+/// The path of a version's text.
 pub(super) fn file(name: &str, version: u32, kind: Kind, language: Option<&str>) -> String {
     let (folder, ending) = match kind {
         Kind::Code => ("artifacts", name::extension(language)),
@@ -178,15 +171,15 @@ pub(super) fn file(name: &str, version: u32, kind: Kind, language: Option<&str>)
     format!("{folder}/{name}/v{version}.{ending}")
 }
 
-/// Every version of every artifact of a conversation.
+/// All versions of all artifacts of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
     versions: BTreeMap<String, BTreeMap<u32, Entry>>,
 }
 
 impl Index {
-    /// Reads the lines; the last one of a version counts. Lines that are none are reported and do
-    /// no harm.
+    /// Parses the lines; the last line of a version counts. Malformed lines are reported and
+    /// skipped.
     pub fn read(text: &[u8]) -> (Self, Vec<BadLine>) {
         let (mut index, mut bad, mut offset) = (Self::default(), Vec::new(), 0);
         for (at, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
@@ -202,12 +195,12 @@ impl Index {
         (index, bad)
     }
 
-    /// Takes in one more version.
+    /// Adds a version.
     pub fn add(&mut self, entry: Entry) {
         self.versions.entry(entry.name.clone()).or_default().insert(entry.version, entry);
     }
 
-    /// Only the versions of these turns.
+    /// Keeps only the versions of these turns.
     #[must_use]
     pub fn of_turns(mut self, turns: &Turns) -> Self {
         self.versions
@@ -217,7 +210,7 @@ impl Index {
         self
     }
 
-    /// What there is, by name.
+    /// The names of all artifacts.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.versions.keys().map(String::as_str)
     }
@@ -227,30 +220,28 @@ impl Index {
         self.versions.contains_key(name)
     }
 
-    /// The versions of an artifact, the first one first.
+    /// The versions of an artifact, oldest first.
     pub fn versions(&self, name: &str) -> impl Iterator<Item = &Entry> + Clone {
         self.versions.get(name).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// One version.
     pub fn get(&self, name: &str, version: u32) -> Option<&Entry> {
         self.versions.get(name)?.get(&version)
     }
 
-    /// The version that counts now. One that was settled late counts as of its turn.
+    /// The current version. A version that was recorded late counts as of its turn.
     pub fn latest(&self, name: &str) -> Option<&Entry> {
         self.at_turn(name, u64::MAX)
     }
 
-    /// The version that counted at the end of a turn.
+    /// The version that was current at the end of a turn.
     pub fn at_turn(&self, name: &str, turn: u64) -> Option<&Entry> {
         self.versions(name)
             .filter(|entry| entry.turn <= turn)
             .max_by_key(|entry| (entry.turn, entry.version))
     }
 
-    /// The artifact that somebody calls so: its name, or the only one that this is the beginning or
-    /// the end of.
+    /// The artifact with that name, or the only one whose name begins or ends with it.
     pub fn called(&self, asked: &str) -> Option<&str> {
         let asked = name::slug(asked);
         if let Some((name, _)) = self.versions.get_key_value(&asked) {
@@ -269,8 +260,8 @@ impl Index {
         })
     }
 
-    /// The version that is meant. Where more than one could be, none is: [`Index::candidates`] has
-    /// them.
+    /// The version a reference means, or `None` if it is ambiguous; [`ArtifactIndex::candidates`]
+    /// lists the possible versions.
     pub fn resolve(&self, reference: &Reference) -> Option<(String, u32)> {
         match self.candidates(reference).as_slice() {
             [entry] => Some((entry.name.clone(), entry.version)),
@@ -278,8 +269,8 @@ impl Index {
         }
     }
 
-    /// Every version that could be meant: of the artifact named, or else of those that were touched
-    /// last.
+    /// Every version the reference could mean: of the named artifact, or else of the artifacts
+    /// changed last.
     pub fn candidates(&self, reference: &Reference) -> Vec<&Entry> {
         if let Some(asked) = &reference.name {
             return self
@@ -297,8 +288,8 @@ impl Index {
                 .names()
                 .filter_map(|name| {
                     let entry = self.picked(name, reference.at).filter(|entry| fits(entry))?;
-                    // At a turn, what was made last up to then is meant; else what was touched
-                    // last.
+                    // With a turn, the artifact changed last up to that turn is meant; otherwise
+                    // the one changed last.
                     let touched = if matches!(reference.at, At::Turn(_)) {
                         entry
                     } else {
@@ -315,7 +306,7 @@ impl Index {
                 .collect::<Vec<_>>()
         };
         let found = touched(&fits);
-        // "The first draft" is said of code as well.
+        // "The first draft" is also said about code.
         if found.is_empty() && reference.kind == Some(Kind::Draft) {
             touched(&|_| true)
         } else {

@@ -1,14 +1,13 @@
-//! How alike two texts are, by a short sketch of each that the index keeps.
+//! Text similarity, estimated from a short MinHash sketch that the index stores.
 
 use crate::hash::Hash;
 
-/// How many features of a text its sketch keeps; up to so many, likeness is exact.
+/// Maximum number of hashes per sketch; up to this number of features, similarity is exact.
 const MOST_KEPT: usize = 128;
-/// How many words in a row are one feature of prose.
+/// Number of consecutive words that form one feature (shingle) of prose.
 const WORDS_IN_A_ROW: usize = 3;
 
-/// The smallest hashes of what a text is made of: of its lines if it is code, of its words in
-/// threes if it is prose.
+/// The smallest hashes of a text's features: lines for code, three-word shingles for prose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
     size: u32,
@@ -16,7 +15,7 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Of code: each line that says something, without its indentation.
+    /// Sketches code: each non-empty line without its indentation.
     pub fn of_code(text: &str) -> Self {
         let telling =
             |line: &&str| line.chars().filter(|c| c.is_alphanumeric()).take(4).count() == 4;
@@ -29,7 +28,7 @@ impl Sketch {
         }
     }
 
-    /// Of prose: its words in threes, whatever their case.
+    /// Sketches prose: its three-word shingles, ignoring case.
     pub fn of_prose(text: &str) -> Self {
         let words: Vec<u32> = words(text).map(fold_folded).collect();
         if words.len() < WORDS_IN_A_ROW {
@@ -49,15 +48,15 @@ impl Sketch {
         Self { size, low: hashes }
     }
 
-    /// How many different features the text has.
+    /// Number of distinct features of the text.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// The share of features that both have: of all features of either.
+    /// Jaccard similarity: common features divided by all features of either text.
     fn shared(&self, other: &Self) -> f32 {
         let (mut a, mut b, mut both, mut seen) = (0, 0, 0_u16, 0_u16);
-        // Of the smallest of the union only so many are known as the shorter full sketch has.
+        // The union's smallest hashes are known only up to the size of the shorter full sketch.
         let exact = self.size as usize <= MOST_KEPT && other.size as usize <= MOST_KEPT;
         while (exact || usize::from(seen) < MOST_KEPT)
             && (a < self.low.len() || b < other.low.len())
@@ -75,13 +74,13 @@ impl Sketch {
         if seen == 0 { 0.0 } else { f32::from(both) / f32::from(seen) }
     }
 
-    /// From 0, nothing in common, to 1: twice what both have, over what each has.
+    /// Dice similarity: twice the common features divided by the sum of both counts, from 0 to 1.
     pub fn likeness(&self, other: &Self) -> f32 {
         let shared = self.shared(other);
         2.0 * shared / (1.0 + shared)
     }
 
-    /// The share of this text that is in the other.
+    /// The share of this text's features that the other text contains.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn part_within(&self, other: &Self) -> f32 {
         let shared = self.shared(other);
@@ -89,14 +88,14 @@ impl Sketch {
         if self.size == 0 { 0.0 } else { (both / self.size as f32).min(1.0) }
     }
 
-    /// As the index writes it: how many features, and the hashes kept.
+    /// Encodes the sketch for the index: the feature count and the hashes.
     pub fn written(&self) -> String {
         let mut text = format!("{}:", self.size);
         self.low.iter().for_each(|hash| text.push_str(&format!("{hash:08x}")));
         text
     }
 
-    /// Reads what [`Sketch::written`] wrote.
+    /// Decodes what [`SimilaritySketch::encode`] wrote.
     pub fn read(text: &str) -> Option<Self> {
         let (size, hashes) = text.split_once(':')?;
         if !hashes.is_ascii() || hashes.len() % 8 != 0 || hashes.len() > MOST_KEPT * 8 {
@@ -115,8 +114,8 @@ impl Sketch {
     }
 }
 
-/// Words as they are counted: runs of letters and digits; where a script has no blanks, its
-/// characters.
+/// Splits a text into words: runs of letters and digits, or single characters in scripts without
+/// spaces.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -135,12 +134,12 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Chinese and Japanese characters.
+/// Whether a character is Chinese or Japanese.
 fn is_blankless(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3134f}')
 }
 
-/// How many words a text has; two characters are a word where there are no blanks.
+/// Counts the words of a text; in scripts without spaces, two characters are a word.
 pub fn count(text: &str) -> usize {
     let (mut words_counted, mut characters) = (0, 0);
     for word in words(text) {
@@ -166,14 +165,14 @@ fn fold_folded(word: &str) -> u32 {
     }
 }
 
-/// Spreads what is in a number over all of its bits.
+/// Spreads a number's information over all of its bits.
 fn spread(mut value: u64) -> u32 {
     value = (value ^ (value >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     value = (value ^ (value >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     u32::try_from((value ^ (value >> 33)) >> 32).unwrap_or_default()
 }
 
-/// The hash of a text as the index keeps it.
+/// The hash of a text as the index stores it.
 pub fn hash(text: &str) -> Hash {
     Hash::of(text.as_bytes())
 }

@@ -1,19 +1,19 @@
-//! What an artifact is called: names that every file system takes, languages, file names in prose,
-//! main definitions.
+//! Names of artifacts: slugs that are valid on every file system, languages, file names in prose,
+//! and main definitions.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
 use crate::hash::Hash;
 
-/// The longest name of an artifact, in bytes.
+/// Maximum length of an artifact name, in bytes.
 pub const MAX_NAME_BYTES: usize = 60;
-/// How many lines of a block are looked through for its main definition.
+/// Maximum number of lines searched for a block's main definition.
 const MOST_LINES_READ: usize = 400;
-/// How much of a title is read for a name, in characters.
+/// Maximum number of characters of a title that a name is made from.
 const MOST_TITLE_CHARS: usize = 200;
 
-/// Languages: the name we use, the ending of its files, and what else it is called.
+/// Languages: our canonical name, the file extension, and aliases.
 const LANGUAGES: &[(&str, &str, &[&str])] = &[
     ("python", "py", &["py", "python3", "pyi", "py3"]),
     ("rust", "rs", &["rs"]),
@@ -74,7 +74,7 @@ const LANGUAGES: &[(&str, &str, &[&str])] = &[
     ("text", "txt", &["txt", "plaintext", "plain", "output", "log"]),
 ];
 
-/// Files that go by a name without an ending, and the language they are in.
+/// Files without an extension, and their language.
 const PLAIN_FILES: &[(&str, &str)] = &[
     ("dockerfile", "dockerfile"),
     ("makefile", "makefile"),
@@ -83,7 +83,7 @@ const PLAIN_FILES: &[(&str, &str)] = &[
     ("gemfile", "ruby"),
 ];
 
-/// Things that look like files and are not.
+/// Words that look like file names but are not.
 const NO_FILES: &[&str] = &[
     "node.js",
     "vue.js",
@@ -99,15 +99,15 @@ const NO_FILES: &[&str] = &[
     "asp.net",
 ];
 
-/// Definitions that are called so everywhere, and so name nothing.
+/// Definition names that are too common to identify anything.
 const COMMON: &[&str] = &[
     "main", "test", "tests", "foo", "bar", "baz", "init", "new", "run", "setup", "app", "index",
     "handler", "example", "demo", "default", "self", "module", "exports", "props", "state", "args",
     "config", "root", "of", "the", "is", "and", "for", "if", "while", "switch", "return",
 ];
 
-/// What a language is called here: `py` is `python`. A word that is none, such as a path, gives
-/// nothing.
+/// The canonical name of a language: `py` is `python`. Returns `None` for anything else, such as a
+/// path.
 pub fn language(word: &str) -> Option<String> {
     let word = word.trim().to_lowercase();
     if let Some((name, ..)) =
@@ -120,14 +120,14 @@ pub fn language(word: &str) -> Option<String> {
     (plain && word.starts_with(|c: char| c.is_ascii_lowercase())).then_some(word)
 }
 
-/// The ending of a file in that language; `txt` if we know none.
+/// The file extension of a language; `txt` if it is unknown.
 pub fn extension(language: Option<&str>) -> &'static str {
     language
         .and_then(|word| LANGUAGES.iter().find(|(name, ..)| *name == word))
         .map_or("txt", |(_, ending, _)| ending)
 }
 
-/// The language that a file of this name is in.
+/// The language of a file with this name.
 pub fn language_of_file(name: &str) -> Option<String> {
     let base = name.rsplit(['/', '\\', '-']).next().unwrap_or(name).to_lowercase();
     if let Some((_, language)) = PLAIN_FILES.iter().find(|(plain, _)| *plain == base) {
@@ -140,7 +140,7 @@ pub fn language_of_file(name: &str) -> Option<String> {
         .map(|(name, ..)| (*name).to_owned())
 }
 
-/// The file that a word of prose names, without what stands around it: `**src/sort.py**:` is
+/// The file that a word of prose names, without surrounding punctuation: `**src/sort.py**:` is
 /// `src/sort.py`.
 pub fn file_name(word: &str) -> Option<&str> {
     let word = word
@@ -170,14 +170,14 @@ pub fn file_name(word: &str) -> Option<&str> {
     ((known && stem.chars().any(char::is_alphanumeric)) || hidden).then_some(word)
 }
 
-/// A name for a folder: `a-z`, `0-9`, `.`, `_` and `-`, at most [`MAX_NAME_BYTES`], on no system
-/// reserved.
+/// A folder name: `a-z`, `0-9`, `.`, `_` and `-`, at most [`MAX_ARTIFACT_NAME_BYTES`] long and not
+/// reserved on any system.
 ///
-/// Letters that cannot be written so are told apart by a piece of a hash.
+/// A hash suffix distinguishes titles whose letters cannot be represented.
 pub fn slug(title: &str) -> String {
     let title = title.trim();
     let (mut name, mut lost) = (String::new(), title.chars().count() > MOST_TITLE_CHARS);
-    // Of a very long one the beginning and the end, where its ending is.
+    // Of a very long title, keep the start and the end, which has the extension.
     let end = title.char_indices().rev().nth(9).map_or(0, |(at, _)| at);
     let read =
         title.chars().take(MOST_TITLE_CHARS).chain(if lost { &title[end..] } else { "" }.chars());
@@ -217,7 +217,7 @@ pub fn slug(title: &str) -> String {
     format!("{}{tail}", cut(stem, MAX_NAME_BYTES - tail.len()))
 }
 
-/// `name` with something behind it, still no longer than a name may be.
+/// `name` with a suffix, truncated to the maximum length.
 pub fn with_suffix(name: &str, suffix: &str) -> String {
     format!("{}{suffix}", cut(name, MAX_NAME_BYTES.saturating_sub(suffix.len())))
 }
@@ -226,7 +226,7 @@ fn cut(name: &str, room: usize) -> &str {
     name[..name.floor_char_boundary(room.min(name.len()))].trim_end_matches(['.', '-'])
 }
 
-/// Whether this is a name as [`slug`] gives them: safe as a part of a path on every system.
+/// Whether this is a name as [`slug`] makes it: safe as a path component on every system.
 pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
@@ -236,7 +236,7 @@ pub fn is_name(name: &str) -> bool {
         && !is_reserved(name)
 }
 
-/// Devices on some systems, and the file that stands beside the folders of the artifacts.
+/// Device names on some systems, and the file next to the artifact folders.
 fn is_reserved(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default();
     let device = |kind: &&str| {
@@ -248,17 +248,17 @@ fn is_reserved(name: &str) -> bool {
         || name == "index.jsonl"
 }
 
-/// What a fence says behind its marks.
+/// The parsed info string of a fence.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// The language, by our name.
+    /// The canonical language name.
     pub language: Option<String>,
     /// The file or title it names.
     pub title: Option<String>,
 }
 
-/// Reads what stands behind the marks of a fence: `python title="sort.py"`, `src/main.rs`,
-/// `js:app.js`, `{.rust}`.
+/// Parses the info string of a fence: `python title="sort.py"`, `src/main.rs`, `js:app.js`,
+/// `{.rust}`.
 pub fn info(text: &str) -> Info {
     let mut info = Info::default();
     let text: &str = text.trim().get(..text.trim().floor_char_boundary(400)).unwrap_or_default();
@@ -308,7 +308,7 @@ pub fn info(text: &str) -> Info {
     info
 }
 
-/// Whether a file of that name can hold a block in that language.
+/// Whether a file of that name can contain a block in that language.
 fn fits(file: &str, language: Option<&str>) -> bool {
     match (language_of_file(file), language) {
         (Some(of_file), Some(said)) => {
@@ -320,8 +320,7 @@ fn fits(file: &str, language: Option<&str>) -> bool {
     }
 }
 
-/// The file that the line before a block says it is: `**src/sort.py**`, `In sort.py:`, `###
-/// sort.py`.
+/// The file that the line before a block names: `**src/sort.py**`, `In sort.py:`, `### sort.py`.
 pub fn named_before(line: &str, language: Option<&str>) -> Option<String> {
     let line = line.trim();
     if line.is_empty() || line.len() > 200 {
@@ -339,7 +338,7 @@ pub fn named_before(line: &str, language: Option<&str>) -> Option<String> {
         .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
         .filter(|word| !word.is_empty() && !word.bytes().all(|b| b.is_ascii_digit()))
         .collect();
-    // A line that is nothing but the file, or says that what follows is in it.
+    // The line consists of the file name only, or says that the block belongs to it.
     let said_plainly = prose.iter().all(|word| {
         [
             "in", "file", "filename", "datei", "updated", "new", "create", "edit", "path", "here",
@@ -357,7 +356,7 @@ pub fn named_before(line: &str, language: Option<&str>) -> Option<String> {
     (said_plainly || said_so).then(|| file.to_owned())
 }
 
-/// The file that a comment on a block's first line says it is: `# sort.py`, `// file: a.rs`, `<!--
+/// The file that a comment on a block's first line names: `# sort.py`, `// file: a.rs`, `<!--
 /// index.html -->`.
 pub fn named_within(text: &str, language: Option<&str>) -> Option<String> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -388,8 +387,8 @@ pub fn named_within(text: &str, language: Option<&str>) -> Option<String> {
     (rest && fits(file, language)).then(|| file.to_owned())
 }
 
-/// What a block defines first: `fn quicksort`, `def parse`, `class Foo`, a table. Names that are
-/// given everywhere do not count.
+/// The first definition in a block: `fn quicksort`, `def parse`, `class Foo`, a table. Very common
+/// names do not count.
 pub fn main_definition(text: &str, language: Option<&str>) -> Option<String> {
     if language.is_some_and(|language| {
         ["diff", "text", "markdown", "email", "json", "jsonl", "yaml", "csv", "html", "css"]
@@ -476,7 +475,7 @@ fn defined(line: &str, language: Option<&str>) -> Option<String> {
         let word = rest.split_whitespace().next()?;
         let after = rest.trim_start()[word.len()..].trim_start();
         if KEYWORDS.contains(&word) {
-            // `func (r *Reader) Read()`: the receiver stands before the name.
+            // `func (r *Reader) Read()`: the receiver precedes the name.
             let after = if word == "func" && after.starts_with('(') {
                 after.split_once(')')?.1.trim_start()
             } else {

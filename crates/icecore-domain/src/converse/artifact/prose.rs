@@ -1,22 +1,24 @@
-//! Drafts among sentences: letters, poems, plans. Rather none than a wrong one.
+//! Finds drafts in prose: letters, poems, plans. It prefers missing a draft to reporting a wrong
+//! one.
 
 use std::ops::Range;
 
 use super::fence::Block;
 use super::like;
 
-/// The fewest words of a letter.
+/// Minimum number of words of a letter.
 const LETTER_WORDS: usize = 20;
-/// The fewest words of a section that is a draft by its heading.
+/// Minimum number of words of a section that is a draft because of its heading.
 const SECTION_WORDS: usize = 60;
-/// The fewest words of a reply that is a draft because one was asked for and it opens with a title.
+/// Minimum number of words of a reply that is a draft because one was requested and it opens with a
+/// title.
 const REPLY_WORDS: usize = 120;
-/// The fewest words of a text that may be a known one come back.
+/// Minimum number of words of a text that can match a known one.
 const KNOWN_WORDS: usize = 25;
-/// How much of a request is read for what it asks.
+/// How much of a request is parsed, in bytes.
 const REQUEST_BYTES: usize = 4_000;
 
-/// What drafts are called.
+/// Nouns for drafts.
 const NOUNS: &[&str] = &[
     "draft",
     "email",
@@ -76,7 +78,7 @@ const NOUNS: &[&str] = &[
     "rewrite",
     "revision",
 ];
-/// Words that end a draft when a paragraph begins with them.
+/// First words of a paragraph that end a draft.
 const CLOSERS: &[&str] = &[
     "let me know",
     "would you like",
@@ -121,7 +123,7 @@ const CLOSERS: &[&str] = &[
     "hinweis",
     "feedback",
 ];
-/// The last words of a letter.
+/// Sign-offs of a letter.
 const SIGN_OFFS: &[&str] = &[
     "best",
     "best regards",
@@ -156,15 +158,15 @@ const SIGN_OFFS: &[&str] = &[
 /// A line of a text.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    /// Where it starts.
+    /// Byte offset of its start.
     pub start: usize,
-    /// What it says, without its break.
+    /// Without the line break.
     pub text: &'a str,
-    /// Whether it belongs to a fenced block.
+    /// Whether it is part of a fenced block.
     pub fenced: bool,
 }
 
-/// The lines of a text; blank ones that follow each other are one.
+/// The lines of a text; consecutive blank lines are one.
 pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
     let (mut lines, mut start, mut blocks) = (Vec::new(), 0, blocks.iter().peekable());
     for line in text.split_inclusive('\n') {
@@ -184,7 +186,7 @@ pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
     lines
 }
 
-/// The last line before `at` that says something, if there is no more than a blank one between.
+/// The last non-blank line before `at`, if at most one blank line separates them.
 pub fn line_before(text: &str, at: usize) -> Option<&str> {
     let mut before = text[..at].strip_suffix('\n')?.rsplit('\n').take(2);
     let line = before
@@ -195,7 +197,7 @@ pub fn line_before(text: &str, at: usize) -> Option<&str> {
     (!line.is_empty() && !line.starts_with("```") && !line.starts_with("~~~")).then_some(line)
 }
 
-/// The level and the words of a heading.
+/// The level and text of a heading.
 pub fn heading(line: &str) -> Option<(usize, &str)> {
     let line = line.trim_end();
     let level = line.bytes().take_while(|byte| *byte == b'#').count();
@@ -205,7 +207,7 @@ pub fn heading(line: &str) -> Option<(usize, &str)> {
         .then_some((level, title))
 }
 
-/// A line that is bold as a whole, and so stands for a heading.
+/// The text of a line that is entirely bold and so acts as a heading.
 pub fn bold(line: &str) -> Option<&str> {
     let title = line.trim().strip_prefix("**")?.strip_suffix("**")?.trim().trim_end_matches(':');
     (!title.is_empty() && title.len() <= 80 && !title.contains("**")).then_some(title)
@@ -225,7 +227,7 @@ fn blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
-/// Whether a paragraph that begins so is no longer the draft.
+/// Whether a paragraph that begins like this is no longer part of the draft.
 fn is_closer(line: &str) -> bool {
     let start: String = line
         .trim()
@@ -238,7 +240,7 @@ fn is_closer(line: &str) -> bool {
     CLOSERS.iter().any(|words| start.starts_with(words.trim_start_matches('*')))
 }
 
-/// What follows `Subject:` or `Betreff:`.
+/// The text after `Subject:` or `Betreff:`.
 fn subject(line: &str) -> Option<&str> {
     let plain = line.trim().trim_start_matches(['*', '_', '>', ' ']);
     let (key, rest) = plain.split_once(':').filter(|(key, _)| key.len() <= 24)?;
@@ -248,7 +250,7 @@ fn subject(line: &str) -> Option<&str> {
         .then_some(said)
 }
 
-/// `To:`, `From:` and the like, above a subject.
+/// Whether it is a `To:` or `From:` line or the like, above a subject.
 fn is_address(line: &str) -> bool {
     let plain = line.trim().trim_start_matches(['*', '_', '>', ' ']).to_lowercase();
     [
@@ -273,7 +275,7 @@ fn is_salutation(line: &str) -> bool {
     opens && plain.len() <= 80 && plain.ends_with([',', '!', ':'])
 }
 
-/// Whether a text is a letter: a subject, or a salutation and a sign-off.
+/// Whether a text is a letter: it has a subject, or a salutation and a sign-off.
 pub fn is_letter(text: &str) -> bool {
     let lines = || text.lines().take(2_000);
     let opens = lines()
@@ -289,7 +291,7 @@ fn contains_word(text: &str, wanted: &[&str]) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|word| wanted.contains(&word))
 }
 
-/// Whether the words before something say that it takes an earlier one's place.
+/// Whether the words before a text say that it replaces an earlier one.
 pub fn says_revised(line: &str) -> bool {
     let line = line.to_lowercase();
     let words = [
@@ -321,7 +323,7 @@ pub fn says_revised(line: &str) -> bool {
     line.len() <= 300 && contains_word(&line, &words)
 }
 
-/// "Here is the draft:" and its likes.
+/// Whether it is a lead-in such as "Here is the draft:".
 fn is_lead_in(line: &str) -> bool {
     if line.len() > 240 || !line.trim_end_matches(['*', '_', ' ']).ends_with([':', '：']) {
         return false;
@@ -354,7 +356,7 @@ fn is_lead_in(line: &str) -> bool {
         "final draft:",
         "first draft:",
     ];
-    // Words about letters are not letters.
+    // Text about letters is not a letter.
     let about = [
         "tips",
         "steps",
@@ -395,19 +397,19 @@ fn is_lead_in(line: &str) -> bool {
         || bare.contains(&plain.as_str())
 }
 
-/// What a user asks for, as far as drafts go.
+/// What a user asks for, as far as drafts are concerned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request {
-    /// To write something.
+    /// Asks to write something.
     pub writes: bool,
-    /// Verses.
+    /// Asks for verse.
     pub verse: bool,
-    /// A change of what was written.
+    /// Asks to change an earlier draft.
     pub revises: bool,
 }
 
 impl Request {
-    /// Reads the beginning of what the user said.
+    /// Parses the beginning of the user's message.
     pub fn read(user: &str) -> Self {
         let text = user[..user.floor_char_boundary(REQUEST_BYTES)].to_lowercase();
         let writes = [
@@ -465,18 +467,17 @@ impl Request {
     }
 }
 
-/// A draft, and where it lies.
+/// A draft in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// Where it lies.
     pub range: Range<usize>,
-    /// What it calls itself.
+    /// Its own title.
     pub title: Option<String>,
-    /// Whether it takes the place of an earlier one.
+    /// Whether it replaces an earlier version.
     pub revises: bool,
 }
 
-/// The drafts of a message, in order and apart from each other.
+/// Finds the drafts of a message, in order and without overlap.
 pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
     let mut drafts = Vec::new();
     let mut at = 0;
@@ -547,7 +548,7 @@ pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
     drafts
 }
 
-/// Lines `from..until` as a stretch of the text, without blank lines at its ends.
+/// The byte range of lines `from..until` without blank lines at its ends.
 fn trimmed(text: &str, lines: &[Line<'_>], from: usize, until: usize) -> Range<usize> {
     let said = |at: &usize| !blank(lines[*at].text);
     let (Some(first), Some(last)) = ((from..until).find(said), (from..until).rev().find(said))
@@ -557,8 +558,8 @@ fn trimmed(text: &str, lines: &[Line<'_>], from: usize, until: usize) -> Range<u
     lines[first].start..lines.get(last + 1).map_or(text.len(), |next| next.start)
 }
 
-/// Up to where a draft goes that nothing closes: a rule, a block, or a paragraph that speaks about
-/// it.
+/// Where a draft without an explicit end stops: at a horizontal rule, a block, or a paragraph about
+/// the draft.
 fn end_of_draft(lines: &[Line<'_>], from: usize) -> usize {
     (from..lines.len())
         .find(|&at| {
@@ -571,8 +572,8 @@ fn end_of_draft(lines: &[Line<'_>], from: usize) -> usize {
         .unwrap_or(lines.len())
 }
 
-/// Up to where a letter goes: its sign-off, the name below it and a postscript, or what ends any
-/// draft.
+/// Where a letter ends: after its sign-off, the name below and a postscript, or where any draft
+/// ends.
 fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
     let ends = |at: usize| {
         let line = lines[at];
@@ -580,7 +581,7 @@ fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
             || is_rule(line.text)
             || at > from && blank(lines[at - 1].text) && is_closer(line.text)
     };
-    // One walk for both, so that a thousand subjects do not mean a thousand walks to the end.
+    // One pass for both, so that many subject lines do not cause quadratic time.
     let Some(stop) =
         (from..lines.len()).find(|&at| is_sign_off(lines[at].text) || at > from && ends(at))
     else {
@@ -594,7 +595,7 @@ fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
     };
     let mut end = stop + 1;
     if let Some(name) = said(end) {
-        // The name, right below or after a blank line.
+        // The name, directly below or after a blank line.
         let signed = (name..lines.len())
             .take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60 && !ends(at))
             .take(5)
@@ -612,7 +613,7 @@ fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
     end
 }
 
-/// The verses of a reply: paragraphs of short lines that follow each other.
+/// Finds the verses of a reply: consecutive paragraphs of short lines.
 fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
     let short = |line: &Line<'_>| {
         let said = line.text.trim();
@@ -649,7 +650,7 @@ fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
     best.map(|(from, until)| trimmed(text, lines, from, until)).filter(|range| !range.is_empty())
 }
 
-/// What a text calls itself at its beginning: a heading, a subject, a line in bold.
+/// The title a text begins with: a heading, a subject or a bold line.
 pub fn title(text: &str) -> Option<String> {
     let said = text.lines().filter(|line| !blank(line)).take(5);
     let title = said.enumerate().find_map(|(at, line)| {
@@ -681,8 +682,7 @@ pub fn title(text: &str) -> Option<String> {
         .then(|| title.chars().take(120).collect())
 }
 
-/// A message without the words about it: a line that leads in before a rule or heading, and what
-/// follows at the end.
+/// A message without the text about it: a lead-in before a rule or heading, and closing remarks.
 pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
     let said: Vec<usize> = (0..lines.len()).filter(|&at| !blank(lines[at].text)).take(12).collect();
     let opens = |at: usize| {
@@ -690,7 +690,7 @@ pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
     };
     let leads = |at: usize| lines[at].text.trim_end().ends_with(':') && lines[at].text.len() <= 300;
     let mut from = match said.iter().position(|&at| opens(at)) {
-        // At most three lines of talk before the title.
+        // At most three lines of lead-in before the title.
         Some(place)
             if place <= 3 && said[..place].iter().all(|&at| lines[at].text.len() <= 600) =>
         {
@@ -721,7 +721,7 @@ pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
     trimmed(text, lines, from, until)
 }
 
-/// Whether there is enough of a text to say that it is one known before, and it is not mostly code.
+/// Whether a text is long enough to match a known one, and is not mostly code.
 pub fn is_long_enough_to_know_again(body: &str, lines: &[Line<'_>]) -> bool {
     let fenced: usize =
         lines.iter().filter(|line| line.fenced).map(|line| line.text.len() + 1).sum();

@@ -1,4 +1,4 @@
-//! What somebody's words refer to: "the version from turn 3", "der erste Entwurf",
+//! References to artifacts in a text: "the version from turn 3", "der erste Entwurf",
 //! `[[artifact:sort.py@v2]]`.
 
 use std::borrow::Cow;
@@ -6,48 +6,44 @@ use std::ops::Range;
 
 use super::{Kind, fence, name};
 
-/// The most references that are read out of one text.
+/// Maximum number of references read from one text.
 pub const MOST_REFERENCES: usize = 16;
-/// The most markers that are replaced in one text.
+/// Maximum number of markers replaced in one text.
 const MOST_MARKERS: usize = 64;
-/// The longest marker, in bytes.
+/// Maximum length of a marker, in bytes.
 const MARKER_BYTES: usize = 200;
-/// How far from the words of a reference the name of a file is looked for, in words.
+/// Maximum distance in words between a reference and the file name it belongs to.
 const NEAR: usize = 8;
 
-/// Which version is meant.
+/// Selects a version of an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum At {
-    /// The one that counted at the end of a turn.
+    /// The version that was current at the end of a turn.
     Turn(u64),
-    /// By its number.
     Version(u32),
-    /// The first.
     First,
-    /// The newest.
     Last,
-    /// The one before the newest.
+    /// The version before the newest.
     Previous,
 }
 
-/// A version that somebody refers to.
+/// A reference to a version of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// The artifact, if it is named.
+    /// The artifact, if the text names it.
     pub name: Option<String>,
-    /// What kind of artifact the words speak of: "the code from turn 3".
+    /// The kind of artifact that the words mention: "the code from turn 3".
     pub kind: Option<Kind>,
-    /// Which version.
     pub at: At,
 }
 
 impl Reference {
-    /// A version of an artifact that is known by its name.
+    /// A reference to an artifact by its name.
     pub fn to(name: &str, at: At) -> Self {
         Self { name: Some(name::slug(name)), kind: None, at }
     }
 
-    /// The marker that stands for it, if it names its artifact.
+    /// The marker for this reference, if it names its artifact.
     pub fn marker(&self) -> Option<String> {
         let at = match self.at {
             At::Turn(turn) => format!("@turn-{turn}"),
@@ -59,8 +55,7 @@ impl Reference {
         self.name.as_ref().map(|name| format!("[[artifact:{name}{at}]]"))
     }
 
-    /// What a text refers to, in its order, each once; what stands in code does not count, but for
-    /// markers.
+    /// The references in a text, in order and without duplicates. In code, only markers count.
     pub fn read(text: &str) -> Vec<Self> {
         let mut found: Vec<(usize, Self)> =
             markers(text).into_iter().map(|(range, reference)| (range.start, reference)).collect();
@@ -83,7 +78,7 @@ impl Reference {
     }
 }
 
-/// The markers of a text and what they stand for.
+/// The markers of a text, with their references.
 pub fn markers(text: &str) -> Vec<(Range<usize>, Reference)> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -131,16 +126,16 @@ fn marked(inner: &str) -> Option<Reference> {
     name.chars().any(char::is_alphanumeric).then(|| Reference::to(name, at))
 }
 
-/// One word, as it is compared.
+/// A word in the form in which it is compared.
 struct Word<'a> {
     at: usize,
-    /// As it stands there.
+    /// As written.
     raw: &'a str,
-    /// Small letters, without what stands around it.
+    /// Lower case, without surrounding punctuation.
     plain: Cow<'a, str>,
-    /// Which sentence it is in.
+    /// Index of its sentence.
     sentence: usize,
-    /// A quotation or code mark stands around it.
+    /// Whether it is inside quotes or code marks.
     quoted: bool,
 }
 
@@ -250,7 +245,7 @@ const ARTICLES: &[&str] = &[
 const TURNS: &[&str] =
     &["turn", "turns", "runde", "runden", "zug", "nachricht", "message", "exchange"];
 
-/// References in plain words.
+/// Finds references in plain words.
 fn spoken(text: &str, offset: usize, found: &mut Vec<(usize, Reference)>) {
     let words = split(text);
     let mut at = 0;
@@ -266,7 +261,7 @@ fn spoken(text: &str, offset: usize, found: &mut Vec<(usize, Reference)>) {
             .and_then(|rest| rest.parse::<u32>().ok())
             .filter(|number| (1..1000).contains(number))
         {
-            // `v2` alone is said of many things; somebody has to ask for it, or say of what.
+            // `v2` alone is ambiguous; the text must ask for it or name the artifact.
             if asked(&words, at) || named_after(&words, at).is_some() {
                 let (name, kind) = about(&words, at);
                 found.push((
@@ -290,7 +285,7 @@ fn split(text: &str) -> Vec<Word<'_>> {
         for raw in line.split_whitespace() {
             let inner = raw.trim_matches(|c: char| !c.is_alphanumeric());
             let quoted = raw.starts_with(['`', '"', '\'', '“', '„', '*', '«']);
-            // Words longer than any name or keyword are only in the way.
+            // Words longer than any name or keyword are irrelevant.
             let plain = match inner {
                 long if long.len() > 120 => Cow::Borrowed(""),
                 small if small.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) => {
@@ -328,7 +323,7 @@ fn number(word: &str) -> Option<u64> {
     word.trim_start_matches('#').parse().ok().or(spelt)
 }
 
-/// First to tenth, by number.
+/// Parses "first" to "tenth".
 fn ordinal(word: &str) -> Option<u32> {
     const ENGLISH: &[&str] = &[
         "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
@@ -352,7 +347,7 @@ fn ordinal(word: &str) -> Option<u32> {
     spelt.or(digits).filter(|number| *number > 0)
 }
 
-/// Which version an adjective before "version" means.
+/// The version that an adjective before "version" selects.
 fn adjective(word: &str) -> Option<At> {
     let german = |stem: &str| {
         word.strip_prefix(stem).is_some_and(|rest| ["e", "er", "en", "es", "em"].contains(&rest))
@@ -376,7 +371,7 @@ fn adjective(word: &str) -> Option<At> {
     }
 }
 
-/// The other words of the sentence that are near.
+/// The other words of the sentence within [`NEARBY_WORDS`].
 fn near<'w, 'a>(words: &'w [Word<'a>], at: usize) -> impl Iterator<Item = (usize, &'w Word<'a>)> {
     let (from, until) = (at.saturating_sub(NEAR), (at + NEAR + 1).min(words.len()));
     let sentence = words[at].sentence;
@@ -389,7 +384,7 @@ fn asked(words: &[Word<'_>], at: usize) -> bool {
     near(words, at).any(|(_, word)| ASKS.contains(&word.plain.as_ref()))
 }
 
-/// The name behind "of": of sort.py, of the `quicksort` function.
+/// The name after "of": of sort.py, of the `quicksort` function.
 fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
     let sentence = words[at].sentence;
     let mut rest = words[at + 1..].iter().take(6).take_while(|word| word.sentence == sentence);
@@ -410,7 +405,7 @@ fn named_after(words: &[Word<'_>], at: usize) -> Option<String> {
     named.then(|| name::slug(name::file_name(word.raw).unwrap_or(plain)))
 }
 
-/// What a reference is about: a name and a kind.
+/// The name and kind that a reference is about.
 fn about(words: &[Word<'_>], at: usize) -> (Option<String>, Option<Kind>) {
     let file = || near(words, at).find_map(|(_, word)| name::file_name(word.raw)).map(name::slug);
     let quoted = || {
@@ -435,7 +430,7 @@ fn about(words: &[Word<'_>], at: usize) -> (Option<String>, Option<Kind>) {
     (file().or_else(quoted).or_else(|| named_after(words, at)), kind)
 }
 
-/// "turn 3", "turns 3 and 5", "the third turn", "Runde 3".
+/// Finds "turn 3", "turns 3 and 5", "the third turn", "Runde 3".
 fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Reference)>) {
     let noun = |word: &Word<'_>| {
         let plain = word.plain.as_ref();
@@ -452,7 +447,8 @@ fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Re
         place.checked_sub(1).is_some_and(|before| FROM.contains(&words[before].plain.as_ref()))
     };
     let place = if nth.is_some() { at - 1 } else { at };
-    // "Turn 3 degrees left" is none: something must be from that turn, or be gone back to.
+    // "Turn 3 degrees left" is not a reference: the text must take something from that turn or
+    // return to it.
     let article =
         place.checked_sub(1).is_some_and(|before| ARTICLES.contains(&words[before].plain.as_ref()));
     let led = leads(place) || article && leads(place - 1);
@@ -473,13 +469,13 @@ fn turn(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Re
     listed(words, at).into_iter().for_each(&mut push);
 }
 
-/// The numbers behind a word: "3", "3 and 5", "2, 3 und 7".
+/// The numbers after a word: "3", "3 and 5", "2, 3 und 7".
 fn listed(words: &[Word<'_>], at: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
     for word in
         words[at + 1..].iter().take(8).take_while(|word| word.sentence == words[at].sentence)
     {
-        // `3.12` and `3rd` are no numbers of a version or a turn.
+        // `3.12` and `3rd` are not version or turn numbers.
         let whole = !word.raw.trim_end_matches(['.', ',', '!', '?', ';', ':', ')']).contains('.');
         match number(&word.plain).filter(|_| whole) {
             Some(number) if number < 1_000_000 => numbers.push(number),
@@ -492,7 +488,7 @@ fn listed(words: &[Word<'_>], at: usize) -> Vec<u64> {
     numbers
 }
 
-/// "version 2 of sort.py", "the first draft", "die vorherige Fassung".
+/// Finds "version 2 of sort.py", "the first draft", "die vorherige Fassung".
 fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize, Reference)>) {
     let before = at
         .checked_sub(1)
@@ -526,9 +522,9 @@ fn version(words: &[Word<'_>], at: usize, offset: usize, found: &mut Vec<(usize,
         }
         return;
     }
-    // "the version of sort.py from turn 3" is read at its turn.
+    // "the version of sort.py from turn 3" is read as a turn reference.
     let Some(before) = before else { return };
-    // "the first email draft", "the previous sort.py version": a word may stand between.
+    // "the first email draft", "the previous sort.py version": one word may stand between.
     let between = at
         .checked_sub(2)
         .map(|place| &words[place])

@@ -1,4 +1,4 @@
-//! Exchanges as people and models really write them, and what is kept of them.
+//! Tests: realistic exchanges, and the artifacts stored for them.
 
 use proptest::prelude::*;
 
@@ -8,8 +8,7 @@ fn ts() -> Moment {
     Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
 }
 
-/// What is found, told in one line each: who, kind, language, name (`!` if it was given), extent,
-/// first line.
+/// One line per candidate: speaker, kind, language, name (`!` if it was given), extent, first line.
 fn told(user: &str, assistant: &str) -> Vec<String> {
     let tell = |one: &Found| {
         let name = one.name.clone().unwrap_or_else(|| "?".to_owned());
@@ -283,14 +282,14 @@ fn versions_follow_each_other() {
     assert_eq!(talk.say("Sort a list", &python(SORT)), ["quicksort v1 assistant"]);
     assert_eq!(talk.say("thanks", "You are welcome."), [""; 0]);
     assert_eq!(talk.say("random pivot please", &python(&random)), ["quicksort v2 assistant"]);
-    // The same text makes no version, whoever shows it.
+    // Repeating the same text adds no version.
     assert_eq!(talk.say(&python(&random), &python(&random)), [""; 0]);
-    // Back to the first one.
+    // Back to the first version.
     assert_eq!(
         talk.say("go back to the version from turn 1", &python(SORT)),
         ["quicksort v3 assistant = v1"]
     );
-    // Other code with another name, and a definition rewritten from the ground up.
+    // Different code with a different name, and a complete rewrite of a definition.
     let other = "def read_rows(path):\n    with open(path) as file:\n        return list(csv.reader(file))\n";
     assert_eq!(talk.say("read a csv", &python(other)), ["read_rows v1 assistant"]);
     let iterative = "def quicksort(values):\n    stack = [(0, len(values) - 1)]\n    while stack:\n        low, high = stack.pop()\n        part(values, low, high, stack)\n";
@@ -302,7 +301,7 @@ fn versions_follow_each_other() {
         talk.say(&python(&mine), &python(&fixed)),
         ["quicksort v5 user", "quicksort v6 assistant"]
     );
-    // Lines left out are no version.
+    // An excerpt with omitted lines is not a version.
     assert_eq!(
         talk.say(
             "x",
@@ -310,7 +309,7 @@ fn versions_follow_each_other() {
         ),
         ["quicksort-part v1 assistant"]
     );
-    // Nothing to name it by.
+    // Nothing to derive a name from.
     assert_eq!(
         talk.say("x", &python("for i in range(3):\n    print(i)\n")),
         ["code-python-1 assistant".replace("-1 ", "-1 v1 ").as_str()]
@@ -333,7 +332,7 @@ fn named_files_are_what_they_are_called() {
     let mut talk = Talk::default();
     let file = |name: &str, text: &str| format!("**{name}**\n```python\n{text}```\n");
     assert_eq!(talk.say("x", &file("src/sort.py", SORT)), ["src-sort.py v1 assistant"]);
-    // The same file, called shorter; then another of that name which is not alike.
+    // The same file by a shorter name; then a different file of that name with other content.
     assert_eq!(
         talk.say("x", &file("sort.py", &SORT.replace("< 2", "<= 1"))),
         ["src-sort.py v2 assistant"]
@@ -348,7 +347,7 @@ fn named_files_are_what_they_are_called() {
         ),
         ["tests-sort.py v1 assistant"]
     );
-    // Unnamed, and alike.
+    // Unnamed, but similar.
     assert_eq!(talk.say("x", &python(&SORT.replace("< 2", "< 3"))), ["src-sort.py v3 assistant"]);
     let two =
         format!("{}{}", file("a.py", "import a\nimport b\n"), file("b.py", "import a\nimport b\n"));
@@ -448,7 +447,7 @@ fn what_words_refer_to() {
     ] {
         assert_eq!(read(text), expected, "{text}");
     }
-    // A version of something else than an artifact resolves to nothing.
+    // A version of something that is not an artifact resolves to nothing.
     let mut talk = Talk::default();
     talk.say("x", &python(SORT));
     let resolved =
@@ -506,7 +505,7 @@ fn a_turn_that_is_settled_late_or_in_two_halves_comes_to_the_same() {
     talk.say("x", &python(SORT));
     talk.turn = 2;
     talk.say("x", &python(&SORT.replace("< 2", "< 3")));
-    // Turn 2 comes after turn 3.
+    // Turn 2 is processed after turn 3.
     talk.turn = 1;
     assert_eq!(talk.say("x", &python(&SORT.replace("< 2", "< 4"))), ["quicksort v3 assistant"]);
     assert_eq!(talk.index.latest("quicksort").unwrap().version, 2);
@@ -541,7 +540,7 @@ fn bad_lines_are_told_and_do_no_harm() {
     }
     let (index, bad) = Index::read(b"\xff\xfe\n\n{}\n");
     assert_eq!((index.names().count(), bad.len()), (0, 2));
-    // Another program's field stays; the last line of a version counts.
+    // Another program's field is preserved; the last line of a version counts.
     let more = good.replacen('{', "{\"stars\":5,", 1).replace("\"turn\":1", "\"turn\":7");
     let (index, bad) = Index::read(format!("{good}\n{more}").as_bytes());
     let entry = index.get("quicksort", 1).unwrap();
@@ -588,7 +587,7 @@ fn a_diff_shows_what_changed_and_no_more() {
     );
 }
 
-/// Puts a unified diff on a text.
+/// Applies a unified diff to a text.
 fn patched(old: &str, diff: &str) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let (mut new, mut at) = (String::new(), 0);
@@ -632,7 +631,7 @@ fn an_exchange_with_too_many_blocks_says_so() {
     let block = "```python\ndef f1():\n    pass\n```\n";
     let finds = find(&block.repeat(70), &block.repeat(100));
     assert_eq!((finds.found.len(), finds.passed_over), (2 * MOST_FOUND, 6 + 36));
-    // Those that were passed over are still code, and no text.
+    // Skipped blocks are still code, not text.
     let long = format!(
         "```python\n{}```\n",
         "many words in a row that would make a document of it\n".repeat(10)
@@ -689,7 +688,7 @@ proptest! {
                 prop_assert!(entry.file.parse::<crate::layout::DocPath>().is_ok(), "{}", entry.file);
                 prop_assert!(index.get(&entry.name, entry.version).is_none());
                 prop_assert_eq!(Hash::of(version.text.as_bytes()), entry.hash);
-                // In a list the block stands further in.
+                // In a list, the block is indented.
                 let source = if entry.by == Role::User { user } else { assistant };
                 let bare = |text: &str| text.split_inclusive('\n').map(|line| line.trim_start_matches([' ', '\t'])).collect::<String>();
                 prop_assert!(source.contains(&version.text) || bare(source).contains(&bare(&version.text)));

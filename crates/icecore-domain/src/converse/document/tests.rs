@@ -1,4 +1,4 @@
-//! Long texts that come back changed.
+//! Tests: long texts that return edited.
 
 use proptest::prelude::*;
 
@@ -92,7 +92,7 @@ fn a_document_that_comes_back_edited_is_its_next_version() {
     );
     assert_eq!((edited[0].0.as_str(), edited[0].1, edited.len()), ("harbour-plan", 2, 1));
     assert_eq!(edited[0].4.trim_end(), second.trim_end());
-    // Shorter than a document by now, and without a lead-in or a title; it is still the same.
+    // Now shorter than a document, and without a lead-in or title; still the same document.
     let third = second.split_once("## Risks").unwrap().0.split_once("\n\n").unwrap().1.to_owned();
     assert!(!is_document(&third));
     let cut = say(3, "Drop the risks.", &third);
@@ -102,7 +102,7 @@ fn a_document_that_comes_back_edited_is_its_next_version() {
         Some("documents/harbour-plan/v3.diff")
     );
     assert_eq!(index.get(&name, 1).unwrap().diff_file(), None);
-    // An ordinary long answer is none.
+    // An ordinary long answer is not a document.
     let say = |turn, user: &str, assistant: &str| {
         settle(&find(user, assistant).found, &index, turn, ts).len()
     };
@@ -166,7 +166,11 @@ fn changes_are_told_by_section() {
         &["section `Dangers`: was section `Risks`"],
     );
     check(&[&aim, &budget, &risks], &[&risks, &aim, &budget], &["section `Risks`: moved"]);
-    check(&["hello there\n"], &["hello  there!\n"], &["only blanks, marks or code changed"]);
+    check(
+        &["hello there\n"],
+        &["hello  there!\n"],
+        &["only white space, punctuation or code changed"],
+    );
     check(&["hello there\n"], &["hello you\n"], &["the beginning: 1 word changed"]);
     let many: String = (0..100).map(|number| format!("# s{number}\nx\n")).collect();
     let told = changed(&many, &many.replace("\nx\n", "\ny\n"));

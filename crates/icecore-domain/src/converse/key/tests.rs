@@ -1,9 +1,8 @@
-//! Hard pairs: what is meant, and above all what is not.
+//! Tests: hard pairs of facts and texts, above all the ones that must not match.
 
 use super::*;
 
-/// What is expected of a row: the index of the fact that is meant, or none (ambiguous counts as
-/// none).
+/// The expected result of a row: the index of the matched fact, or none (ambiguous counts as none).
 type Row<'a> = (&'a [&'a str], &'a str, Option<usize>);
 
 fn check(way: Way, rows: &[Row<'_>]) {
@@ -26,7 +25,7 @@ fn check(way: Way, rows: &[Row<'_>]) {
 
 #[rustfmt::skip]
 const UPDATES: &[Row<'_>] = &[
-    // Keys, written in other ways.
+    // The same keys in other notations.
     (&["Python version: 3.11", "Python virtualenv: .venv"], "Python version: 3.12", Some(0)),
     (&["Python version: 3.11", "Python virtualenv: .venv"], "Python virtualenv: .env312", Some(1)),
     (&["Sorting function: recursive quicksort"], "Sorting function: now iterative quicksort, O(n log n)", Some(0)),
@@ -54,7 +53,7 @@ const UPDATES: &[Row<'_>] = &[
     (&["Phase 1 deadline: May 3", "Phase 2 deadline: June 3"], "Phase 2 deadline: June 10", Some(1)),
     (&["max_tokens = 512"], "max_tokens = 1024", Some(0)),
     (&["Database: Postgres"], "The database is now MySQL", Some(0)),
-    // Sentences with one value at a time.
+    // Sentences whose verb takes one value at a time.
     (&["The budget is 500 EUR"], "The budget is now 600 EUR", Some(0)),
     (&["The budget is 500 EUR"], "Budget: 600 EUR", Some(0)),
     (&["Budget: 500 EUR"], "The budget was raised to 600 EUR", Some(0)),
@@ -80,7 +79,7 @@ const UPDATES: &[Row<'_>] = &[
     (&["The room costs 90 EUR"], "The room costs 95 EUR", Some(0)),
     (&["Uploads must never exceed 5 MB"], "Uploads must never exceed 10 MB", Some(0)),
     (&["User open to recursive approaches"], "The user is open to recursive approaches", Some(0)),
-    // Other keys.
+    // Different keys.
     (&["Python virtualenv: .venv"], "Python version: 3.12", None),
     (&["Python: 3.11"], "Python version: 3.12", None),
     (&["Python version: 3.11"], "Node version: 20", None),
@@ -122,7 +121,7 @@ const UPDATES: &[Row<'_>] = &[
     (&["Sorting function: quicksort"], "Search function: binary", None),
     (&["Sorting function: quicksort"], "Sorting order: descending", None),
     (&["https://x.org: down"], "https://y.org: down", None),
-    // Sentences that are not about the same.
+    // Sentences about different things.
     (&["User prefers tabs"], "User prefers dark mode", None),
     (&["User prefers tabs"], "User prefers spaces", None),
     (&["User is vegetarian"], "User is a nurse", None),
@@ -182,7 +181,7 @@ const UPDATES: &[Row<'_>] = &[
     (&["El proyecto usa React"], "El proyecto usa Vue", None),
     (&["Company name: ACME", "Product name: Foo"], "Name: Bar", None),
     (&["User allergic to nuts"], "User allergic to pollen", None),
-    // Two could be meant.
+    // Two facts could be meant.
     (&["User name: Anna", "The user's name: Bea"], "Name: Cleo", None),
     (&["User"], "User", None),
     (&["Python version: 3.11"], "", None),
@@ -210,7 +209,7 @@ const REMOVALS: &[Row<'_>] = &[
     (&["The budget is 500 EUR"], "The budget is 500 EUR.", Some(0)),
     (&["Never deploy on Fridays"], "never deploy on fridays", Some(0)),
     (&["Meeting moved from Monday to Friday"], "meeting moved from Monday to Friday", Some(0)),
-    // A short word never takes what contains it.
+    // A short word never matches a longer statement that contains it.
     (&["User prefers Python", "Python version: 3.11"], "Python", None),
     (&["Python: used for scripts", "Python version: 3.11"], "Python", None),
     (&["User prefers Python"], "Python", None),
@@ -225,7 +224,7 @@ const REMOVALS: &[Row<'_>] = &[
     (&["Python version: 3.11"], "version", None),
     (&["Python version: 3.11"], "3.11", None),
     (&["Python version: 3.11"], ":", None),
-    // Another value, number or negation.
+    // A different value, number or negation.
     (&["Python version: 3.12"], "Python version: 3.11", None),
     (&["The budget is 600 EUR"], "The budget is 500 EUR", None),
     (&["Editor: Emacs"], "Editor: Vim", None),

@@ -1,4 +1,4 @@
-//! Diffs, consolidations and snapshots, in tables and at random.
+//! Tests: diffs, consolidations and snapshots, in tables and as properties.
 
 use jiff::civil::date;
 use proptest::prelude::*;
@@ -107,7 +107,7 @@ fn a_diff_removes_then_updates_then_adds() {
         ],
         0,
     );
-    // Unknown, known already, known key, twice the same.
+    // Unknown, already known, known key, duplicate within the diff.
     check(&["Editor: Vim"], &diff(&[], &["Shell: zsh"], &[]), &["Editor: Vim", "Shell: zsh"], 1);
     check(&["Editor: Vim"], &diff(&[], &[], &["The editor: vim"]), &["Editor: Vim"], 1);
     check(&["Editor: Vim"], &diff(&[], &[], &["Editor: Emacs"]), &["Editor: Emacs"], 1);
@@ -428,7 +428,7 @@ const SUBJECTS: &[&str] = &[
     "Budget",
 ];
 
-/// Entries as they come: with keys, as sentences, hard, short, odd.
+/// Entries of all kinds: with keys, as sentences, hard, short, odd.
 fn entry() -> impl Strategy<Value = String> {
     prop_oneof![
         (prop::sample::select(SUBJECTS.to_vec()), "[a-z]{3,6}")
@@ -486,7 +486,7 @@ proptest! {
         prop_assert!(now.iter().any(|text| text == "Never deploy the shop on Fridays"));
         prop_assert!(now.iter().any(|text| text == "Answers must always be in Latin"));
         prop_assert!(now.iter().any(|text| text == "User prefers tabs for Makefile rules"));
-        // A fact is gone or changed only if an entry has its key.
+        // A fact is removed or changed only if an entry has its key.
         let named = |fact: &Fact| {
             let key = fact.text.split(':').next().unwrap_or_default().to_lowercase();
             diff.add.iter().chain(&diff.update).chain(&diff.remove).any(|text| text.to_lowercase().contains(key.strip_prefix("user ").unwrap_or(&key)))
@@ -494,7 +494,7 @@ proptest! {
         for fact in facts.iter().filter(|fact| !named(fact)) {
             prop_assert!(now.contains(&fact.text), "{} is gone: {:?}", fact.text, applied);
         }
-        // Removals come first, what is new comes last, and no fact is changed twice.
+        // Removals come first, additions last, and no fact changes twice.
         let rank = |change: &Change| match change { Change::Remove { .. } => 0, Change::Replace { .. } => 1, Change::Add { .. } => 2 };
         prop_assert!(applied.changes.is_sorted_by_key(rank));
         let ids: Vec<EventId> = applied.changes.iter().filter_map(|change| match change { Change::Remove { id } | Change::Replace { id, .. } => Some(*id), Change::Add { .. } => None }).collect();
@@ -532,7 +532,7 @@ proptest! {
     fn a_list_as_it_is_may_always_stand(facts in base()) {
         let lines: Vec<String> = facts.iter().map(|fact| fact.text.clone()).collect();
         prop_assert_eq!(consolidated(&facts, &lines).unwrap().changes, []);
-        // Without its hard exceptions it may not.
+        // Without its hard exceptions it is rejected.
         let soft: Vec<String> = facts.iter().filter(|fact| !fact.hard).map(|fact| fact.text.clone()).collect();
         prop_assert!(consolidated(&facts, &soft).is_err());
     }

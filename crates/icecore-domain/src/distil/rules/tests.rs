@@ -1,11 +1,11 @@
-//! Sentences that are marked as meant to last, and everyday ones that are not.
+//! Tests: sentences marked as meant to last, and everyday ones that are not.
 
 use proptest::prelude::*;
 
 use super::super::testing::piece;
 use super::*;
 
-/// Kind, priority and day of what a text proposes, each on a line.
+/// Type, priority and due date of each proposal from a text, one per line.
 fn told(text: &str, origin: Origin) -> String {
     let all = propose(&[piece(text, origin)]);
     let line = |found: &Proposal| {

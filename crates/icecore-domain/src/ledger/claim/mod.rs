@@ -1,9 +1,8 @@
-//! What a statement claims: an attribute of something, and the value it is said to have (L6).
+//! Reads claims from a statement: an attribute of an entity and its value (L6).
 //!
-//! A sentence is read by its shape, not understood: subject, a verb that gives a thing one value at
-//! a time, value. Claims err on the side of silence, because a conflict shown wrongly costs trust:
-//! lists, bounds, guesses, the past and whatever a thing may have many of claim nothing. A claim is
-//! made from one event alone, so that an index can keep it.
+//! Sentences are matched by form: subject, a verb that gives a single value, value. A false
+//! conflict costs trust, so lists, bounds, guesses, the past and attributes with several values
+//! make no claims. A claim depends on one event only, so that an index can store it.
 
 mod words;
 
@@ -16,39 +15,38 @@ use words::{
     OPPOSITES, PARTLY, PEOPLES, REGIONS, ROLES, SAME, UNCERTAIN, VAGUE, VERBS, WEEKDAYS,
 };
 
-/// One attribute and the value it is said to have.
+/// One attribute and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
-    /// Entity, scope, attribute and which side of it, normalised.
+    /// Entity, scope, attribute and facet, normalized.
     pub attribute: String,
-    /// The value, normalised.
+    /// The value, normalized.
     pub value: String,
 }
 
-/// The longest text that is read for claims, in bytes; what a longer text claims is for a reader to
-/// judge.
+/// Longer texts are not read for claims.
 const MAX_CLAIM_BYTES: usize = 400;
-/// The longest sentence, in words.
+/// The longest sentence that is read, in words.
 const MAX_WORDS: usize = 24;
-/// So many sentences of a text are read.
+/// At most this many sentences of a text are read.
 const MAX_SENTENCES: usize = 3;
 /// The longest subject, in words.
 const MAX_SUBJECT: usize = 8;
-/// The longest value, in words, that is a name.
+/// The longest name that is read as a value, in words.
 const MAX_NAME: usize = 4;
 
 /// A word of a sentence.
 #[derive(Debug, Clone)]
 struct Word {
-    /// Folded, and in the one spelling that is read here.
+    /// Lower case, with spelling variants unified.
     text: String,
-    /// Whether it was written like a name.
+    /// Whether it was capitalized like a name.
     named: bool,
     /// Whether a comma follows.
     comma: bool,
 }
 
-/// What a statement claims. Commitments claim nothing: two promises are not a contradiction.
+/// The claims of a statement. Commitments make none: two promises do not contradict each other.
 pub fn claims(event: &Event) -> Vec<Claim> {
     if !event.is_statement()
         || event.kind == Kind::Commitment
@@ -77,7 +75,7 @@ pub fn claims(event: &Event) -> Vec<Claim> {
     found
 }
 
-/// The sentences of a text. A full stop after a number or a very short word ends none.
+/// Splits a text into sentences. A full stop after a number or a very short word ends none.
 fn sentences(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut start = 0;
@@ -104,11 +102,11 @@ fn sentences(text: &str) -> Vec<&str> {
     found
 }
 
-/// The words of a sentence, and how many of them are the key of `key: value`.
+/// Splits a sentence into words, and counts the words of the key in `key: value`.
 fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
     let mut words: Vec<Word> = Vec::new();
     let mut key = None;
-    // `budget=500` is three words.
+    // `budget=500` becomes three words.
     let spaced = if sentence.matches('=').count() == 1 && !sentence.contains('/') {
         sentence.replace('=', " = ")
     } else {
@@ -131,7 +129,7 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
         let named = bare.chars().any(char::is_uppercase);
         let folded = bare.to_lowercase();
         let comma = raw.ends_with(',');
-        // "10 am" is no German.
+        // "10 am" is not the German word "am".
         let hour = folded == "am" && words.last().is_some_and(|word| is_number(&word.text));
         let same = SAME
             .iter()
@@ -152,15 +150,15 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
     (words, key.filter(|key| *key <= 4))
 }
 
-/// A name for something: what it is, and whose.
+/// The subject of a sentence: a thing and its owner.
 struct Named {
     head: String,
     owner: Option<String>,
-    /// Whether it is said to be one certain thing.
+    /// Whether it denotes one specific thing.
     definite: bool,
 }
 
-/// A sentence of an event.
+/// Reads the claims of one sentence of an event.
 struct Reader<'a> {
     event: &'a Event,
     words: &'a [Word],
@@ -179,7 +177,7 @@ impl Reader<'_> {
         self.event.entity.as_deref().unwrap_or_default()
     }
 
-    /// The same sentence with and without a negation.
+    /// Claims that the sentence holds or not, so that its negation conflicts.
     fn polarity(&self, found: &mut Vec<Claim>) {
         let texts: Vec<&str> = self.words.iter().map(|word| word.text.as_str()).collect();
         let mut negated = false;
@@ -217,7 +215,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the sentence gives no certain value: bounds, lists, the past, negations.
+    /// Whether the words give no definite value: bounds, lists, the past, negations.
     fn is_vague(&self, words: &[Word]) -> bool {
         words.iter().any(|word| VAGUE.contains(&word.text.as_str()))
             || words.windows(2).any(|pair| {
@@ -228,7 +226,7 @@ impl Reader<'_> {
             || words.windows(2).any(|pair| pair[0].text == "used" && pair[1].text == "to")
     }
 
-    /// The same sentence with another number.
+    /// Claims the number in the sentence, so that another number conflicts.
     fn count(&self, found: &mut Vec<Claim>) {
         let Some(verb) =
             self.words.iter().take(5).position(|word| COUNTING.contains(&stem(&word.text)))
@@ -384,8 +382,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `Anna is the contact for X`: who has a role that one can have. Whether the sentence was of
-    /// that form.
+    /// Claims who holds a unique role: `Anna is the contact for X`. Returns whether the sentence
+    /// has that form.
     fn holder(&self, subject: &[Word], value: &[Word], found: &mut Vec<Claim>) -> bool {
         let Some(first) = value.first() else { return false };
         let article = ARTICLES.contains(&first.text.as_str());
@@ -430,8 +428,8 @@ impl Reader<'_> {
         true
     }
 
-    /// Entity and attribute of something named. What belongs to something is about that; the
-    /// event's entity goes first, unless it is only the one who `holds` a role.
+    /// The entity and attribute of a subject. The owner becomes part of the attribute if the event
+    /// has an entity of its own, unless that entity is only the `holder` of a role.
     fn about(&self, named: &Named, holder: Option<&str>) -> (String, String) {
         let head = named.head.clone();
         let key = self.event.entity.as_deref().map(plain::entity_key).filter(|key| !key.is_empty());
@@ -460,7 +458,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Subject, verb, attribute and value.
+    /// Splits the sentence into subject, verb, attribute and value.
     fn split(&self, key: Option<usize>) -> Option<(&[Word], &'static str, &'static str, &[Word])> {
         if let Some(at) = key {
             let (subject, value) = self.words.split_at_checked(at)?;
@@ -498,7 +496,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a subject names, if that is one certain thing.
+/// Parses a subject that denotes one specific thing.
 fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
     let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
     if UNCERTAIN.contains(&first) || (words.is_empty() && !has_entity) {
@@ -539,7 +537,7 @@ fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
     Some(Named { head: kept.join(" "), owner: None, definite })
 }
 
-/// A word without the ending of the plural or the third person.
+/// A word without the ending of the plural or of the third person.
 fn stem(word: &str) -> &str {
     match word {
         "has" => "have",
@@ -572,13 +570,13 @@ fn is_year(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a word is a number, with whatever unit or currency is glued to it.
+/// Whether a word is a number, with any unit or currency attached.
 fn is_number(word: &str) -> bool {
     let digits = word.trim_start_matches(['€', '$', '£', 'v', '+', '-']);
     digits.starts_with(|c: char| c.is_ascii_digit()) && !digits.contains([':', '/', '-'])
 }
 
-/// A number in one spelling: no thousands separators, and an amount of money without empty cents.
+/// A number in canonical spelling: no thousands separators, no empty cents.
 fn canonical(number: &str, money: bool) -> String {
     let number = number.trim_start_matches('v');
     let number =
@@ -596,13 +594,13 @@ fn canonical(number: &str, money: bool) -> String {
     mark.map_or_else(|| number.to_owned(), |mark| number.replace(mark, ""))
 }
 
-/// A number with its unit, at the beginning of some words.
+/// A number with its unit, at the start of some words.
 struct Amount {
     number: String,
     currency: Option<&'static str>,
-    /// The unit, if it is no currency.
+    /// The unit, if it is not a currency.
     unit: String,
-    /// How many words it takes.
+    /// The number of words it spans.
     words: usize,
 }
 
@@ -654,7 +652,7 @@ impl Amount {
     }
 }
 
-/// The sides of a date or time that some words give, if they give nothing else.
+/// The facets of a date or time, if the words hold nothing else.
 fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
     let place = |lists: &[&[&str]], text: &str| {
         lists.iter().position(|names| names.contains(&text)).map(|at| at + 1)
@@ -698,7 +696,7 @@ fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
         }
     }
     let clock = clock.or_else(|| hour.map(|hour| format!("{hour:02}:00")));
-    // A lone number or year is a number.
+    // A lone number or year is not a date.
     if month.is_none() && (day.is_some() || (weekday.is_none() && clock.is_none())) {
         return None;
     }

@@ -1,9 +1,8 @@
-//! The words by which a sentence is read for claims: English, and the plainest German.
+//! Word lists for reading claims: English, and basic German.
 //!
-//! Whatever is missing here only makes a contradiction go unseen; what is here wrongly shows one
-//! that is none.
+//! A missing word only hides a conflict; a wrong one reports a conflict that is none.
 
-/// Verbs that give a thing one value at a time, and which of its attributes that is.
+/// Verbs that give a single value, each with the attribute it sets.
 #[rustfmt::skip]
 pub(super) const VERBS: &[(&str, &str)] = &[
     ("is", ""), ("are", ""), ("=", ""), ("equals", ""), ("amounts to", ""), ("is set to", ""), ("was set to", ""),
@@ -21,12 +20,12 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ("is owned by", "is owned by"), ("is led by", "is led by"), ("is managed by", "is managed by"),
     ("is hosted on", "is hosted on"), ("costs", "costs"), ("cost", "costs"), ("of", "of"),
 ];
-/// Verbs after which another number is another truth.
+/// Verbs whose number is a claim.
 #[rustfmt::skip]
 pub(super) const COUNTING: &[&str] = &[
     "use", "run", "require", "need", "have", "take", "last", "weigh", "measure", "earn",
 ];
-/// Other spellings, and German words for what is read here.
+/// Spelling variants and German words, each with the form used here.
 #[rustfmt::skip]
 pub(super) const SAME: &[(&str, &str)] = &[
     ("isn't", "is not"), ("aren't", "are not"), ("doesn't", "does not"), ("don't", "do not"), ("didn't", "did not"),
@@ -44,47 +43,47 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("mindestens", "at least"), ("höchstens", "at most"), ("etwa", "about"), ("ungefähr", "about"), ("circa", "about"),
     ("ca", "about"), ("zwischen", "between"),
 ];
-/// Words before one certain thing.
+/// Words before one specific thing.
 #[rustfmt::skip]
 pub(super) const ARTICLES: &[&str] = &[
     "the", "our", "my", "your", "their",
 ];
-/// Words that deny.
+/// Negations.
 #[rustfmt::skip]
 pub(super) const NEGATIONS: &[&str] = &[
     "not", "never", "no", "without",
 ];
-/// Words that change nothing about whether a sentence holds.
+/// Words that do not change whether a sentence holds.
 #[rustfmt::skip]
 pub(super) const EMPHASIS: &[&str] = &[
     "always", "must", "do", "does", "should", "will", "can", "yet", "already", "still", "currently", "now", "anymore", "longer",
     "mehr", "ever", "a", "an", "any", "the", "our", "we", "i", "my",
 ];
-/// After a negation these say "not in every case", not "no".
+/// After a negation these mean "not in every case".
 #[rustfmt::skip]
 pub(super) const PARTLY: &[&str] = &[
     "only", "always", "all", "every", "necessarily", "just", "later", "more", "less", "fewer", "earlier", "one", "nur",
 ];
-/// Words of which one is enough to claim nothing at all.
+/// One of these words makes the sentence a guess, which makes no claim.
 #[rustfmt::skip]
 pub(super) const GUESSES: &[&str] = &[
     "maybe", "perhaps", "might", "could", "probably", "possibly", "considering", "would", "if", "unless",
 ];
-/// Words of which one is enough to claim no value.
+/// One of these words makes the value indefinite.
 #[rustfmt::skip]
 pub(super) const VAGUE: &[&str] = &[
     "was", "were", "had", "formerly", "previously", "ago", "yesterday", "once", "also", "too", "another", "additional", "between",
     "about", "around", "roughly", "approximately", "almost", "nearly", "least", "most", "or", "either", "sometimes", "usually",
     "often", "not", "never", "no", "without", "both", "up", "minimum", "maximum",
 ];
-/// A subject that starts so is not one certain thing.
+/// A subject that starts with one of these is not one specific thing.
 #[rustfmt::skip]
 pub(super) const UNCERTAIN: &[&str] = &[
     "a", "an", "one", "some", "each", "every", "any", "it", "this", "that", "there", "he", "she", "they", "these", "those",
     "what", "which", "who", "here", "es", "er", "sie", "everything", "nothing", "someone", "i", "we", "you", "today", "tomorrow",
     "all",
 ];
-/// Things of which there may be many at once.
+/// Nouns of which a thing may have many.
 #[rustfmt::skip]
 pub(super) const MANY: &[&str] = &[
     "phone", "telephone", "tel", "mobile", "email", "e-mail", "mail", "note", "todo", "tag", "link", "url", "member", "hobby",
@@ -96,26 +95,26 @@ pub(super) const MANY: &[&str] = &[
     "kind", "people", "reviewer", "expert", "user", "supplier", "topic", "point", "lesson", "fyi", "ps", "re", "ask", "fix",
     "bug", "error", "quote", "rule", "allergy", "telefon", "notiz", "hinweis", "frage",
 ];
-/// What a thing has one of, whatever the word for it; other things must be given a name.
+/// Nouns of which a thing has one; other values must look like names.
 #[rustfmt::skip]
 pub(super) const LABELS: &[&str] = &[
     "name", "colour", "color", "status", "currency", "timezone", "zone", "title", "theme", "priority", "favourite", "favorite",
     "default", "primary", "main", "official", "preferred", "password", "branch", "font", "licence", "license", "farbe", "währung",
 ];
-/// Roles of people, who are known by their first names too.
+/// Roles of people, who may be given by first name.
 #[rustfmt::skip]
 pub(super) const ROLES: &[&str] = &[
     "contact", "ceo", "cto", "cfo", "coo", "lead", "leader", "owner", "manager", "boss", "head", "director", "husband", "wife",
     "partner", "landlord", "lawyer", "doctor", "dentist", "teacher", "maintainer", "chair", "president", "sponsor", "mentor",
     "supervisor", "ansprechpartner", "ansprechpartnerin", "chef", "chefin", "leiter", "leiterin",
 ];
-/// A number after one of these is a name, and a thing may have many.
+/// Nouns after which a number is a name, not an amount.
 #[rustfmt::skip]
 pub(super) const NUMBERED: &[&str] = &[
     "port", "invoice", "ticket", "issue", "room", "order", "number", "no", "pr", "line", "page", "chapter", "step", "phase",
     "gate", "table", "form", "section", "case", "build", "bus", "flight", "train", "route", "channel", "extension", "model",
 ];
-/// Places that other places lie in.
+/// Places that contain other places.
 #[rustfmt::skip]
 pub(super) const REGIONS: &[&str] = &[
     "germany", "deutschland", "france", "spain", "italy", "austria", "switzerland", "poland", "netherlands", "belgium",
@@ -123,12 +122,12 @@ pub(super) const REGIONS: &[&str] = &[
     "usa", "us", "america", "canada", "mexico", "brazil", "china", "india", "japan", "australia", "asia", "africa", "california",
     "texas", "bavaria", "bayern", "eu",
 ];
-/// Where somebody comes from is no name.
+/// Nationalities, which are not names.
 #[rustfmt::skip]
 pub(super) const PEOPLES: &[&str] = &[
     "german", "american", "european", "african", "french", "dutch", "swiss", "greek", "czech", "asian",
 ];
-/// Currencies, and the one word for each.
+/// Spellings of currencies, each with its code.
 #[rustfmt::skip]
 pub(super) const CURRENCIES: &[(&str, &str)] = &[
     ("eur", "eur"), ("euro", "eur"), ("euros", "eur"), ("€", "eur"), ("usd", "usd"), ("dollar", "usd"), ("dollars", "usd"),
@@ -148,7 +147,7 @@ pub(super) const WEEKDAYS: &[&[&str]] = &[
     &["thursday", "thu", "donnerstag"], &["friday", "fri", "freitag"], &["saturday", "sat", "samstag"],
     &["sunday", "sun", "sonntag"],
 ];
-/// Opposites, told by the positive one.
+/// Opposites, each with its positive word.
 #[rustfmt::skip]
 pub(super) const OPPOSITES: &[(&str, &str)] = &[
     ("disabled", "enabled"), ("off", "on"), ("closed", "open"), ("inactive", "active"), ("private", "public"),

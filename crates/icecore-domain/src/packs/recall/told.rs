@@ -1,8 +1,7 @@
-//! What a recall pack has to tell, section by section and in order, before anybody asks how much
-//! room there is.
+//! Selects the content of a recall pack, section by section and in order, before any limit applies.
 //!
-//! Nothing that is over is in here: not what was replaced, taken back or has expired, and not what
-//! a stranger said and nobody confirmed. Every line is a line: a stranger's words cannot begin one.
+//! Superseded, retracted, expired and quarantined statements are excluded. Every item is exactly
+//! one line: foreign text cannot start a line of its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,33 +20,33 @@ use crate::ledger::decay::{self, Ages, Freshness};
 use crate::plain;
 use crate::trigger::{Phrase, Spoken};
 
-/// So many of the oldest open commitments are told whatever the room (L7).
+/// The number of oldest open commitments that are always included (L7).
 pub const OLDEST: usize = 3;
-/// The most words of one statement; only P0 is told whole.
+/// The most words of one statement; only P0 is never shortened.
 const LONGEST_CONTENT_WORDS: usize = 60;
-/// The most bytes of one, for words that have no end and scripts that set no blanks.
+/// The most bytes of one, for very long words and scripts without spaces.
 const LONGEST_CONTENT_BYTES: usize = 1_200;
-/// The most words of what is told a second time, in short.
+/// The most words of a statement that is repeated in short.
 const SHORT_WORDS: usize = 15;
-/// The most words that are quoted of one side of a conflict.
+/// The most words quoted of one side of a conflict.
 const QUOTE_WORDS: usize = 30;
 /// The most words of a name.
 const NAME_WORDS: usize = 8;
-/// The fewest words an old commitment keeps where there is hardly any room.
+/// The fewest words of an old commitment when space is short.
 const LEAST_WORDS: usize = 6;
-/// About how many words of a commitment's line are not its content.
+/// The approximate number of words around the content of a commitment.
 const COMMITMENT_FRAME: usize = 16;
-/// The most words of a sentence about what is wrong.
+/// The most words of a sentence about a problem.
 const TROUBLE_WORDS: usize = 40;
-/// The most troubles that are told one by one.
+/// The most problems that are listed.
 const MOST_TROUBLES: usize = 10;
 /// The most events of one conflict that are quoted.
 const MOST_AT_ODDS: usize = 4;
-/// The most things in focus.
+/// The most items in focus.
 const MOST_FOCUS: usize = 5;
-/// A commitment that is due within so many days is in focus.
+/// A commitment due within this many days is in focus.
 const SOON_DAYS: i64 = 7;
-/// The most ids that a line lists where it only points.
+/// The most ids that a line lists as references.
 const MOST_POINTERS: usize = 10;
 
 const MANTRA: &str = "mantra";
@@ -79,18 +78,18 @@ pub(super) struct Line {
     pub text: String,
     /// The events it mentions.
     pub ids: Vec<EventId>,
-    /// Those it tells, so that they need not be told after it.
+    /// The events it states, which later lines need not repeat.
     pub tells: Vec<EventId>,
-    /// Whether it is needless once they have been told.
+    /// Whether it is omitted once those events were stated.
     pub once: bool,
-    /// Whether it is there whatever the room.
+    /// Whether it is always included.
     pub always: bool,
-    /// Whether the end of its content is missing.
+    /// Whether its content was shortened.
     pub cut: bool,
 }
 
 impl Line {
-    /// A line that points; what looks like a mark of ours is disarmed before its words are counted.
+    /// A line that only refers to events. Marks in it are disarmed before its words are counted.
     pub(super) fn new(text: &str, ids: Vec<EventId>) -> Self {
         Self {
             text: gate::disarm(text).into_owned(),
@@ -120,29 +119,29 @@ impl Line {
     }
 }
 
-/// The lines of a section, most important first, and what else belongs there but can never fit.
+/// The lines of a section, most important first, and the number of further lines that never fit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lines {
     pub lines: Vec<Line>,
     pub beyond: Vec<EventId>,
 }
 
-/// Everything there is to tell.
+/// The complete selection.
 pub(super) struct Told {
     pub sections: [Lines; 8],
     pub left_out: Vec<LeftOut>,
 }
 
-/// A stranger's words on one line.
+/// Foreign text on one line.
 pub(in crate::packs) struct Content {
     pub(in crate::packs) text: String,
     pub(in crate::packs) cut: bool,
 }
 
-/// The first so many words of a text.
+/// The first `words` words of a text.
 pub(in crate::packs) fn brief(text: &str, words: usize) -> Content {
     let mut rest = text.split_whitespace();
-    // One of them is the sign that something is missing.
+    // One of them is the ellipsis.
     let words = words.max(2);
     let mut kept = rest.by_ref().take(words).collect::<Vec<_>>().join(" ");
     let mut cut = rest.next().is_some();
@@ -163,7 +162,7 @@ pub(in crate::packs) fn brief(text: &str, words: usize) -> Content {
     Content { text, cut }
 }
 
-/// All of a text, on one line.
+/// A whole text on one line.
 fn whole(text: &str) -> Content {
     Content {
         text: plain::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")),
@@ -171,7 +170,7 @@ fn whole(text: &str) -> Content {
     }
 }
 
-/// What an event says; P0 is never shortened.
+/// The content of an event; P0 is never shortened.
 fn content(entry: &Entry, words: usize) -> Content {
     if entry.event.priority == Priority::P0 {
         whole(&entry.event.content)
@@ -180,7 +179,7 @@ fn content(entry: &Entry, words: usize) -> Content {
     }
 }
 
-/// When a commitment is due, seen from `day`.
+/// The due date of a commitment, relative to `day`.
 fn due(entry: &Entry, day: Date) -> Option<String> {
     let due = entry.event.due?;
     Some(match days_between(day, due) {
@@ -194,7 +193,7 @@ fn age(entry: &Entry, day: Date) -> i64 {
     days_between(entry.event.ts.day(), day).max(0)
 }
 
-/// An open commitment with its age, when it is due and whom it waits for.
+/// An open commitment with its age, its due date and whom it waits for.
 pub(in crate::packs) fn commitment(entry: &Entry, content: &Content, day: Date) -> String {
     let event = &entry.event;
     let mut text = format!("- {} [{}] open {} d", content.text, event.priority, age(entry, day));
@@ -209,17 +208,17 @@ pub(in crate::packs) fn commitment(entry: &Entry, content: &Content, day: Date) 
     format!("{text} ({})", event.id)
 }
 
-/// The order of age, oldest first.
+/// The sort key by age, oldest first.
 pub(in crate::packs) fn by_age(entry: &Entry) -> (Timestamp, EventId) {
     (entry.event.ts.at(), entry.event.id)
 }
 
-/// The order of recency, newest first.
+/// The sort key by recency, newest first.
 fn by_recency(entry: &Entry) -> (Reverse<Timestamp>, EventId) {
     (Reverse(entry.verified.at()), entry.event.id)
 }
 
-/// How long ago it was said to hold: within 48 hours, a week, a month, or longer ago.
+/// The recency class: last confirmed within 48 hours, a week, a month, or earlier.
 fn recency(entry: &Entry, day: Date) -> u8 {
     match days_between(entry.verified.day(), day) {
         ..=1 => 0,
@@ -233,7 +232,7 @@ fn tagged(entry: &Entry, tag: &str) -> bool {
     entry.event.tags.iter().any(|known| known == tag)
 }
 
-/// What is going on today: the things that the focus, open commitments and the log are about.
+/// The current topics: the entities of the focus, the open commitments and the log.
 #[derive(Default)]
 struct Today<'a> {
     entities: HashSet<&'a str>,
@@ -246,7 +245,7 @@ impl<'a> Today<'a> {
         self.tags.extend(entry.event.tags.iter().map(String::as_str));
     }
 
-    /// Adds those names of the entries that the log says.
+    /// Adds the names of entries that occur in the log.
     fn hear(&mut self, log: &str, entries: &[&'a Entry]) {
         let spoken = Spoken::of(log);
         let said = |names: HashSet<&'a str>| {
@@ -268,7 +267,7 @@ impl<'a> Today<'a> {
     }
 }
 
-/// What somebody sees on a day: what there is, and how old it may be.
+/// The day of the pack and the decay limits.
 struct Choice<'a> {
     day: Date,
     ages: Ages,
@@ -278,12 +277,12 @@ struct Choice<'a> {
     most: usize,
 }
 
-/// Chooses what is told.
+/// Selects the content.
 pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> Told {
     let mut left_out = Vec::new();
     let mut all: BTreeMap<EventId, &Entry> = BTreeMap::new();
     for entry in known.statements.iter().chain(known.open) {
-        // Two of an id are one; which of them must not depend on the order they come in.
+        // Of duplicate ids one is kept; which one must not depend on the input order.
         let first = all.entry(entry.event.id).or_insert(entry);
         if (entry.line, &entry.event.content) < (first.line, &first.event.content) {
             *first = entry;
@@ -314,7 +313,7 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
         }
     }
     if expired > 0 {
-        left_out.push(LeftOut::new(counted(expired, "statement"), "their time is over"));
+        left_out.push(LeftOut::new(counted(expired, "statement"), "they have expired"));
     }
 
     let (mut open, statements): (Vec<&Entry>, Vec<&Entry>) =
@@ -354,8 +353,10 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
         }
     }
     if older_mantras > 0 {
-        left_out
-            .push(LeftOut::new(counted(older_mantras, "older mantra"), "the newest one is told"));
+        left_out.push(LeftOut::new(
+            counted(older_mantras, "older mantra"),
+            "only the newest one is shown",
+        ));
     }
 
     let (focus, soon) = choice.focus(&open, &others);
@@ -374,17 +375,11 @@ pub(super) fn choose(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> 
     }
     let faded = before - others.len() - accounts.len();
     if faded > 0 {
-        let why = format!(
-            "nobody confirmed them for {} days, and nothing of today is about them",
-            ages.dropped_days
-        );
+        let why = format!("unconfirmed for {} days and not related to today", ages.dropped_days);
         left_out.push(LeftOut::new(counted(faded, "statement"), why));
     }
     if known.not_looked_at > 0 {
-        left_out.push(LeftOut::new(
-            counted(known.not_looked_at, "older statement"),
-            "they were not looked at",
-        ));
+        left_out.push(LeftOut::new(counted(known.not_looked_at, "older statement"), "not loaded"));
     }
 
     rules.sort_by_key(|entry| (entry.event.kind != Kind::Constraint, by_age(entry)));
@@ -421,7 +416,7 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The mantra, in at most so many words.
+/// The mantra, in at most `words` words.
 fn one_mantra(entry: &Entry, words: usize) -> Line {
     let line = |most| {
         let content = brief(&entry.event.content, most);
@@ -436,7 +431,7 @@ impl<'a> Choice<'a> {
         decay::freshness(entry, self.day, self.ages)
     }
 
-    /// How a statement that is not fresh is marked.
+    /// The staleness mark of a statement.
     fn mark(&self, entry: &Entry) -> String {
         match self.freshness(entry) {
             Freshness::Fresh => String::new(),
@@ -455,7 +450,7 @@ impl<'a> Choice<'a> {
         )
     }
 
-    /// A line for each that could be shown at all: a line has more than one word.
+    /// One line per entry, up to the number that could fit: a line has more than one word.
     fn listed(&self, entries: &[&Entry], line: impl Fn(&Entry) -> Line) -> Lines {
         let mut listed = Lines::default();
         for (at, entry) in entries.iter().enumerate() {
@@ -495,7 +490,7 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// What matters today, and how many commitments are due soon.
+    /// The entries in focus, and the number of commitments due soon.
     fn focus(&self, open: &[&'a Entry], others: &[&'a Entry]) -> (Vec<&'a Entry>, usize) {
         let is_soon = |entry: &Entry| {
             entry.event.due.is_some_and(|due| days_between(self.day, due) <= SOON_DAYS)
@@ -595,7 +590,7 @@ impl<'a> Choice<'a> {
     fn conflicts(&self, known: &Known<'_>) -> Vec<Line> {
         let mut conflicts: Vec<(Vec<EventId>, &str)> = Vec::new();
         for conflict in known.conflicts {
-            // What nobody is to see is not at odds with anything either.
+            // Conflicts with events that are not shown are omitted.
             let mut ids: Vec<EventId> =
                 conflict.events.iter().copied().filter(|id| !self.withheld.contains(id)).collect();
             ids.sort_unstable();
@@ -654,7 +649,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// What is wrong, each in a sentence.
+/// One line per problem.
 fn troubles(troubles: &[String]) -> Vec<Line> {
     let mut told: Vec<&str> = troubles
         .iter()
@@ -674,7 +669,7 @@ fn troubles(troubles: &[String]) -> Vec<Line> {
     if told.len() > MOST_TROUBLES {
         lines.push(
             Line::new(
-                &format!("- ⚠️ and {} more troubles: icecore verify", told.len() - MOST_TROUBLES),
+                &format!("- ⚠️ and {} more problems: icecore verify", told.len() - MOST_TROUBLES),
                 Vec::new(),
             )
             .always(),

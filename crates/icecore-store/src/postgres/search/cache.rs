@@ -1,5 +1,4 @@
-//! What is held in memory of spaces that were searched lately, so that only what changed since is
-//! asked for.
+//! In-memory search data of recently searched spaces, so that a search only reads what changed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,24 +9,24 @@ use icecore_domain::rank::terms::Reader;
 use icecore_domain::rank::vector::Signs;
 use uuid::Uuid;
 
-/// So many bytes are held at most, of all spaces together.
+/// The memory limit for all spaces together.
 const MOST_BYTES: usize = 64 << 20;
-/// What a passage takes in a corpus, about.
+/// The approximate size of a passage in a corpus.
 const PASSAGE_BYTES: usize = 40;
-/// What a space takes besides.
+/// The overhead of a space.
 const SPACE_BYTES: usize = 512;
 
-/// Something of a space, as it was in a generation.
+/// Search data of a space as of a generation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held<T> {
     pub generation: i64,
-    /// The pieces it was put together from, each with its own generation.
+    /// The pieces it was built from, each with its own generation.
     pub pieces: Vec<(i32, i64)>,
     pub what: Arc<T>,
 }
 
 impl<T> Held<T> {
-    /// Its pieces as the database is told of them.
+    /// The pieces and generations as query parameters.
     pub fn known(&self) -> (Vec<i32>, Vec<i64>) {
         self.pieces.iter().copied().unzip()
     }
@@ -80,7 +79,7 @@ impl Shelves {
     }
 }
 
-/// What is held, and what is needed to read texts.
+/// The cache, and the tools to read texts.
 #[derive(Default)]
 pub(in super::super) struct Cache {
     shelves: Mutex<Shelves>,
@@ -135,7 +134,7 @@ mod tests {
             spaces.iter().map(|&space| cache.signs(space).is_some()).collect::<Vec<_>>(),
             [true, false, true, false]
         );
-        // The same again takes no more room.
+        // The same again takes no more memory.
         let before = cache.shelves().bytes;
         cache.put_signs(spaces[2], signs);
         assert_eq!(cache.shelves().bytes, before);

@@ -1,9 +1,7 @@
-//! The searchable side of a space: passages and their terms in tables, what ranking needs of all of
-//! them in memory.
+//! The search index of a space: passages and terms in tables, ranking data in memory.
 //!
-//! It catches up when somebody searches. Terms are the domain's, kept as `tsvector`s under an index
-//! that finds only what is this space's; which passage stands first is the domain's to say, as in a
-//! vault.
+//! It is updated by the next search. Terms come from the domain and are stored as `tsvector`s,
+//! prefixed by a tag of the space; the domain ranks the passages, as in a vault.
 
 mod cache;
 mod take;
@@ -27,12 +25,11 @@ use super::{Space, Tx};
 use crate::passages::{MANY_GONE, Passages, Placed, TakenIn};
 use crate::{Progress, Result};
 
-/// So many passages stand in one row of the tables that keep many: as many as one row can hold
-/// without being cut up.
+/// The number of passages in a packed row: as many as fit without TOAST.
 const PASSAGES_IN_A_PIECE: u32 = 64;
 const SIGNS_IN_A_PIECE: u32 = 32;
 
-/// A number as the database has it.
+/// Converts a passage number for a column.
 fn number_of(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
@@ -41,8 +38,8 @@ fn plain(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-/// A statement that tells the pieces of a table and what is in those that are other than they are
-/// known, all as of one moment.
+/// SQL that returns the pieces of a table, with the content of those that changed since the known
+/// generations, as of one moment.
 macro_rules! changed_pieces {
     ($table:literal, $column:literal) => {
         concat!(
@@ -64,7 +61,7 @@ impl Space {
         Ok(row.map(|row| row.get(0)))
     }
 
-    /// The numbers of all passages; only what changed is read.
+    /// The metadata of all passages; reads only what changed.
     async fn corpus_now(&self, tx: &Tx) -> Result<Arc<Corpus>> {
         let Some(now) = self.search_generation(tx).await? else { return Ok(Arc::default()) };
         let held = self.home.search.corpus(self.id).unwrap_or_default();
@@ -96,7 +93,7 @@ impl Space {
         Ok(fresh.what)
     }
 
-    /// Likewise the signs of all vectors.
+    /// The signs of all vectors; reads only what changed.
     async fn signs_now(&self, tx: &Tx) -> Result<Arc<Vec<Signs>>> {
         let Some(now) = self.search_generation(tx).await? else { return Ok(Arc::default()) };
         let held = self.home.search.signs(self.id).unwrap_or_default();
@@ -126,8 +123,8 @@ impl Space {
 }
 
 impl Space {
-    /// What is known of these passages, each with which of those asked for it is. The first column
-    /// tells that, from 1.
+    /// Rows of these passages, each with its position in `numbers`. The first column has the
+    /// position, from 1.
     async fn of_passages(&self, sql: &str, numbers: &[u32]) -> Result<Vec<(usize, Row)>> {
         if numbers.is_empty() {
             return Ok(Vec::new());
@@ -211,9 +208,8 @@ impl Passages for Space {
     }
 
     async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
-        // A document that was put in place anew since it was taken in gives nothing; the next
-        // taking in sees to it. Where they stand comes first: pieces are read only of the document
-        // that a passage is of.
+        // A document replaced since it was indexed yields nothing; the next update corrects that.
+        // Places come first, so that only chunks of the passage's document are read.
         const SQL: &str = "WITH placed AS MATERIALIZED ( \
                 SELECT asked.nth, indexed.path, passage.start, passage.start + passage.length AS stop, passage.nth AS which \
                 FROM unnest($2::integer[]) WITH ORDINALITY AS asked (number, nth) \

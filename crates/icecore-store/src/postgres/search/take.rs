@@ -1,8 +1,7 @@
-//! Taking in: documents that changed are cut into passages, and the tables that are searched
-//! follow.
+//! Updates the search index: splits changed documents into passages and writes the search tables.
 //!
-//! Whoever takes in holds the row of the space's state, so that numbers are given in the order in
-//! which a vault would give them. A document that has only grown is taken in from where it was.
+//! The updating transaction locks the row of the search state, so that numbers are assigned in the
+//! same order as in a vault. Of a document that has only grown, only the new part is indexed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,23 +17,23 @@ use super::{PASSAGES_IN_A_PIECE, SIGNS_IN_A_PIECE, number_of, plain};
 use crate::passages::{TakenIn, is_searched};
 use crate::{Progress, Result};
 
-/// So many passages are taken in at once; then others get their turn.
+/// The number of passages to index in one transaction; then other processes get a turn.
 const BATCH: usize = 5_000;
-/// So many bytes are read at once, of one document and of all.
+/// The number of bytes to read at once, per document and in total.
 const WINDOW_BYTES: u64 = 4 << 20;
 const BATCH_BYTES: u64 = 8 << 20;
-/// So many documents are read at once.
+/// The number of documents to read at once.
 const DOCUMENTS: usize = 500;
 
-/// A document that is not as it was taken in.
+/// A document that changed since it was indexed.
 #[derive(Debug)]
 struct Stale {
     path: DocPath,
-    /// How many bytes it has; `None` if it is gone.
+    /// Its length in bytes; `None` if it was removed.
     length: Option<u64>,
 }
 
-/// The state of a space's search, held.
+/// The locked search state of a space.
 #[derive(Debug)]
 struct State {
     next: u32,
@@ -43,24 +42,24 @@ struct State {
     next_voice: i32,
 }
 
-/// A stale document as it was read.
+/// A stale document with its new content.
 #[derive(Debug)]
 struct Read {
     path: DocPath,
-    /// The number it has, if it was taken in before, and whether it is cut anew.
+    /// Its number, if it was indexed before, and whether it is indexed as a whole.
     known: Option<i32>,
     anew: bool,
-    /// What it looks like: version and length; `None` if it is gone.
+    /// Version and length; `None` if it was removed.
     look: Option<(i64, i64)>,
-    /// From where it was read.
+    /// The offset where reading began.
     from: u64,
-    /// Up to where it is taken in now, and whether that is all there is to take.
+    /// The end of the indexed part, and whether nothing remains after it.
     upto: u64,
     whole: bool,
     pieces: Vec<Piece>,
 }
 
-/// A passage on its way into the tables.
+/// A passage to insert.
 #[derive(Debug)]
 struct Fresh {
     key: i64,
@@ -72,10 +71,10 @@ struct Fresh {
     terms: Vec<TermRow>,
 }
 
-/// What a batch comes to.
+/// The changes of a batch.
 #[derive(Debug, Default)]
 struct Batch {
-    /// Passages that were there and are so no more.
+    /// Passages that no longer exist in this form.
     gone: HashSet<u32>,
     fresh: BTreeMap<u32, Fresh>,
     rows: BTreeMap<u32, Row>,
@@ -99,7 +98,7 @@ impl Space {
         }
         let mut all = None;
         loop {
-            // Mostly there is nothing to take in, and whoever only looks holds nothing.
+            // Usually nothing is stale; then no lock is taken.
             let tx = self.begin_reading().await?;
             let stale = self.stale(&tx).await?;
             tx.commit().await?;
@@ -120,8 +119,9 @@ impl Space {
         }
     }
 
-    /// What is not as it was taken in: first what is gone, since it may be elsewhere now; and the
-    /// ledger last, since what stands in two documents counts as there.
+    /// Documents that changed since they were indexed: removed ones first, because their content
+    /// may be elsewhere now; the ledger last, because an event in two documents counts as in the
+    /// ledger.
     async fn stale(&self, tx: &Tx) -> Result<Vec<Stale>> {
         const SQL: &str = "SELECT path, document.length FROM (SELECT path, version, length FROM icecore.document WHERE space_id = $1) AS document \
             FULL JOIN (SELECT path, version, whole FROM icecore.indexed WHERE space_id = $1) AS indexed USING (path) \
@@ -138,7 +138,7 @@ impl Space {
         Ok(found)
     }
 
-    /// Waits for whoever is taking in, and lets nobody else until this transaction has ended.
+    /// Locks the search state until the transaction ends.
     async fn hold_search(&self, tx: &Tx) -> Result<State> {
         const HELD: &str = "SELECT next, next_document, next_group, next_voice FROM icecore.search_state WHERE space_id = $1 FOR UPDATE";
         const MADE: &str =
@@ -158,7 +158,7 @@ impl Space {
         })
     }
 
-    /// Forgets everything but the vectors.
+    /// Deletes everything but the vectors.
     async fn clear_search(&self, tx: &Tx) -> Result<()> {
         for table in ["indexed", "passage", "passage_more", "corpus", "sign", "grouping", "voice"] {
             tx.run(&format!("DELETE FROM icecore.{table} WHERE space_id = $1"), &[&self.id])
@@ -170,8 +170,8 @@ impl Space {
         Ok(())
     }
 
-    /// Forgets everything, vectors too: words that were forgotten leave nothing behind. The next
-    /// search makes it anew.
+    /// Deletes the index with the vectors, so that forgotten words leave no trace. The next search
+    /// rebuilds it.
     pub(in super::super) async fn drop_search(&self, tx: &Tx) -> Result<()> {
         self.hold_search(tx).await?;
         self.clear_search(tx).await?;
@@ -179,8 +179,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes in as many of these as make a batch; how many documents and passages that were. The
-    /// state is held.
+    /// Indexes as many documents as make a batch; returns the numbers of documents and passages.
+    /// The state is locked.
     async fn take_batch(&self, tx: &Tx, mut state: State, stale: &[Stale]) -> Result<(u64, u64)> {
         let mut room = BATCH_BYTES;
         let some: Vec<&Stale> = stale
@@ -206,7 +206,7 @@ impl Space {
         Ok((read.iter().filter(|read| read.whole).count() as u64, batch.passages))
     }
 
-    /// Reads what these have gained, or all of them, and cuts it.
+    /// Reads the new part or the whole of these documents and splits it into passages.
     async fn read_stale(&self, tx: &Tx, stale: &[&Stale], window: u64) -> Result<Vec<Read>> {
         // One statement sees one state.
         const SQL: &str = "SELECT document.version, document.length, indexed.number, changed.yes, begun.at, chunks.at, chunks.bytes \
@@ -245,7 +245,7 @@ impl Space {
                 continue;
             };
             if row.get::<_, Option<bool>>(3) == Some(false) {
-                // Somebody else was faster.
+                // Another process was faster.
                 continue;
             }
             let (from, at) =
@@ -263,7 +263,7 @@ impl Space {
                 text.len()
             };
             if upto == 0 && !is_all {
-                // A line that is longer than what was read.
+                // The line is longer than the window.
                 found.extend(Box::pin(self.read_stale(tx, &[stale], window * 4)).await?);
                 continue;
             }
@@ -281,7 +281,7 @@ impl Space {
         Ok(found)
     }
 
-    /// Says what becomes of every passage, in the order in which they come.
+    /// Decides what happens to every passage, in their order.
     async fn judge(&self, tx: &Tx, state: &mut State, read: &mut [Read]) -> Result<Batch> {
         const THERE: &str = "SELECT number, key, document FROM icecore.passage WHERE space_id = $1 AND key = ANY ($2) \
             UNION SELECT number, key, document FROM icecore.passage WHERE space_id = $1 AND document = ANY ($3)";
@@ -344,7 +344,7 @@ impl Space {
                         number
                     })
                 });
-                // More names than that are not people.
+                // So many names are not those of people.
                 let voice = u16::try_from(voice).unwrap_or(NAMELESS);
                 let terms = self.home.search.reader.terms(&passage.text);
                 batch.rows.insert(number, Row::of(passage, terms.length, group, voice));
@@ -366,7 +366,7 @@ impl Space {
         Ok(batch)
     }
 
-    /// The groups and voices of these passages that have their numbers already.
+    /// The numbers of known groups and speakers of these passages.
     async fn known_names(
         &self,
         tx: &Tx,
@@ -520,7 +520,7 @@ impl Space {
         Ok(())
     }
 
-    /// Words that were there before have their vector already.
+    /// Unchanged text keeps its vector.
     async fn known_signs(&self, tx: &Tx, batch: &Batch) -> Result<BTreeMap<u32, Signs>> {
         const SQL: &str = "SELECT key, wording, packed FROM icecore.vector WHERE space_id = $1 AND key = ANY ($2)";
         let keys: Vec<i64> = batch.fresh.values().map(|fresh| fresh.key).collect();
@@ -617,7 +617,7 @@ impl Space {
             packed.values().map(|packed| packed.to_bytes().to_vec()).collect();
         let tx = self.begin().await?;
         self.hold_search(&tx).await?;
-        // One that is gone meanwhile needs none, and one that has it already is left alone.
+        // A passage removed meanwhile needs no vector, and one that has it already is skipped.
         let there = tx.rows(SQL, &[&self.id, &numbers, &bytes]).await?;
         if there.is_empty() {
             return tx.commit().await;

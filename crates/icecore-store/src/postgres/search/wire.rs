@@ -1,4 +1,4 @@
-//! How terms and signs are told to the database, and told by it.
+//! Encodes terms and signs as PostgreSQL values.
 
 use std::error::Error;
 
@@ -8,29 +8,29 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-/// A position is below this.
+/// Positions in a `tsvector` are below this.
 const POSITIONS: u32 = 1 << 14;
-/// A term has so many positions at most.
+/// The most positions of a term.
 const MOST_POSITIONS: usize = 255;
-/// A term has so many bytes at most. What is cut off here was never a word.
+/// The most bytes of a term. Longer ones are never words.
 const TERM_BYTES: usize = 2_000;
-/// So many bytes of terms are in one row at most; the database refuses more than a mebibyte.
+/// The most bytes of terms in a row; a `tsvector` is limited to a mebibyte.
 const ROW_BYTES: usize = 900_000;
-/// The letters that stand for a space.
+/// The characters of a tag.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// How many of them lead every term.
+/// The length of a tag.
 pub(super) const TAG_CHARS: i32 = 4;
 
 type Outcome<T> = Result<T, Box<dyn Error + Sync + Send>>;
 
-/// What the terms of a space begin with. Two spaces may share it: whose a passage is, its row says.
+/// The prefix of a space's terms. Two spaces may share it: the row of a passage names its space.
 pub(super) fn tag(space: Uuid) -> String {
     let [a, b, c, ..] = space.into_bytes().map(u32::from);
     let bits = a << 16 | b << 8 | c;
     (0..TAG_CHARS).map(|at| char::from(LETTERS[(bits >> (6 * at) & 63) as usize])).collect()
 }
 
-/// A term as it is kept.
+/// A term as stored.
 pub(super) fn tagged(tag: &str, term: &str) -> String {
     let end = term
         .char_indices()
@@ -41,7 +41,7 @@ pub(super) fn tagged(tag: &str, term: &str) -> String {
     format!("{tag}{}", &term[..end])
 }
 
-/// A question after any of these terms.
+/// A `tsquery` for any of these terms.
 pub(super) fn any_of(terms: &[String]) -> String {
     let quoted: Vec<String> = terms
         .iter()
@@ -50,7 +50,7 @@ pub(super) fn any_of(terms: &[String]) -> String {
     quoted.join(" | ")
 }
 
-/// A count as positions: different numbers, ascending, that come to it together.
+/// Encodes a count as positions: a sum of distinct ascending numbers.
 fn positions(count: u32) -> Vec<u16> {
     let mut left = count;
     let mut found: Vec<u16> = Vec::with_capacity(1);
@@ -66,7 +66,7 @@ fn positions(count: u32) -> Vec<u16> {
     found
 }
 
-/// Terms with how often they stand in a passage, as many as fit a row: a `tsvector`.
+/// Terms with their counts in a passage, as many as fit a row: a `tsvector`.
 #[derive(Debug, Default)]
 pub(super) struct TermRow {
     terms: i32,
@@ -74,7 +74,7 @@ pub(super) struct TermRow {
 }
 
 impl TermRow {
-    /// The rows of a passage: nearly always one, and always at least one.
+    /// The rows of a passage: at least one, nearly always exactly one.
     pub fn of(tag: &str, terms: &Terms) -> Vec<Self> {
         let mut rows = vec![Self::default()];
         for (term, count) in &terms.counts {
@@ -134,10 +134,7 @@ impl ToSql for Bits {
 
 impl<'a> FromSql<'a> for Bits {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Outcome<Self> {
-        let signs = raw
-            .get(4..)
-            .and_then(Signs::from_bytes)
-            .ok_or("these are not the signs of a vector")?;
+        let signs = raw.get(4..).and_then(Signs::from_bytes).ok_or("not the signs of a vector")?;
         Ok(Self(signs))
     }
 
@@ -161,7 +158,7 @@ mod tests {
             );
             assert_eq!(found.iter().map(|&position| u32::from(position)).sum::<u32>(), count);
         }
-        // More than that nobody says in two mebibytes.
+        // A text of two mebibytes has no higher count.
         assert_eq!(positions(u32::MAX).len(), MOST_POSITIONS);
     }
 

@@ -1,15 +1,14 @@
-//! Two machines on one vault: merging them, and the merge driver that git is told of for a person's
-//! own `git pull`.
+//! Merges the vaults of two machines, and registers the merge driver for a person's own `git pull`.
 //!
-//! git never writes a file of the vault here. What each file becomes is worked out from three
-//! commits, in memory; then a journal names the two sides, the files are put in place one by one,
-//! and the merge is left for the next commit. A run that dies after the journal was written is
-//! finished by the next: a file that was put in place is recognised, and what others wrote into a
-//! file meanwhile is merged with what it is to become.
+//! git never writes a file of the vault here. The result of each file is computed from three
+//! commits, in memory. Then a journal names the two sides, the files are replaced one by one, and
+//! the merge waits for the next commit. If a process dies after the journal was written, the next
+//! one completes the merge: it recognizes files that are in place already, and merges what others
+//! wrote into a file meanwhile with the result.
 //!
-//! Which driver merges what stands in `.git/info/attributes`, not in the `.gitattributes` that a
-//! clone gets: git merges line by line where a file names a driver that is not set up, and lines of
-//! a ledger must not be merged so. A clone that was not set up refuses instead.
+//! The driver is assigned in `.git/info/attributes`, not in the `.gitattributes` that a clone gets:
+//! where a file names a driver that is not set up, git merges line by line, which would damage a
+//! ledger. A clone without the setup refuses to merge instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -32,21 +31,20 @@ use super::{
 };
 use crate::{ContentVersion, Error, Fork, Joined, MARKER_KEY, MERGED, Result, SETTLED, Unfinished};
 
-/// What git calls the driver.
+/// git's name of the driver.
 const DRIVER: &str = "merge.icecore.driver";
 const NAME: &str = "merge.icecore.name";
-/// The line that gives every file to it.
+/// The line that assigns all files to the driver.
 const ATTRIBUTES: &str = "* merge=icecore";
-/// The private file that names the two sides while their files are put in place.
+/// The private file that names the two sides while files are replaced.
 const JOURNAL: &str = "merge-journal";
-/// What is said while it is there.
-const CUT_SHORT: &str =
-    "two machines were being merged, and that was cut short. `icecore merge` finishes it";
+/// Shown while the journal exists.
+const CUT_SHORT: &str = "a merge of two machines was interrupted. `icecore merge` finishes it";
 
-/// Who makes our snapshots.
+/// The author of our snapshots.
 const US: &str = "icecore@localhost";
 
-/// The command that git runs; it runs it in a shell.
+/// The driver command, which git runs in a shell.
 fn driver() -> String {
     let program = std::env::current_exe()
         .ok()
@@ -55,7 +53,7 @@ fn driver() -> String {
     format!("'{}' merge-driver %O %A %B %P", program.replace('\'', r"'\''"))
 }
 
-/// Sets up the driver in the repository at `folder`; whether anything was missing.
+/// Registers the driver in the repository at `folder`; whether anything was missing.
 pub(super) fn register(door: &Door, folder: &Path) -> Result<bool> {
     let config = folder.join("config");
     let path = config.to_string_lossy().into_owned();
@@ -103,7 +101,7 @@ fn attributes(folder: &Path) -> PathBuf {
     folder.join("info").join("attributes")
 }
 
-/// Gives a repository that takes the place of another the machines that one knew.
+/// Copies the remotes of a repository to the one that replaces it.
 pub(super) fn keep_others(root: &Path, folder: &Path) -> Result<()> {
     let (old, new) = (root.join(".git/config"), folder.join("config"));
     let (old, new) = (old.to_string_lossy().into_owned(), new.to_string_lossy().into_owned());
@@ -119,8 +117,8 @@ pub(super) fn keep_others(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What of a repository can be seen without running git: whether it is ours, has a driver, and is
-/// shared with others.
+/// What is visible of a repository without running git: whether it is ours, has the driver, and is
+/// shared with other machines.
 struct Seen {
     ours: bool,
     driver: bool,
@@ -142,53 +140,54 @@ fn see(root: &Path) -> Option<Seen> {
         seen.ours |= mine.is_some_and(|(of, name)| section == of && key == name);
         seen.driver |= section == "merge \"icecore\"" && key == "driver";
     }
-    // Whoever fetches without naming a remote has another machine, too.
+    // A fetch without a named remote also means another machine.
     seen.shared |= folder.join("FETCH_HEAD").exists();
     let given = std::fs::read_to_string(attributes(&folder)).unwrap_or_default();
     seen.driver &= given.lines().any(|line| line.trim() == ATTRIBUTES);
     Some(seen)
 }
 
-/// Whether the repository has another machine's beside it.
+/// Whether the repository knows another machine's.
 pub(super) fn is_shared(root: &Path) -> bool {
     see(root).is_some_and(|seen| seen.shared)
 }
 
-/// What is missing before this clone can be used.
+/// The missing setup of this clone, if any.
 pub(super) fn not_set_up(root: &Path) -> Option<String> {
     let seen = see(root)?;
     (seen.shared && !seen.ours).then(|| {
         format!(
-            "this clone is not set up: no snapshots are kept, and git refuses to merge. `icecore init {}` sets it up; then merge again",
+            "this clone is not set up: icecore keeps no snapshots here and git refuses to merge. Run `icecore init {}`, then merge again",
             root.display()
         )
     })
 }
 
-/// What a person has to do so that two machines can use the vault.
+/// The steps a person must take before two machines can use the vault.
 pub(super) fn wants(root: &Path) -> Vec<String> {
     let Some(seen) = see(root) else { return Vec::new() };
     let mut wants: Vec<String> = not_set_up(root).into_iter().collect();
     if seen.shared && seen.ours && !seen.driver {
         wants
-            .push("git does not know how to merge memory here, so it refuses to. `icecore doctor --fix` tells it; then merge again".into());
+            .push("git has no merge driver for memory files here, so it refuses to merge. Run `icecore doctor --fix`, then merge again".into());
     }
     if root.join(".git/MERGE_HEAD").exists() {
         wants.push(
-            "a merge was begun and not ended. `icecore merge` ends it if nothing in it is open; `git merge --abort` takes it back".into(),
+            "a merge is not completed. `icecore merge` completes it if it has no open conflicts; `git merge --abort` undoes it".into(),
         );
     }
     wants
 }
 
-/// Whether git is in the middle of something that the next `git commit` ends, other than a merge.
+/// Whether git is in the middle of an operation, other than a merge, that the next `git commit`
+/// ends.
 pub(super) fn is_begun(root: &Path) -> bool {
     const BEGUN: &[&str] =
         &["CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
     BEGUN.iter().any(|name| root.join(".git").join(name).symlink_metadata().is_ok())
 }
 
-/// What the next commit merges; nothing that is merged already.
+/// The commits that the next commit will merge, without those that are merged already.
 pub(super) fn merge_heads(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join(".git/MERGE_HEAD")).unwrap_or_default();
     let mut heads = Vec::new();
@@ -204,16 +203,16 @@ pub(super) fn merge_heads(root: &Path) -> Result<Vec<String>> {
     Ok(heads)
 }
 
-/// Takes the marks of a merge away that was committed.
+/// Removes the state files of a committed merge.
 pub(super) fn end_merge(door: &Door) -> Result<()> {
-    // The one that counts goes last.
+    // MERGE_HEAD decides, so it goes last.
     for name in ["MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "MERGE_HEAD"] {
         door.remove_git_file(&door.root().join(".git").join(name))?;
     }
     Ok(())
 }
 
-/// Files of a merge that nobody has settled.
+/// Files with unresolved conflicts.
 pub(super) fn unsettled(root: &Path) -> Result<Vec<String>> {
     if !root.join(".git/MERGE_HEAD").exists()
         && !root.join(".git/rebase-merge").exists()
@@ -230,7 +229,7 @@ pub(super) fn unsettled(root: &Path) -> Result<Vec<String>> {
     Ok(listed.split('\0').filter(|path| !path.is_empty()).map(plain::one_line).collect())
 }
 
-/// Refuses while a merge is open: what is committed now would be one side of it.
+/// Fails while a merge is open: a commit now would contain only one side of it.
 pub(super) fn refuse_unsettled(door: &Door) -> Result<()> {
     if door.read_journal(JOURNAL)?.is_some() {
         return Err(Error::Unsettled(CUT_SHORT.into()));
@@ -238,16 +237,16 @@ pub(super) fn refuse_unsettled(door: &Door) -> Result<()> {
     let open = unsettled(door.root())?;
     let Some(first) = open.first() else { return Ok(()) };
     Err(Error::Unsettled(format!(
-        "a merge waits for you in {}, the first is {first}. `git merge --abort` takes it back, and `icecore merge` tries it another way",
+        "a merge has unresolved conflicts in {}, the first in {first}. `git merge --abort` undoes it, and `icecore merge` merges in another way",
         if open.len() == 1 { "a file".into() } else { format!("{} files", open.len()) }
     )))
 }
 
-/// The other side, and what of it decides about ids.
+/// The other side and the lines that decide which ids it used.
 pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     vet(root)?;
     let ours = head(root)?.ok_or_else(|| {
-        Error::NoHistory("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` makes one".into())
+        Error::NoHistory("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` creates one".into())
     })?;
     let commit = |name: &str| -> Result<Option<String>> {
         let found = run(
@@ -269,14 +268,14 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     };
     let theirs = commit(&name)?.ok_or_else(|| {
         Error::NoHistory(format!(
-            "there is nothing called `{}` here. `git fetch` brings what the other machine has pushed",
+            "there is no commit `{}` here. Run `git fetch` to get what the other machine has pushed",
             plain::one_line(&name)
         ))
     })?;
     let base = run(root, &["merge-base", &ours, &theirs], None)?;
     if !base.status.success() {
         return Err(Error::NotOurs(format!(
-            "`{}` and this vault have nothing in common: they were made apart. Clone one and `icecore import` the other",
+            "`{}` and this vault have no common history. Clone one and `icecore import` the other",
             plain::one_line(&name)
         )));
     }
@@ -316,7 +315,7 @@ pub(super) fn fork(root: &Path, other: Option<&str>) -> Result<Fork> {
     Ok(Fork { name, commit: theirs, nothing, forward, settings, base, theirs: texts })
 }
 
-/// What this branch follows; else the same branch of the only other machine.
+/// The upstream of this branch; else the same branch of the only remote.
 fn upstream(root: &Path) -> Result<String> {
     let asked = |arguments: &[&str]| -> Result<Option<String>> {
         let told = run(root, arguments, None)?;
@@ -335,15 +334,15 @@ fn upstream(root: &Path) -> Result<String> {
     let branch = asked(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
     match (remotes.lines().collect::<Vec<_>>().as_slice(), branch) {
         ([remote], Some(branch)) => Ok(format!("{remote}/{branch}")),
-        _ => {
-            Err(Error::NoHistory("name what to merge, such as `icecore merge origin/main`".into()))
-        }
+        _ => Err(Error::NoHistory(
+            "name the branch to merge, such as `icecore merge origin/main`".into(),
+        )),
     }
 }
 
-/// The key of the other side, if git reaches it as a folder of this machine. Only a file of the
-/// vault's own owner that nobody else can read counts: whoever knows the key can test guesses of
-/// what is hidden.
+/// The key of the other side, if git reaches it as a folder of this machine. Only a file that
+/// belongs to the vault's owner and that nobody else can read counts: with the key one can test
+/// guesses of hidden secrets.
 pub(super) fn other_marker_key(root: &Path, fork: &Fork) -> Option<MarkerKey> {
     let (remote, _) = fork.name.split_once('/')?;
     let told = run(root, &["config", "--local", "--get", &format!("remote.{remote}.url")], None)
@@ -362,7 +361,7 @@ pub(super) fn other_marker_key(root: &Path, fork: &Fork) -> Option<MarkerKey> {
     if alone { door.read_marker_key().ok().flatten() } else { None }
 }
 
-/// The two sides of a merge whose files are being put in place.
+/// The two sides of a merge whose files are being replaced.
 struct Journal {
     ours: String,
     theirs: String,
@@ -377,11 +376,11 @@ impl Journal {
             (Some(ours), Some(theirs), Some(name)) => {
                 Ok(Some(Self { ours: ours.into(), theirs: theirs.into(), name: name.into() }))
             }
-            // It is put in place whole, so that somebody else's hand was at it.
+            // It is written atomically, so another program changed it.
             _ => {
                 let place = door.private(JOURNAL);
                 Err(Error::Unsettled(format!(
-                    "{} cannot be read; remove it, and `icecore merge` begins again",
+                    "{} cannot be read; remove it, then `icecore merge` starts again",
                     place.display()
                 )))
             }
@@ -397,45 +396,42 @@ impl Journal {
     }
 }
 
-/// A file that changes: what our commit has, and what the merge has. `None` where there is no such
-/// file.
+/// A file that changes: its content in our commit and in the merge. `None` where it does not exist.
 struct FileMerge {
     path: DocPath,
     ours: Option<Vec<u8>>,
     merged: Option<Vec<u8>>,
 }
 
-/// What stands at a path: a link's target or a file's bytes, and whether it is a link.
+/// What is at a path: whether it is a link, and the link's target or the file's bytes.
 type Standing = Option<(bool, Vec<u8>)>;
 
-/// A path that no file of a vault has, and that only the other machine has changed: git takes it
-/// over.
+/// A path that cannot be a vault file and that only the other machine changed: git checks it out.
 struct TakenPath {
     path: Vec<u8>,
     ours: Standing,
     theirs: Standing,
 }
 
-/// The mode and the content's name of each path of a commit. Paths are bytes: not all of them are
-/// text.
+/// Mode and object id of each path of a commit. Paths are bytes, because not all are valid text.
 type Tree = BTreeMap<Vec<u8>, (String, String)>;
 
-/// What a merge makes of the vault.
+/// The computed result of a merge.
 #[derive(Default)]
 struct MergePlan {
     base: String,
     files: Vec<FileMerge>,
     taken: Vec<TakenPath>,
-    /// Files for a person to settle, and why.
+    /// Files that a person must resolve, with the reason.
     open: Vec<(Vec<u8>, String)>,
-    /// Whether one of them is a line of memory, or nothing that may ever stand in a vault.
+    /// Whether one of them has conflicting memory lines or must never be in a vault.
     refused: bool,
-    /// What both began with, ours and theirs.
+    /// The trees of the base, ours and theirs.
     trees: [Tree; 3],
 }
 
 impl MergePlan {
-    /// The files for a person to settle, to be shown.
+    /// The files that a person must resolve, for display.
     fn shown(&self) -> Vec<(String, Option<String>)> {
         self.open
             .iter()
@@ -469,8 +465,8 @@ fn is_gits_own(name: &[u8]) -> bool {
         || name.strip_prefix(".git").is_some_and(is_git)
 }
 
-/// Works out what every file becomes. Nothing but the three commits decides, so that the same comes
-/// out again.
+/// Computes the result for every file. It depends only on the three commits, so that a repetition
+/// gives the same.
 fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan> {
     let root = door.root();
     let base = String::from_utf8_lossy(&succeed(root, &["merge-base", ours, theirs], None)?)
@@ -497,7 +493,7 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
     })?;
     let content =
         |tree: &Tree, path: &[u8]| tree.get(path).and_then(|(_, id)| contents.get(id)).cloned();
-    // What was forgotten here does not come in by the other side's lines.
+    // Lines of the other side cannot bring back what was forgotten here.
     let stones = Tombstones::read(&content(here, layout::FORGOTTEN.as_bytes()).unwrap_or_default());
     let mut plan = MergePlan { base, ..MergePlan::default() };
     for path in changed {
@@ -507,7 +503,7 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
         {
             plan.open.push((
                 path.clone(),
-                "cannot be a file of a vault, and the other machine has changed it".into(),
+                "cannot be a file of a vault, and the other machine changed it".into(),
             ));
             plan.refused = true;
             continue;
@@ -519,7 +515,7 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
             let standing = |tree, entry: Option<&_>| {
                 entry.and_then(|entry| Some((is_link(entry), content(tree, path)?)))
             };
-            // A link in the place of a file hides what the file says.
+            // A link in place of a file hides its content.
             let is_other_kind = here_entry
                 .zip(there_entry)
                 .is_some_and(|(here, there)| is_link(here) != is_link(there));
@@ -529,7 +525,7 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
             } else {
                 plan.open.push((
                     path.clone(),
-                    "is no file of the vault, and was changed on both machines".into(),
+                    "is not a file of the vault, and both machines changed it".into(),
                 ));
             }
             continue;
@@ -556,13 +552,13 @@ fn plan(door: &Door, held: &Held, ours: &str, theirs: &str) -> Result<MergePlan>
             }
         }
     }
-    // The ledger first: as long as it is not in place, nothing is, and ids are given by it.
+    // The ledger first: while it is not replaced, no other file is, and the ids depend on it.
     plan.files.sort_by_key(|file| file.path.as_str() != layout::LEDGER);
     plan.trees = trees;
     Ok(plan)
 }
 
-/// What a file of both becomes, or why that is for a person to say.
+/// The merged content of a file, or the reason why a person must resolve it.
 fn merge_file(
     door: &Door,
     held: &Held,
@@ -576,7 +572,7 @@ fn merge_file(
     match merge::merge(path, Sides { base: &base, ours: &here, theirs: &there }, adopted) {
         Ok(Merged::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
         Ok(Merged::ByLines) if is_gone => {
-            Ok(Err("was changed on one machine and taken away on the other".into()))
+            Ok(Err("was changed on one machine and removed on the other".into()))
         }
         Ok(Merged::ByLines) => {
             let place = |bytes: &[u8]| door.put_temporary(held, bytes);
@@ -585,16 +581,13 @@ fn merge_file(
             for temporary in [base, ours, theirs] {
                 door.remove_git_file(&temporary)?;
             }
-            Ok(merged?
-                .map(Some)
-                .ok_or_else(|| "the same lines were changed on both machines".into()))
+            Ok(merged?.map(Some).ok_or_else(|| "both machines changed the same lines".into()))
         }
         Err(clash) => Ok(Err(clash.to_string())),
     }
 }
 
-/// A merge of lines, if nothing in it contradicts: no marks of a conflict ever stand in a file of
-/// memory.
+/// Merges lines if they do not conflict: conflict markers are never written to memory files.
 pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec<u8>>> {
     let arguments = ["merge-file", "-p", "-q"];
     let folder = ours.parent().unwrap_or_else(|| Path::new("."));
@@ -605,8 +598,8 @@ pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec
     Ok(merged.status.success().then_some(merged.stdout))
 }
 
-/// Brings the other side in, without ending it: a snapshot does. If lines of memory cannot be
-/// merged, nothing is changed.
+/// Merges the other side, up to the commit, which the next snapshot makes. If memory lines
+/// conflict, nothing changes.
 pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     let root = door.root();
     vet(root)?;
@@ -624,7 +617,7 @@ pub(super) fn join(door: &Door, fork: &Fork) -> Result<Joined> {
     carry_out(door, &held, &journal, plan)
 }
 
-/// Finishes a merge whose files were being put in place.
+/// Completes a merge whose files were being replaced.
 pub(super) fn resume(door: &Door) -> Result<Option<Joined>> {
     if door.read_journal(JOURNAL)?.is_none() {
         return Ok(None);
@@ -638,16 +631,16 @@ pub(super) fn resume(door: &Door) -> Result<Option<Joined>> {
     carry_out(door, &held, &journal, plan).map(Some)
 }
 
-/// What has to happen to a file so that it is merged.
+/// What to do with a file.
 enum Step {
     Nothing,
-    /// It becomes this, if it still is what was read.
+    /// Replace it, if it still has the expected content.
     Put(Option<Vec<u8>>, Expected),
-    /// It stays as it is here, for this reason.
+    /// Keep it, for this reason.
     Leave(String),
 }
 
-/// Compares a file as it is now with what it is to become.
+/// Compares the current state of a file with its result.
 fn next_step(door: &Door, held: &Held, file: &FileMerge) -> Result<Step> {
     let now = door.read(&file.path)?;
     let known = Expected::Content(ContentVersion::of(now.as_deref()));
@@ -657,7 +650,7 @@ fn next_step(door: &Door, held: &Held, file: &FileMerge) -> Result<Step> {
     if now == file.ours {
         return Ok(Step::Put(file.merged.clone(), known));
     }
-    // Others have written since: what they wrote comes on top of either.
+    // Others have written since: their changes are merged on top.
     Ok(match merge_file(door, held, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
         Ok(merged) if merged == now => Step::Nothing,
         Ok(merged) => Step::Put(merged, known),
@@ -665,8 +658,8 @@ fn next_step(door: &Door, held: &Held, file: &FileMerge) -> Result<Step> {
     })
 }
 
-/// Puts a file in place. What others save until then is read and merged too. Returns why the file
-/// stays as it is, if it does.
+/// Replaces a file. Merges what others save until then. Returns the reason if the file stays as it
+/// is.
 fn put_in_place(
     door: &Door,
     held: &Held,
@@ -688,9 +681,9 @@ fn put_in_place(
     Err(Error::Moved { what: file.path.to_string() })
 }
 
-/// Puts every file in place and leaves the merge for the next commit.
+/// Replaces every file and leaves the merge for the next commit.
 fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -> Result<Joined> {
-    // Worked out for all of them before the first one changes.
+    // All steps are computed before the first file changes.
     let mut steps = plan
         .files
         .iter()
@@ -711,7 +704,7 @@ fn carry_out(door: &Door, held: &Held, journal: &Journal, mut plan: MergePlan) -
         if is_ledger(file) {
             return begin_again(door, held);
         }
-        // A page is written again from the events of both.
+        // Pages are regenerated from the events of both.
         if PageKey::of_path(&file.path).is_none()
             && !file.path.as_str().starts_with(layout::MEMORIES)
         {
@@ -734,14 +727,13 @@ fn is_ledger(file: &FileMerge) -> bool {
     file.path.as_str() == layout::LEDGER
 }
 
-/// The ledger is the first that is put in place, so that nothing was if it cannot be.
+/// The ledger is replaced first, so that nothing has changed if it cannot be.
 fn begin_again(door: &Door, held: &Held) -> Result<Joined> {
     door.remove_journal(held, JOURNAL)?;
     Err(Error::Moved { what: layout::LEDGER.into() })
 }
 
-/// What stands at a path now; an error if that cannot be said without following a link, or is a
-/// folder.
+/// The current state of a path; an error if it is a folder or can only be reached through a link.
 fn standing(root: &Path, path: &[u8]) -> io::Result<Standing> {
     let path = Path::new(OsStr::from_bytes(path));
     for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
@@ -761,8 +753,8 @@ fn standing(root: &Path, path: &[u8]) -> io::Result<Standing> {
     }
 }
 
-/// Lets git put the paths in place that are no files of the vault. Returns those that it cannot,
-/// and why.
+/// Lets git check out the paths that are not vault files. Returns those that it cannot, with the
+/// reason.
 fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>, String)>> {
     if plan.taken.is_empty() {
         return Ok(Vec::new());
@@ -771,8 +763,8 @@ fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>,
     let (mut entries, mut missing, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for taken in &plan.taken {
         let changed =
-            || (taken.path.clone(), "is no file of the vault, and is another one here".to_owned());
-        // What this machine keeps for itself is never another's.
+            || (taken.path.clone(), "is not a file of the vault, and differs here".to_owned());
+        // Private files of this machine never come from another.
         let is_private = taken
             .path
             .split(|byte| *byte == b'/')
@@ -806,17 +798,17 @@ fn take_over(door: &Door, held: &Held, plan: &MergePlan) -> Result<Vec<(Vec<u8>,
     }
     change_index(door, held, &entries)?;
     let list = missing.iter().flat_map(|path| [path, &b"\0"[..]].concat()).collect::<Vec<u8>>();
-    // What it refuses to write, it does not write over; that is seen by what is missing.
+    // git does not overwrite files that it must not; the check for missing ones finds them.
     let _ = change_from(door, held, &["checkout-index", "-z", "--stdin"], &list);
     let refused = missing
         .into_iter()
         .filter(|path| root.join(OsStr::from_bytes(path)).symlink_metadata().is_err());
-    open.extend(refused.map(|path| (path.clone(), "cannot be put in place here".into())));
+    open.extend(refused.map(|path| (path.clone(), "cannot be created here".into())));
     Ok(open)
 }
 
-/// A line that tells git's index what a path is in one of the trees, at that stage of a merge. At
-/// stage 0 it is nothing else, and without a tree nothing at all.
+/// An `update-index --index-info` line for a path in one of the trees, at that merge stage. Stage 0
+/// replaces all others; without a tree it removes the path.
 fn index_line(plan: &MergePlan, tree: Option<usize>, path: &[u8], stage: usize) -> Vec<u8> {
     let about = match tree.and_then(|tree| plan.trees[tree].get(path)) {
         Some((mode, id)) => format!("{mode} {id} {stage}\t"),
@@ -830,8 +822,8 @@ fn change_index(door: &Door, held: &Held, lines: &[u8]) -> Result<()> {
     change_from(door, held, &["update-index", "-z", "--add", "--replace", "--index-info"], lines)
 }
 
-/// Runs a git that changes the repository and reads what to do. It says nothing, so the lock takes
-/// the place of its output.
+/// Runs a git that changes the repository and reads its input from us. It prints nothing, so the
+/// lock takes the place of its output.
 fn change_from(door: &Door, held: &Held, arguments: &[&str], input: &[u8]) -> Result<()> {
     let place = door.put_temporary(held, input)?;
     let changed = (|| {
@@ -844,8 +836,7 @@ fn change_from(door: &Door, held: &Held, arguments: &[&str], input: &[u8]) -> Re
     changed
 }
 
-/// Tells git's index of the files as they are now; those that a person has to settle stand there
-/// with all their sides.
+/// Updates git's index with the current files; conflicting ones get all their stages.
 fn stage(door: &Door, held: &Held, plan: &MergePlan) -> Result<()> {
     let root = door.root();
     let open: BTreeSet<&[u8]> = plan.open.iter().map(|(path, _)| path.as_slice()).collect();
@@ -886,7 +877,7 @@ fn stage(door: &Door, held: &Held, plan: &MergePlan) -> Result<()> {
     Ok(())
 }
 
-/// Tells git what was merged.
+/// Records the merge in git.
 fn record(door: &Door, held: &Held, journal: &Journal, forward: bool) -> Result<()> {
     let root = door.root();
     let here = head(root)?.unwrap_or_default();
@@ -912,7 +903,7 @@ fn record(door: &Door, held: &Held, journal: &Journal, forward: bool) -> Result<
     door.put_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
 }
 
-/// A merge that was begun here and not ended.
+/// A merge that icecore started and did not complete.
 pub(super) fn unfinished(door: &Door) -> Result<Option<Unfinished>> {
     let root = door.root();
     if let Some(journal) = Journal::read(door)? {
@@ -928,7 +919,7 @@ pub(super) fn unfinished(door: &Door) -> Result<Option<Unfinished>> {
     Ok(Some(Unfinished { name: name.unwrap_or(commit), open: unsettled(root)? }))
 }
 
-/// The last merge, if git alone has made it.
+/// The last merge, if git alone made it.
 pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
     if !is_shared(root) {
         return Ok(None);
@@ -946,7 +937,7 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
     let Some((merge, _)) = told.split_once(' ').filter(|(_, by)| *by != US) else {
         return Ok(None);
     };
-    // A snapshot behind it says that it was settled, on whatever machine.
+    // A later snapshot says that it was resolved, on whatever machine.
     let since = format!("{merge}..HEAD");
     let settled = succeed(root, &["log", "--no-show-signature", "--format=%ce %s", &since], None)?;
     let settled = String::from_utf8_lossy(&settled).into_owned();
@@ -958,15 +949,15 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
     Ok((!settled.lines().any(says)).then(|| merge.to_owned()))
 }
 
-/// Makes a clone of a vault one that icecore keeps snapshots in and merges; whether it was not one
-/// before.
+/// Makes a clone of a vault one that icecore keeps snapshots in and merges; false if it already
+/// was.
 pub(super) fn adopt(door: &Door) -> Result<bool> {
     let root = door.root();
     let folder = root.join(".git");
     let (before, _) = vet_settings(root)?;
     if !before {
-        // A clone of a vault has it in its history; a repository that a vault was made in is left
-        // alone.
+        // A clone of a vault has the configuration in its history; other repositories stay as they
+        // are.
         if !run(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?
             .status
             .success()

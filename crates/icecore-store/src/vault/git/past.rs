@@ -1,9 +1,7 @@
-//! The past without what is to be forgotten: every snapshot read, and made anew in a repository of
-//! its own.
+//! Rewrites the git history without the text to be forgotten, in a new repository.
 //!
-//! The new repository takes the old one's place whole, so that nothing of the old one is left: no
-//! object that nothing refers to, no log of where a branch was, no message being edited. Until then
-//! the old one stands as it was.
+//! The new repository replaces the old one as a whole, so that nothing remains: no unreachable
+//! object, no reflog, no edited message. Until then the old one stays unchanged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -16,22 +14,21 @@ use icecore_domain::plain;
 use super::{APART, Door, head, join, neutral, new_repository, succeed};
 use crate::{Error, Result, Rewritten, past};
 
-/// The files of the past by what they hold: each content by its name, with every path it stood at.
+/// All paths of each content, by object id.
 type Blobs = HashMap<String, BTreeSet<String>>;
 
 fn failed(what: &str, why: impl ToString) -> Error {
     Error::Git { what: what.into(), why: plain::one_line(why.to_string().trim()) }
 }
 
-/// What one commit changed: its name, the names of its parents, and each path with the content it
-/// got.
+/// The changes of one commit: its id, those of its parents, and the new content of each path.
 struct Commit {
     id: String,
     parent: Option<String>,
     changes: Vec<(String, Option<String>)>,
 }
 
-/// Every commit there is, parents first. What a merge took from any side is among its changes.
+/// All commits, parents first. Changes that a merge took from any side are among its changes.
 fn commits(root: &Path) -> Result<Vec<Commit>> {
     let arguments = [
         "log",
@@ -60,7 +57,7 @@ fn commits(root: &Path) -> Result<Vec<Commit>> {
         if let Some(names) = word.strip_prefix("commit ") {
             let mut names = names.split(' ').filter(|name| !name.is_empty()).map(str::to_owned);
             let (Some(id), parent) = (names.next(), names.next()) else { continue };
-            // A merge is told once for each side.
+            // A merge is listed once for each parent.
             if found.last().is_none_or(|commit| commit.id != id) {
                 found.push(Commit { id, parent, changes: Vec::new() });
             }
@@ -71,7 +68,7 @@ fn commits(root: &Path) -> Result<Vec<Commit>> {
             let mut fields = word.split(' ').skip(3);
             let (new, status) =
                 (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
-            // A commit of another repository has no content here.
+            // A submodule commit has no content here.
             if word.split(' ').nth(1) == Some("160000") {
                 continue;
             }
@@ -91,7 +88,7 @@ fn blobs(commits: &[Commit]) -> Blobs {
     blobs
 }
 
-/// In how many commits it stands, and how many there are.
+/// The number of commits that contain the text, and the number of all.
 pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     let commits = commits(root)?;
     let mut guilty: BTreeSet<String> = BTreeSet::new();
@@ -102,7 +99,7 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
             guilty.insert(id.to_owned());
         }
     })?;
-    // Of each commit the paths at which it stands: those of the one before, with what changed.
+    // The matching paths in each commit: those of the commit before, updated with its changes.
     let mut standing: HashMap<&str, BTreeMap<&str, &str>> = HashMap::new();
     let mut many = 0;
     for commit in &commits {
@@ -126,8 +123,7 @@ pub(super) fn stands_in(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     Ok((many, commits.len()))
 }
 
-/// Reads these contents, one after the other. One that cannot be read is an error, and so is a git
-/// that ends too early.
+/// Reads these objects one after the other. Fails for an unreadable one, and if git ends early.
 pub(super) fn read_blobs<'a>(
     root: &Path,
     ids: impl Iterator<Item = &'a String>,
@@ -143,7 +139,7 @@ pub(super) fn read_blobs<'a>(
         .spawn()
         .map_err(|error| failed("cat-file", error))?;
     let (Some(mut asking), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(failed("cat-file", "it cannot be asked"));
+        return Err(failed("cat-file", "its input is not available"));
     };
     let mut answers = BufReader::new(answers);
     let outcome = (|| -> io::Result<()> {
@@ -170,7 +166,7 @@ pub(super) fn read_blobs<'a>(
     if has_ended { Ok(()) } else { Err(failed("cat-file", "it ended too early")) }
 }
 
-/// Makes the past anew and puts it in the place of the old one.
+/// Rewrites the history and replaces the old repository.
 pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
     let root = door.root();
     if head(root)?.is_none() {
@@ -212,13 +208,13 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
             (Some(from), Some(to)) => pass(BufReader::new(from), BufWriter::new(to), &blobs, scrub),
             _ => Ok(0),
         };
-        // Both are waited for, whatever happened, so that none is left.
+        // Wait for both in any case, so that no process remains.
         let (export, import) = (ended(&mut export), ended(&mut import));
         let files = passed.map_err(|error| failed("fast-export", error))?;
         if !export || !import {
             return Err(failed(
                 if export { "fast-import" } else { "fast-export" },
-                "the snapshots could not be made anew; they are as they were",
+                "the snapshots could not be rewritten; they are unchanged",
             ));
         }
         for arguments in [&["symbolic-ref", "HEAD", &branch][..], &["read-tree", "HEAD"]] {
@@ -233,7 +229,7 @@ pub(super) fn rewrite(door: &Door, scrub: &Scrub) -> Result<Rewritten> {
         door.exchange_repository(&folder)?;
         Ok(Rewritten { snapshots: commits.len(), files })
     })();
-    // After the exchange the old repository is there, with everything that was to go.
+    // After the swap, this folder holds the old repository with everything to be forgotten.
     let discarded = door.discard(&apart);
     outcome.and_then(|rewritten| discarded.map(|()| rewritten))
 }
@@ -242,7 +238,7 @@ fn ended(child: &mut Child) -> bool {
     child.wait().is_ok_and(|status| status.success())
 }
 
-/// Passes the past on, without what is to go. Returns how many contents were changed.
+/// Copies the history without the text to be forgotten. Returns the number of changed contents.
 fn pass(
     mut from: impl BufRead,
     mut to: impl Write,
@@ -292,7 +288,7 @@ fn pass(
     }
 }
 
-/// The path that a line of a commit changes or takes away.
+/// The path that a line of a commit changes or deletes.
 fn path_of(line: &[u8]) -> Option<String> {
     let path = match line.strip_prefix(b"M ") {
         Some(rest) => rest.splitn(3, |byte| *byte == b' ').nth(2)?,
@@ -304,7 +300,7 @@ fn path_of(line: &[u8]) -> Option<String> {
     }
 }
 
-/// A path as git writes it in quotation marks.
+/// Parses a path that git wrote in quotation marks.
 fn unquoted(quoted: &[u8]) -> String {
     let (mut out, mut at) = (Vec::new(), 0);
     while at < quoted.len() {

@@ -1,8 +1,7 @@
-//! The index of records and summaries: which there are, and what they come to.
+//! The index of records, archives and summaries: which there are, and the sums of sessions.
 //!
-//! Each file is taken in as a whole unless this process has just appended to it; a file that looks
-//! other than when it was taken in is taken in again. So what is here never depends on how it came
-//! about.
+//! Each file is indexed as a whole unless this process just appended to it; a file with another
+//! stat is indexed again. So the content of the index does not depend on how it was built.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,13 +23,13 @@ use rusqlite::{
 use super::{Index, Look, Outcome, damaged};
 use crate::Progress;
 
-/// A file as it is now: what the file system says of it, and its bytes.
+/// A file as it is now: its stat and its bytes.
 pub(in crate::vault) struct FileNow {
     pub look: Option<Look>,
     pub text: Vec<u8>,
 }
 
-/// Where a version of a summary is.
+/// The place of a summary version.
 pub(in crate::vault) struct Place {
     pub head: Head,
     pub offset: u64,
@@ -38,8 +37,7 @@ pub(in crate::vault) struct Place {
 }
 
 impl Index {
-    /// Those of the files that are not here as they look now; a file that is gone but was here is
-    /// among them.
+    /// The files whose index entries are out of date, removed files included.
     pub fn stale(&self, files: &[(DocPath, Option<Look>)]) -> Outcome<Vec<DocPath>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare_cached("SELECT stamp FROM taken WHERE path = ?1")?;
@@ -54,8 +52,8 @@ impl Index {
         Ok(stale)
     }
 
-    /// Takes a file in as a whole. `read` is called once nobody else can write to the index: what
-    /// is in the index was in the file before.
+    /// Indexes a whole file. `read` is called under the index's write lock: what is in the index
+    /// was in the file before.
     pub fn take_file(
         &mut self,
         path: &DocPath,
@@ -69,8 +67,8 @@ impl Index {
         self.shorten_log()
     }
 
-    /// Forgets every file and takes all of these in, in one go: others see the old state or the new
-    /// one.
+    /// Replaces the index of all files by these in one transaction: others see the old or the new
+    /// state.
     pub fn take_all(
         &mut self,
         files: &[DocPath],
@@ -91,7 +89,7 @@ impl Index {
         self.shorten_log()
     }
 
-    /// Which of these keys are known: the file and the hash of the words.
+    /// The file and the text hash of each of these keys that is indexed.
     pub fn known(&self, keys: &[Key]) -> Outcome<Vec<Option<(String, Key)>>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare_cached(
@@ -106,8 +104,8 @@ impl Index {
             .collect()
     }
 
-    /// Takes in records that this process has just appended, under the lock: for each file its new
-    /// records, how long it was before and what it looks like now.
+    /// Indexes records that this process just appended under the lock: for each file its new
+    /// records, its earlier length and its current stat.
     pub fn take_own_records(&mut self, own: &[(DocPath, Vec<&Record>, u64, Look)]) -> Outcome<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -124,7 +122,7 @@ impl Index {
                 None => (put_taken(&transaction, path, Some(*look))?, 0),
             };
             if bytes != *start {
-                // Something else is in the file too; forgetting it makes the next look take in all
+                // The file has other changes too; dropping its stamp makes the next query index all
                 // of it.
                 put_taken(&transaction, path, None)?;
                 continue;
@@ -151,7 +149,7 @@ impl Index {
             }
             put_taken(&transaction, path, Some(*look))?;
         }
-        // In the order of the table, so that each page is visited once.
+        // In table order, so that each page is visited once.
         rows.sort_unstable();
         {
             let mut put =
@@ -185,7 +183,7 @@ impl Index {
         Ok(found)
     }
 
-    /// What the records of a conversation on these days come to.
+    /// The digest of a conversation's records on these days.
     pub fn digest_of(&self, conversation: &str, days: Days) -> Outcome<Digest> {
         let mut query = self.connection.prepare_cached(
             "SELECT records, sum FROM session WHERE conversation = ?1 AND day BETWEEN ?2 AND ?3",
@@ -200,7 +198,7 @@ impl Index {
         Ok(digest)
     }
 
-    /// The days on which something was said in a conversation, in order.
+    /// The days with records of a conversation, in order.
     pub fn days_of(&self, conversation: &str) -> Outcome<Vec<Date>> {
         let mut query = self.connection.prepare_cached(
             "SELECT DISTINCT day FROM session WHERE conversation = ?1 ORDER BY day",
@@ -212,9 +210,9 @@ impl Index {
             .collect()
     }
 
-    /// Days that have events, and how many.
+    /// The days with events, and the number of events of each.
     pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
-        // What was put into an archive was told on its day all the same.
+        // Archived events count on their day too.
         let mut query = self.connection.prepare_cached(
             "SELECT told, sum(many) FROM (SELECT told, count(*) AS many FROM event GROUP BY told
              UNION ALL SELECT told, events FROM archived_on
@@ -228,8 +226,8 @@ impl Index {
             .collect()
     }
 
-    /// Where the lines of events are that left the ledger: the file, offset and length of each.
-    /// Narrowed by what is known here; the domain has the last word.
+    /// The places of archived events: file, offset and length. A superset of the result; the domain
+    /// filters it.
     pub fn archived(&self, which: &EventQuery) -> Outcome<Vec<(String, u64, usize)>> {
         let state = self.connection.unchecked_transaction()?;
         let place = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
@@ -270,7 +268,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Takes in summaries that this process has just appended at `start`.
+    /// Indexes summaries that this process just appended at `start`.
     pub fn take_own_summaries(
         &mut self,
         path: &DocPath,
@@ -299,7 +297,7 @@ impl Index {
         self.shorten_log()
     }
 
-    /// The newest versions asked for, by first day and period.
+    /// The newest matching versions, by first day and period.
     pub fn places(&self, which: &SummaryQuery) -> Outcome<Vec<Place>> {
         let mut sql = String::from(
             "SELECT period, version, conversation, session, recorded, source, log, content, messages, states, by_hand, provisional,
@@ -323,7 +321,7 @@ impl Index {
     }
 }
 
-/// Empties what came from a file and fills it from the file.
+/// Replaces the index entries of one file.
 pub(super) fn fill_file(
     transaction: &Transaction<'_>,
     path: &DocPath,
@@ -396,7 +394,7 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
     Ok(())
 }
 
-/// Notes what a file looks like; the number it has here. One that is gone is forgotten.
+/// Stores the stat of a file and returns its number in the index; `None` removes the file.
 fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) -> Outcome<i64> {
     let Some(look) = look else {
         for sql in [
@@ -538,7 +536,7 @@ fn place(row: &SqlRow<'_>) -> Outcome<Place> {
     })
 }
 
-/// What is said of records and summaries, without what depends on how it came about.
+/// The content to compare, without what depends on how the index was built.
 pub(super) const DUMPS: &[(&str, &str)] = &[
     ("records", "SELECT key, wording, path FROM record JOIN taken USING (file) ORDER BY key"),
     (
@@ -553,8 +551,7 @@ pub(super) const DUMPS: &[(&str, &str)] = &[
     ("archived events", "SELECT id, told, entity, path, line_offset, line_length FROM archive JOIN taken USING (file) ORDER BY id"),
 ];
 
-/// Files that the index says are as they are now, with how they looked: what a comparison can be
-/// made on.
+/// Files that the index takes for current, with their stamps: the basis of a comparison.
 pub(super) fn taken(connection: &Connection) -> Outcome<HashMap<String, String>> {
     let mut query = connection.prepare("SELECT path, stamp FROM taken")?;
     query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()

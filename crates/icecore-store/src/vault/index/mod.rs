@@ -1,9 +1,8 @@
-//! The index: a SQLite file derived from the ledger, so that a question need not read all of it.
+//! The index: a SQLite file derived from the ledger, so that queries need not read all of it.
 //!
-//! It may be deleted at any time, may lag behind, and may be of another version: each time it is
-//! made again from the files. It knows which bytes of the ledger it covers by their length and a
-//! running hash, so that an append is taken in without reading the rest and a hand edit anywhere is
-//! noticed.
+//! It may be deleted at any time, may lag behind, and may have another version: then it is rebuilt
+//! from the files. It identifies the covered part of the ledger by length and a running hash, so
+//! that an append is indexed without reading the rest, and a manual edit anywhere is noticed.
 
 mod files;
 
@@ -34,18 +33,17 @@ use rusqlite::{
 use super::door::{Door, Look};
 use crate::{Count, Error, Progress, Result, Stamp};
 
-/// Raised whenever the tables or what is put into them change; another version's index is made
-/// anew.
+/// Increment whenever the tables or their content change; an index of another version is rebuilt.
 const VERSION: i64 = 13;
 /// The first SQLite without the WAL-reset defect.
 const OLDEST_SQLITE: i32 = 3_051_003;
-/// From so many new lines on, making everything anew is faster than going step by step.
+/// From this many new lines on, a rebuild is faster than single steps.
 const BULK_LINES: usize = 2_000;
 
 /// How long to wait for another process that writes to the index.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an index operation can fail with: the caller falls back to the files.
+/// The result of an index operation. On failure the caller reads the files.
 pub(super) type Outcome<T> = std::result::Result<T, rusqlite::Error>;
 
 /// An open index.
@@ -56,13 +54,11 @@ pub(super) struct Index {
 
 /// The ledger as it is now.
 pub(super) struct Current {
-    /// Its text.
     pub text: Vec<u8>,
-    /// What the file system says of it.
     pub look: Option<Look>,
-    /// Ids that must not be given again.
+    /// Ids of lost events, which must not be assigned again.
     pub spent: Vec<EventId>,
-    /// Files of events that left it; only where the index has to be filled.
+    /// The archives, needed only to fill the index.
     pub archives: Vec<(DocPath, FileNow)>,
 }
 
@@ -81,7 +77,7 @@ impl Covered {
     }
 }
 
-/// A row of the index: where an event's line is and what became of the event.
+/// A row of the index: the place of an event's line, and its state.
 pub(super) struct Row {
     pub seq: i64,
     pub id: EventId,
@@ -93,17 +89,18 @@ pub(super) struct Row {
     pub confirmed: bool,
 }
 
-/// What hangs together, and where its lines are.
+/// Linked events and the places of their lines.
 pub(super) struct Tied {
-    /// The ids, those included that nothing else is known of.
+    /// All ids, unknown ones included.
     pub ids: Vec<EventId>,
-    /// Lines of the ledger, in its order: offset and length.
+    /// Lines of the ledger, in order: offset and length.
     pub here: Vec<(u64, usize)>,
     /// Lines of archives, file by file: file, offset and length.
     pub gone: Vec<(String, u64, usize)>,
 }
 
-/// Where a line is: its number in the ledger or that of its file, its offset and its length.
+/// The place of a line: its number in the ledger or the number of its file, its offset and its
+/// length.
 type Line = (i64, u64, usize);
 
 /// Refuses a SQLite with a known defect.
@@ -115,26 +112,26 @@ pub(super) fn check_sqlite() -> Result<()> {
 }
 
 impl Index {
-    /// Opens the index at `path`, making an empty one if there is none of this version.
+    /// Opens the index at `path`; creates an empty one if there is none of this version.
     pub fn open(door: &Door, path: &Path) -> Outcome<Self> {
         door.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(index)) => Ok(index),
-            // Another version, or no SQLite file at all: it is derived, so away with it.
+            // Another version, or not a SQLite file: it is derived, so replace it.
             Ok(None) => Self::anew(door, path),
             Err(error) if is_damage(&error) => Self::anew(door, path),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes an empty index at `path`, whatever stands there.
+    /// Creates an empty index at `path`, replacing whatever is there.
     pub fn anew(door: &Door, path: &Path) -> Outcome<Self> {
         door.remove_index(path);
         door.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    /// Makes an index to be compared and thrown away: no journal, nothing flushed.
+    /// Creates an index for a comparison: no journal, nothing flushed.
     pub fn temporary(door: &Door, path: &Path, text: &[u8]) -> Outcome<Self> {
         door.remove_index(path);
         door.make_private_file(path);
@@ -160,7 +157,7 @@ impl Index {
             0 => {
                 let transaction =
                     index.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                // Another process may have made the tables while this one waited.
+                // Another process may have created the tables meanwhile.
                 if transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?
                     == 0
                 {
@@ -175,7 +172,7 @@ impl Index {
         }
     }
 
-    /// Whether the index covers the ledger exactly as it looks now.
+    /// Whether the index covers the ledger with exactly this stat.
     pub fn is_current(&self, look: Option<Look>) -> Outcome<bool> {
         let covered = covered(&self.connection)?;
         Ok(match look {
@@ -184,15 +181,14 @@ impl Index {
         })
     }
 
-    /// Takes in what the ledger has gained; if anything it covers was changed by hand, everything
-    /// anew.
+    /// Indexes the new lines of the ledger; rebuilds if the covered part was changed by hand.
     ///
-    /// `read` gives the ledger's text, and is called once nobody else can write to the index: a
-    /// line is in the ledger before it is in the index, so the text has at least what is covered,
-    /// unless somebody removed it.
+    /// `read` returns the ledger's text. It is called under the index's write lock: a line is in
+    /// the ledger before it is in the index, so the text has at least the covered part, unless
+    /// another program removed it.
     ///
-    /// `archives` gives the files of what left it, and is called where lines are gone or nothing is
-    /// known yet: what was put into an archive is not lost, and its ids are spent.
+    /// `archives` returns the archives. It is called where lines are missing or nothing is known
+    /// yet: archived events are not lost, and their ids are spent.
     pub fn catch_up(
         &mut self,
         read: impl FnOnce() -> Result<Current>,
@@ -216,8 +212,8 @@ impl Index {
         shorten_log(&self.connection, &self.path)
     }
 
-    /// Takes in events that this process has just appended at `start`, under the lock, to a ledger
-    /// that was covered.
+    /// Indexes events that this process just appended at `start`, under the lock, to a covered
+    /// ledger.
     pub fn take_in_own(&mut self, start: u64, lines: &[u8], look: Look) -> Outcome<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -232,8 +228,7 @@ impl Index {
             covered.lines += 1;
         }
         if retracts {
-            // What a retraction changes is only known from the whole; the next look at the ledger
-            // takes it in.
+            // The effect of a retraction depends on the whole ledger; the next query computes it.
             return Ok(());
         }
         covered.bytes = start + lines.len() as u64;
@@ -243,7 +238,7 @@ impl Index {
         self.shorten_log()
     }
 
-    /// Makes everything anew from the text of the ledger; what was seen of documents stays.
+    /// Rebuilds everything from the ledger; the list of seen documents stays.
     pub fn rebuild(&mut self, current: &Current, progress: Progress<'_>) -> Outcome<usize> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -263,7 +258,7 @@ impl Index {
         Ok(count)
     }
 
-    /// The highest number given to an event of that day.
+    /// The highest number of an event of that day.
     pub fn highest(&self, day: Date) -> Outcome<u32> {
         let mut query = self.connection.prepare_cached(
             "SELECT max((SELECT ifnull(max(number), 0) FROM event WHERE day = ?1),
@@ -274,19 +269,18 @@ impl Index {
         query.query_row([day.to_string()], |row| row.get(0))
     }
 
-    /// Rows that may be asked for, newest first. Narrowed by what the index knows; the domain has
-    /// the last word. With `page`, at most so many of those before that row.
+    /// Rows that may match, newest first: a superset of the result, which the domain filters. With
+    /// `page`, at most that many of the rows before that one.
     pub fn candidates(&self, which: &EventQuery, page: Option<(i64, usize)>) -> Outcome<Vec<Row>> {
-        // Few are about one thing, from one source or under one label: these are found first, and
-        // the rest is looked at there.
+        // An entity, a source or a label has few events: find these first and filter them.
         let few = which.entity.is_some()
             || which.source.is_some()
             || which.saying.is_some()
             || !which.ids.is_empty()
             || !which.tags.is_empty()
             || which.quarantined == Some(true);
-        // Of a stretch of time there are few: they are found by it and sorted. Otherwise each type
-        // and weight is gone through from its end.
+        // A time range has few events: find them by it and sort. Otherwise walk each type and
+        // priority from its end.
         let many = which.weightiest && !few && which.standing == Wanted::Active;
         let weighed = many && which.verified_since.is_none();
         let by = match (many, weighed) {
@@ -297,8 +291,8 @@ impl Index {
         let mut sql = format!(
             "SELECT id, line, line_offset, line_length, standing, ended_by, verified, seq, confirmed FROM event{by} WHERE 1"
         );
-        // For a page of the newest, going through the rows backwards beats gathering and sorting
-        // all that match.
+        // For a page of the newest, walking the rows backwards is faster than collecting and
+        // sorting all matches.
         let passing = if page.is_some() || few { "+" } else { "" };
         let mut values: Vec<Value> = Vec::new();
         let mut among = |by: &str, column: &str, list: Vec<String>| {
@@ -313,7 +307,7 @@ impl Index {
             among(passing, "standing", vec![Standing::Active.word().into()]);
         }
         if !weighed {
-            // Naming every type lets a weight be found by the same table as a type.
+            // Naming every type lets SQLite find a priority by the same index as a type.
             let any = if which.priorities.is_empty() { &[] } else { Kind::ALL };
             let kinds = if which.kinds.is_empty() { any } else { &which.kinds };
             among(passing, "kind", kinds.iter().map(|kind| kind.word().into()).collect());
@@ -329,7 +323,7 @@ impl Index {
                 values.push(Value::from(value.clone()));
             }
         }
-        // What was said live has no index of its own, and SQLite has to be told that this is not
+        // The source `live` has no index of its own, and SQLite must be kept from choosing one for
         // it.
         if which.source.as_deref().is_some_and(|source| source != "live") {
             sql.push_str(" AND source <> 'live'");
@@ -368,7 +362,7 @@ impl Index {
             }
         }
         if let (true, Some(limit)) = (which.weightiest, which.limit) {
-            // What the domain has still to sort out must not cost the others their place.
+            // Rows that the domain filters out must not displace others.
             let enough = limit.saturating_mul(2);
             if weighed {
                 return self.weightiest(&sql, &values, which, enough);
@@ -388,8 +382,7 @@ impl Index {
         query.query_map(params_from_iter(values), event_row)?.collect()
     }
 
-    /// The rows of a question, weight by weight and the newest of each first, until there are
-    /// enough.
+    /// The rows of a query by priority, newest first, until there are enough.
     fn weightiest(
         &self,
         sql: &str,
@@ -424,10 +417,10 @@ impl Index {
         Ok(found)
     }
 
-    /// How many statements there are.
+    /// The number of statements by type, priority and state.
     pub fn tally(&self) -> Outcome<Vec<Count>> {
-        // Counting along the index for each combination is several times faster than one query that
-        // groups.
+        // Counting along the index for each combination is several times faster than one query with
+        // GROUP BY.
         let state = self.connection.unchecked_transaction()?;
         let mut query =
             state.prepare("SELECT count(*) FROM event WHERE act = 'assert' AND standing = ?1 AND kind = ?2 AND priority = ?3")?;
@@ -446,11 +439,10 @@ impl Index {
         Ok(counts)
     }
 
-    /// Claims of active events about attributes that have been given more than one value.
+    /// Claims of active events about attributes with more than one value.
     pub fn contested(&self) -> Outcome<Vec<(EventId, Claim)>> {
         let mut query = self.connection.prepare(
-            // In this order, whatever the planner thinks: there are few contested attributes and
-            // many events.
+            // Fix this join order for the planner: contested attributes are few, events are many.
             "SELECT e.id, c.attribute, c.value FROM contested CROSS JOIN claim c USING (attribute) CROSS JOIN event e USING (seq)
              WHERE e.standing = 'active' ORDER BY e.seq",
         )?;
@@ -462,8 +454,7 @@ impl Index {
             .collect()
     }
 
-    /// Everything that hangs together with these, and with those about these things, by what one
-    /// does to another.
+    /// All events linked to these or to events about these entities, by any chain of effects.
     pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Tied> {
         const HERE: &str = "SELECT id, seq, line_offset, line_length FROM event";
         const GONE: &str = "SELECT id, file, line_offset, line_length FROM archive";
@@ -518,7 +509,7 @@ impl Index {
         Ok(Tied { ids: known.into_iter().collect(), here, gone: placed })
     }
 
-    /// The things that events are about, those in archives included, by name.
+    /// Names of all entities, archives included.
     pub fn entities(&self) -> Outcome<Vec<String>> {
         let mut query = self.connection.prepare(
             "SELECT DISTINCT entity FROM event WHERE entity IS NOT NULL
@@ -527,7 +518,7 @@ impl Index {
         query.query_map([], |row| row.get(0))?.collect()
     }
 
-    /// Documents below a folder that were looked at once.
+    /// Documents below a folder that were seen.
     pub fn looked_at(&self, under: &str) -> Outcome<Vec<String>> {
         let mut query = self.connection.prepare(
             "SELECT path FROM document WHERE path >= ?1 AND path < ?1 || '~' ORDER BY path",
@@ -535,12 +526,12 @@ impl Index {
         query.query_map([under], |row| row.get(0))?.collect()
     }
 
-    /// Forgets that a document was looked at.
+    /// Forgets that a document was seen.
     pub fn forget(&self, path: &DocPath) -> Outcome<()> {
         self.connection.execute("DELETE FROM document WHERE path = ?1", [path.as_str()]).map(|_| ())
     }
 
-    /// Lines that are not, or not wholly, events.
+    /// Lines that are not, or not completely, valid events.
     pub fn faults(&self) -> Outcome<Vec<LineFault>> {
         let mut query = self.connection.prepare("SELECT line, what FROM fault ORDER BY line")?;
         query
@@ -553,7 +544,7 @@ impl Index {
             .collect()
     }
 
-    /// Events that were in the ledger once and are not any more.
+    /// Ids of events that are missing in the ledger.
     pub fn lost(&self) -> Outcome<Vec<EventId>> {
         let mut query =
             self.connection.prepare_cached("SELECT id FROM lost ORDER BY day, number")?;
@@ -562,12 +553,12 @@ impl Index {
             .collect()
     }
 
-    /// Takes the ledger as it is for whole; the ids of what is lost stay spent.
+    /// Accepts the ledger as complete; lost ids stay spent.
     pub fn settle_lost(&self) -> Outcome<()> {
         self.connection.execute_batch("BEGIN IMMEDIATE; INSERT OR IGNORE INTO spent SELECT * FROM lost; DELETE FROM lost; COMMIT;")
     }
 
-    /// What each of these documents looked like when it was last looked at.
+    /// The stamp of each document when it was last seen.
     pub fn seen(&self, paths: &[&DocPath]) -> Outcome<Vec<Option<Stamp>>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare("SELECT stamp FROM document WHERE path = ?1")?;
@@ -577,7 +568,7 @@ impl Index {
             .collect()
     }
 
-    /// Notes what documents look like.
+    /// Stores the stamps of seen documents.
     pub fn see(&mut self, seen: &[(DocPath, Stamp)]) -> Outcome<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -590,15 +581,15 @@ impl Index {
         transaction.commit()
     }
 
-    /// What SQLite finds wrong with its own file.
+    /// SQLite's own integrity check of the file.
     pub fn self_check(&self) -> Outcome<Option<String>> {
         let found: String =
             self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
         Ok((found != "ok").then_some(found))
     }
 
-    /// Looks at the index in one state, whatever other processes write meanwhile. `look` is told
-    /// how many bytes of the ledger that state covers.
+    /// Reads the index in one transaction, whatever others write meanwhile. `look` gets the number
+    /// of ledger bytes that this state covers.
     pub fn as_of_now<T>(&self, look: impl FnOnce(u64) -> Outcome<T>) -> Outcome<T> {
         let state = self.connection.unchecked_transaction()?;
         let covered = covered(&state)?;
@@ -607,13 +598,13 @@ impl Index {
         seen
     }
 
-    /// The files of records and summaries that are in here, and how they looked.
+    /// The indexed files with their stamps.
     pub fn taken(&self) -> Outcome<HashMap<String, String>> {
         files::taken(&self.connection)
     }
 
-    /// The first difference between what this index and `other` say of the ledger, and, if `files`,
-    /// of the other files.
+    /// The first difference between this index and `other` about the ledger and, with `files`,
+    /// about the other files.
     pub fn first_difference(&self, other: &Self, files: bool) -> Outcome<Option<String>> {
         let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
@@ -642,7 +633,7 @@ impl Index {
         Ok(None)
     }
 
-    /// Where it is.
+    /// The path of the index.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -679,7 +670,7 @@ fn damaged() -> rusqlite::Error {
     rusqlite::Error::InvalidQuery
 }
 
-/// Whether the file itself is broken, so that making it anew helps.
+/// Whether the file is damaged, so that a rebuild helps.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, SchemaChanged, Unknown};
     match error {
@@ -689,13 +680,13 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
         rusqlite::Error::InvalidQuery
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::FromSqlConversionFailure(..) => true,
-        // A file that is SQLite's but not ours.
+        // A SQLite file of another program.
         rusqlite::Error::QueryReturnedNoRows | rusqlite::Error::SqlInputError { .. } => true,
         _ => false,
     }
 }
 
-/// Whether the file was taken away under our feet.
+/// Whether another process replaced the file.
 pub(super) fn is_overtaken<T>(outcome: &Outcome<T>) -> bool {
     matches!(outcome, Err(error) if matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)))
 }
@@ -705,16 +696,14 @@ fn journal(path: &Path) -> &'static str {
     if on_network(path) { "TRUNCATE" } else { "WAL" }
 }
 
-/// Empties the write-ahead log once it has grown: whoever opens the index first has to read through
-/// it. SQLite's own checkpoints leave that to the last one to close, which for short-lived
-/// processes is every one.
+/// Truncates a long write-ahead log, which slows the next opening. SQLite's own checkpoints happen
+/// at the last close, which for short-lived processes is every close.
 pub(super) fn shorten_log(connection: &Connection, path: &Path) -> Outcome<()> {
     const LONG_BYTES: u64 = 256 * 1024;
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
-        // Not at the price of waiting for somebody who is reading; the next one to write tries
-        // again.
+        // Without waiting for readers; the next writer tries again.
         connection.busy_timeout(Duration::ZERO)?;
         let emptied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         connection.busy_timeout(PATIENCE)?;
@@ -726,13 +715,13 @@ pub(super) fn shorten_log(connection: &Connection, path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Opens a SQLite file that is ours alone, as carefully as it deserves.
+/// Opens a private SQLite file, without following links.
 pub(super) fn connect(path: &Path) -> Outcome<Connection> {
     connect_with(path, journal(path), "NORMAL")
 }
 
 fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connection> {
-    // The folder's own path may lead through links, the file must not be one.
+    // The folder's path may contain links, the file must not be one.
     let place = path
         .parent()
         .and_then(|folder| folder.canonicalize().ok())
@@ -745,8 +734,8 @@ fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connec
     connection.busy_timeout(PATIENCE)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    // Flushing at every close would double the cost of a `remember`; `shorten_log` flushes when the
-    // log has grown.
+    // Flushing at every close would double the cost of `remember`; [`truncate_log`] flushes a long
+    // log.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = {journal}; PRAGMA synchronous = {synchronous}; PRAGMA mmap_size = 0; PRAGMA wal_autocheckpoint = 0;"
@@ -804,12 +793,12 @@ fn running(start: Hash, text: &[u8]) -> Hash {
     ledger::lines(text, 1).fold(start, |hash, line| hash.then(line.bytes))
 }
 
-/// The part of the text that has an end of line; the rest is a line somebody is still writing.
+/// The part of the text that ends with a line break; the rest is a line still being written.
 fn ended(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
-/// Whether what is covered still stands as it was.
+/// Whether the covered part is unchanged.
 fn is_unchanged(covered: &Covered, text: &[u8]) -> bool {
     let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
     text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running)
@@ -825,7 +814,7 @@ fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<
     let unchanged = is_unchanged(&covered, text);
     let tail = if unchanged { &text[known..] } else { text };
     if !unchanged {
-        // The ledger is not what it was: look at everything again that was seen against it.
+        // The ledger was replaced: everything seen against it must be checked again.
         transaction.execute_batch("DELETE FROM document;")?;
     }
     if !unchanged || memchr::memchr_iter(b'\n', tail).count() > BULK_LINES {
@@ -840,7 +829,7 @@ fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<
     transaction.commit()
 }
 
-/// Takes in the lines beyond what is covered, one by one.
+/// Indexes the lines beyond the covered part, one by one.
 fn take_in(transaction: &Transaction<'_>, text: &[u8], covered: &mut Covered) -> Outcome<()> {
     let text = ended(text);
     let start = usize::try_from(covered.bytes).unwrap_or(0).min(text.len());
@@ -857,8 +846,7 @@ fn take_in(transaction: &Transaction<'_>, text: &[u8], covered: &mut Covered) ->
     Ok(())
 }
 
-/// Takes in one line; true if it retracts something, which only the whole ledger can tell the
-/// outcome of.
+/// Indexes one line; true if it is a retraction, whose effect only the whole ledger tells.
 fn take_line(
     transaction: &Transaction<'_>,
     raw: ledger::RawLine<'_>,
@@ -899,7 +887,7 @@ fn take_line(
     Ok(retracts)
 }
 
-/// Puts an event's row; `None` if the id is taken.
+/// Inserts an event's row; `None` if the id is in use.
 fn put_event(
     transaction: &Transaction<'_>,
     entry: &Entry,
@@ -946,7 +934,7 @@ fn put_event(
     Ok(Some(seq))
 }
 
-/// Ids as one value, a list in JSON: SQLite takes only so many values.
+/// Ids as one JSON list, because SQLite limits the number of parameters.
 fn id_list(ids: &[EventId]) -> String {
     let mut list = String::with_capacity(2 + 20 * ids.len());
     for id in ids {
@@ -956,12 +944,12 @@ fn id_list(ids: &[EventId]) -> String {
     if list.is_empty() { "[]".into() } else { list + "]" }
 }
 
-/// What a text says, in a few bytes; two texts that say the same have the same.
+/// A short hash of a text, equal for texts that say the same.
 fn saying(text: &str) -> Vec<u8> {
     Hash::of(plain::sameness_key(text).as_bytes()).bytes()[..8].to_vec()
 }
 
-/// Notes what an event does to others.
+/// Stores the effects of an event on others.
 fn put_effects(transaction: &Transaction<'_>, event: &Event) -> Outcome<()> {
     for (target, _) in event.effects() {
         let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO effect VALUES (?1, ?2)")?;
@@ -986,7 +974,7 @@ fn put_claim(transaction: &Transaction<'_>, seq: i64, claim: &Claim) -> Outcome<
     Ok(())
 }
 
-/// Lets an event have its effect on an earlier one, by the domain's rule.
+/// Applies the effect of an event to an earlier one, by the domain's rules.
 fn have_effect(
     transaction: &Transaction<'_>,
     event: &Event,
@@ -1042,7 +1030,7 @@ fn put_standing(
     Ok(())
 }
 
-/// Gives every event the standing it has by the whole ledger.
+/// Computes the state of every event from the whole ledger.
 fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
     let mut query =
         transaction.prepare("SELECT id, standing, ended_by, verified, confirmed FROM event")?;

@@ -31,7 +31,7 @@ fn chats_that_begin_alike_and_edited_messages_stay_apart() {
         [(Package::OpenAiPython, "openai", "/v1"), (Package::AnthropicPython, "anthropic", "")]
     {
         let script = Scripted::start(play);
-        let home = Home::new("wait_ms = 2000").asks(
+        let home = Home::new("max_wait_for_last_turn_ms = 2000").asks(
             "chat",
             provider,
             &format!("http://{}{base}", script.address),

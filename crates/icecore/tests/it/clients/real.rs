@@ -182,7 +182,7 @@ fn official_clients_talk_to_a_real_model() {
 fn a_real_model_summarises_what_waited() {
     let smol = Smol::start();
     let base = format!("http://{}/v1", smol.address);
-    let home = Home::new("summarizer_secs = 60\nshort_words = 4\n")
+    let home = Home::new("summarizer_timeout_secs = 60\nshort_exchange_words = 4\n")
         .asks("chat", "openai", &base, "smollm2");
     let mut client = Client::start(Package::OpenAiPython);
     let server = Server::start(&home);

@@ -20,7 +20,7 @@ const CATS: [&str; 2] = ["Ship cats: Misha", "Cat food: salmon"];
 const CATS_MERGED: &str = "Ship cats: Misha, cat food: salmon";
 /// The turn whose summary hangs brings a captain that is overtaken before it is told again.
 const LATE_CAPTAIN: &str = "Captain: Ghost Lindqvist";
-const POLICY: &str = "summarizer_secs = 5\nwait_ms = 9000\n";
+const POLICY: &str = "summarizer_timeout_secs = 5\nmax_wait_for_last_turn_ms = 9000\n";
 
 /// What changes, each with its values one after the other.
 const TOPICS: [(&str, [&str; 5]); 12] = [
@@ -489,7 +489,7 @@ fn compares(story: &Story) {
 
 /// Every acknowledged word is there, word for word.
 fn nothing_is_lost(story: &Story) {
-    let exported = story.tells(&["export", "log"], "ann");
+    let exported = story.tells(&["vault", "export", "log"], "ann");
     let said: Vec<&str> = exported["messages"]
         .as_array()
         .unwrap()

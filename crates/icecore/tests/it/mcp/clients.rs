@@ -113,7 +113,7 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     let fact = format!("The harbour office opens at nine for {package:?} in {mode}");
     let seen = begin(json!([
         { "do": "tools" },
-        call("remember", json!({ "text": fact, "about": "harbour office" })),
+        call("remember", json!({ "text": fact, "entity": "harbour office" })),
         call("remember", json!({ "text": format!("Send the offer, {about}"), "due": "tomorrow" })),
         call("recall", json!({ "query": fact })),
         call("commitments", json!({})),
