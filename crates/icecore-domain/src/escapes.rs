@@ -1,9 +1,8 @@
-//! How characters are written so that something else can carry them: `\u00e9` in JSON, `&nbsp;` in
-//! HTML, `%20` in an address. Whoever looks for words in what came from elsewhere reads them as
-//! what they stand for.
+//! Character escapes of other formats: `\u00e9` in JSON, `&nbsp;` in HTML, `%20` in a URL. Searches
+//! for words in foreign text decode them first.
 
-/// The character that `uXXXX` at the start of `text` stands for, a pair of surrogates included, and
-/// the length of that.
+/// Decodes the `uXXXX` at the start of `text`, including surrogate pairs; returns the character and
+/// the length of the escape.
 pub fn unicode(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| {
         text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok())
@@ -19,7 +18,7 @@ pub fn unicode(text: &str) -> Option<(char, usize)> {
     Some((c, 5 + slashes + 5))
 }
 
-/// The character that an entity of HTML at the start of `text` stands for, and the length of that.
+/// Decodes the HTML entity at the start of `text`; returns the character and the entity's length.
 pub fn entity(text: &str) -> Option<(char, usize)> {
     const NAMED: [(&str, char); 17] = [
         ("nbsp", '\u{a0}'),
@@ -57,8 +56,8 @@ pub fn entity(text: &str) -> Option<(char, usize)> {
     Some((c, length + 2))
 }
 
-/// The character that `%XX`, or several of them, at the start of `text` stand for, and the length
-/// of that.
+/// Decodes one or more `%XX` at the start of `text`; returns the character and the length of the
+/// escape.
 pub fn percent(text: &str) -> Option<(char, usize)> {
     let bytes = text.as_bytes();
     let unit = |at: usize| {
@@ -82,8 +81,7 @@ pub fn percent(text: &str) -> Option<(char, usize)> {
     Some((c, 3 * many))
 }
 
-/// What cannot be seen between two letters: soft hyphens, joiners, marks of direction, selectors of
-/// forms.
+/// Invisible characters inside words: soft hyphens, joiners, direction marks, variation selectors.
 pub fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e01ef}')
 }

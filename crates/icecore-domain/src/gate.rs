@@ -1,9 +1,8 @@
-//! What our own injected text looks like, so that memory never feeds on itself.
+//! The capture filter for icecore's own text, so that memory never captures what it injected.
 //!
-//! Every text we hand to a model stands in a block, between two comments. Clients keep what they
-//! were handed in their transcripts, and transcripts come back to be remembered; on the way in the
-//! blocks are taken out again. A stranger's text within a block cannot end it early, because it is
-//! disarmed before it gets there.
+//! Every injected text is a block between two comments. Clients store injected text in their
+//! transcripts, and transcripts are captured; the blocks are removed on capture. Foreign text
+//! inside a block cannot end it early, because its markers are escaped first.
 
 use std::borrow::Cow;
 
@@ -12,14 +11,14 @@ use memchr::memmem;
 
 /// The word in every marker; a text without it has no marker.
 const NAME: &[u8] = b"icecore";
-/// The most characters of a kind that a marker shows.
+/// The maximum number of characters of a block's kind.
 const LONGEST_KIND: usize = 64;
 
-/// The block that is handed to a model: `<!-- icecore:begin KIND DAY -->`, the text, `<!--
-/// icecore:end -->`, each on lines of their own, without a line break at the end. The text is
-/// disarmed; of `kind` the ASCII words are used, joined by `-`.
+/// The injected block: `<!-- icecore:begin KIND DAY -->`, the text, `<!-- icecore:end -->`, each on
+/// lines of their own, without a line break at the end. Markers in the text are escaped. Of `kind`
+/// the ASCII words are used, joined by `-`.
 pub fn wrap(kind: &str, day: Date, text: &str) -> String {
-    // A marker is found only while it is short, and within a comment two dashes would end it.
+    // A marker is recognized only while it is short, and two dashes would end the comment.
     let words = kind
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty());
@@ -28,21 +27,21 @@ pub fn wrap(kind: &str, day: Date, text: &str) -> String {
     format!("<!-- icecore:begin {kind} {day} -->\n{}\n<!-- icecore:end -->", disarm(text))
 }
 
-/// A text without our own blocks, and how much that took out.
+/// A text without icecore's blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stripped<'a> {
-    /// What is left; borrowed if there was no block.
+    /// The remaining text; borrowed if there was no block.
     pub text: Cow<'a, str>,
-    /// How many blocks were taken out.
+    /// The number of removed blocks.
     pub blocks: usize,
-    /// How many bytes they had, markers included.
+    /// Their size, including markers.
     pub bytes: usize,
 }
 
-/// The text without blocks of our own; everything around them is kept exactly.
+/// Removes icecore's blocks; the text around them is unchanged.
 ///
-/// A block goes from its marker to the next one that ends its like, or to the end of the text.
-/// Blocks in JSON are found as well, also where `<` is written as `\u003c`, and so are
+/// A block extends from its marker to the next matching end marker, or to the end of the text.
+/// Blocks inside JSON are recognized as well, including `<` escaped as `\u003c`, and so are
 /// `<icecore-memory …>…</icecore-memory>` blocks.
 pub fn strip(text: &str) -> Stripped<'_> {
     let mut kept = String::new();
@@ -67,15 +66,15 @@ pub fn strip(text: &str) -> Stripped<'_> {
     Stripped { text: Cow::Owned(kept), blocks, bytes }
 }
 
-/// Makes a stranger's text fit to stand in a block: whatever looks like a marker of ours is broken
-/// by a blank, so that it can be read but neither begins nor ends anything.
+/// Makes foreign text safe inside a block: a blank breaks everything that looks like a marker, so
+/// that it stays readable but neither begins nor ends a block.
 pub fn disarm(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let mut from = 0;
     for name in memmem::find_iter(bytes, NAME) {
-        // Wider than what `strip` takes for a marker: here a doubt costs a blank, there it would
-        // cost text.
+        // Broader than what `strip_blocks` recognizes: here a false positive costs a blank, there
+        // it would cost text.
         let Some(opener) = opener(bytes, name) else { continue };
         let cut = match opener.style {
             Style::Comment => opener.dashes + 1,
@@ -104,11 +103,11 @@ enum Style {
 enum Kind {
     Begin(Style),
     End(Style),
-    /// A tag that closes itself.
+    /// A self-closing tag.
     Whole,
 }
 
-/// A marker and where it stands.
+/// A marker and its position.
 struct Marker {
     kind: Kind,
     start: usize,
@@ -125,13 +124,13 @@ impl Marker {
     }
 }
 
-/// What stands before the name and makes it a marker.
+/// The characters before the name that make it a marker.
 struct Opener {
     style: Style,
     start: usize,
     /// Where the dashes of a comment begin.
     dashes: usize,
-    /// The opener of an end tag.
+    /// It opens an end tag.
     slash: bool,
 }
 
@@ -177,7 +176,7 @@ fn markers(text: &str) -> impl Iterator<Item = Marker> {
     })
 }
 
-/// `:begin KIND DAY -->` or `:end -->`. A comment without a day is somebody writing about markers.
+/// `:begin KIND DAY -->` or `:end -->`. A comment without a day is a text about markers.
 fn comment(bytes: &[u8], after: usize) -> Option<(Kind, usize)> {
     const LONGEST: usize = 256;
     let rest = &bytes[after..bytes.len().min(after + LONGEST)];
@@ -280,7 +279,7 @@ mod tests {
         check("a<icecore-memory>x<icecore-memory>y", "a", 1);
         check("a<icecore-memory />b", "ab", 1);
         check("a \\u003cicecore-memory\\u003ex\\u003c/icecore-memory\\u003e b", "a  b", 1);
-        // A block ends with its like only.
+        // A block ends only with a marker of its own style.
         check(&format!("{BEGIN} x </icecore-memory> y {END} b"), " b", 1);
         check(&format!("a <icecore-memory> {END} x</icecore-memory>b"), "a b", 1);
     }

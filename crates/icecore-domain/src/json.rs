@@ -1,6 +1,6 @@
-//! JSON as other programs write it. JavaScript programs cut texts inside an emoji and then write
-//! half of a surrogate pair (`"\ud83d"`), which is no character. Every reader of foreign JSON goes
-//! through here, so that the rest of the text is not lost.
+//! Lenient JSON parsing. JavaScript programs truncate strings inside an emoji and then write half
+//! of a surrogate pair (`"\ud83d"`), which is no character. All foreign JSON is parsed here, so
+//! that the rest of the text is not lost.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use serde::de::DeserializeOwned;
 /// The length of `\uXXXX`.
 const ESCAPE_BYTES: usize = 6;
 
-/// Reads a JSON value; an unpaired surrogate is read as U+FFFD.
+/// Parses a JSON value; an unpaired surrogate becomes U+FFFD.
 pub fn read<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     serde_json::from_str(&replace_unpaired(json))
 }
 
-/// The same JSON with every escape of an unpaired surrogate replaced by that of U+FFFD. Backslashes
-/// stand in strings only, so this needs no other knowledge of where in the JSON it is.
+/// Replaces every escape of an unpaired surrogate by that of U+FFFD. Backslashes occur only in
+/// strings, so no JSON parser is needed.
 pub fn replace_unpaired(json: &str) -> Cow<'_, str> {
     let bytes = json.as_bytes();
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
@@ -45,7 +45,7 @@ enum Half {
     Low,
 }
 
-/// The half of a surrogate pair whose escape begins at this place.
+/// The half of a surrogate pair whose escape begins at `at`.
 fn surrogate(bytes: &[u8], at: usize) -> Option<Half> {
     let escape = bytes.get(at..at + ESCAPE_BYTES)?;
     let [b'\\', b'u', b'd' | b'D', second, third, fourth] = escape else { return None };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        // What is JSON stays the same value, and no text makes it fail.
+        // Valid JSON keeps its value, and no text makes it fail.
         #[test]
         fn good_json_is_left_alone(text in any::<String>(), noise in "([\\\\\"ud83cDEF€]){0,30}") {
             let json = Value::from(text.as_str()).to_string();

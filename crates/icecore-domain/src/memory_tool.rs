@@ -1,10 +1,10 @@
-//! Anthropic's memory tool (`memory_20250818`): what a model may ask of its folder, and the words
-//! it is answered with.
+//! Anthropic's memory tool (`memory_20250818`): its commands on the model's folder, and the texts
+//! of its results.
 //!
-//! The model knows one folder, `/memories`, which stands for `memory/tool` of the vault. A path is
-//! taken apart and every name in it must be a plain one: nothing is resolved, decoded or followed,
-//! so there is nothing that could lead out. The texts are those of the tool's documentation, word
-//! for word, because models were taught with them.
+//! The model sees one folder, `/memories`, which is `memory/tool` of the vault. A path is split and
+//! every name in it must be a plain one: nothing is resolved, decoded or followed, so no path leads
+//! out of the folder. The texts are those of the tool's documentation, verbatim, because models
+//! were trained on them.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +14,32 @@ use serde_json::Value;
 use crate::layout::{DocPath, TOOL};
 use crate::plain;
 
-/// The folder as the model knows it.
+/// The folder as the model sees it.
 pub const ROOT: &str = "/memories";
-/// A file may have so many bytes.
+/// The maximum size of a file.
 pub const MOST_FILE_BYTES: usize = 256 * 1024;
-/// There may be so many files.
+/// The maximum number of files.
 pub const MOST_FILES: usize = 2_000;
-/// Folders may stand so deep.
+/// The maximum nesting of folders.
 pub const MOST_DEEP: usize = 16;
-/// A file of more lines cannot be numbered.
+/// The maximum number of lines of a file that can be viewed.
 const MOST_LINES: usize = 999_999;
-/// So much of a path that is none is repeated.
+/// How much of an invalid path is repeated in an error.
 const SHOWN_CHARS: usize = 120;
 
 /// A path in the model's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolPath {
-    /// As it was asked for.
+    /// The path as requested.
     asked: String,
-    /// The names after the folder's own, with slashes between them.
+    /// The names below the root, separated by slashes.
     inner: String,
-    /// The file of the vault that it stands for; none if it is the folder itself.
+    /// The vault's file; `None` for the root.
     document: Option<DocPath>,
 }
 
 impl ToolPath {
-    /// Reads a path. What is none is answered with what is wrong.
+    /// Parses a path; the error is the answer to the model.
     pub fn read(text: &str) -> Result<Self, String> {
         let shown = || crate::budget::shortened(&plain::one_line(text), SHOWN_CHARS);
         let refuse = |why: &str| Err(format!("Error: The path {} is not allowed: {why}", shown()));
@@ -71,8 +71,8 @@ impl ToolPath {
                 );
             }
         }
-        // What every file of a vault has to keep to: no `..`, nothing hidden, no name that some
-        // system takes for a device.
+        // The rules of vault paths: no `..`, nothing hidden, no name that a system reserves for a
+        // device.
         match format!("{TOOL}/{inner}").parse::<DocPath>() {
             Ok(document) => Ok(Self {
                 asked: text.to_owned(),
@@ -85,22 +85,22 @@ impl ToolPath {
         }
     }
 
-    /// Whether it is the folder itself.
+    /// Whether it is the root folder.
     pub fn is_root(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// The file of the vault that it stands for; none if it is the folder itself.
+    /// The vault's file; `None` for the root.
     pub fn document(&self) -> Option<&DocPath> {
         self.document.as_ref()
     }
 
-    /// As it was asked for.
+    /// The path as requested.
     pub fn asked(&self) -> &str {
         &self.asked
     }
 
-    /// Whether a file stands beneath it.
+    /// Whether a file is below it.
     fn holds(&self, file: &str) -> bool {
         self.is_root()
             || file.strip_prefix(self.inner.as_str()).is_some_and(|rest| rest.starts_with('/'))
@@ -111,61 +111,44 @@ impl ToolPath {
     }
 }
 
-/// The model's name for a file of the vault; `None` if the file is none of its own.
+/// The model's path of a vault file; `None` if the file is not in the model's folder.
 pub fn shown(document: &DocPath) -> Option<String> {
     document.as_str().strip_prefix(TOOL)?.strip_prefix('/').map(|inner| format!("{ROOT}/{inner}"))
 }
 
-/// What a model asks.
+/// A command of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// To see a file, or what is in a folder.
+    /// Views a file or lists a folder.
     View {
-        /// Which.
         path: ToolPath,
         /// The first and the last line; -1 is the end.
         range: Option<(i64, i64)>,
     },
-    /// To make a file.
-    Create {
-        /// Which.
-        path: ToolPath,
-        /// What is in it.
-        text: String,
-    },
-    /// To put one text in place of another.
+    /// Creates a file.
+    Create { path: ToolPath, text: String },
+    /// Replaces a text.
     Replace {
-        /// In which file.
         path: ToolPath,
-        /// What stands there.
+        /// The text to replace.
         old: String,
-        /// What is to stand there.
+        /// The replacement.
         new: String,
     },
-    /// To put lines in.
+    /// Inserts lines.
     Insert {
-        /// Into which file.
         path: ToolPath,
-        /// After which line.
+        /// The line after which to insert.
         line: i64,
-        /// What.
         text: String,
     },
-    /// To take a file or a folder away.
-    Delete {
-        /// Which.
-        path: ToolPath,
-    },
-    /// To give a file or a folder another name.
-    Rename {
-        /// Which.
-        from: ToolPath,
-        /// The new name.
-        to: ToolPath,
-    },
+    /// Deletes a file or a folder.
+    Delete { path: ToolPath },
+    /// Renames a file or a folder.
+    Rename { from: ToolPath, to: ToolPath },
 }
 
-/// What a model sent, before it is judged.
+/// The tool's input, before validation.
 #[derive(Deserialize)]
 struct Sent {
     #[serde(default)]
@@ -198,7 +181,7 @@ fn text(name: &str, value: Value) -> Result<String, String> {
     }
 }
 
-/// Reads what a model sent: the tool's `input`. Fields that are not known are passed over.
+/// Parses the tool's `input`. Unknown fields are ignored.
 pub fn read(input: &str) -> Result<Command, String> {
     if !input.trim_start().starts_with('{') {
         return Err(r#"Error: this is not what the tool takes: it is a JSON object such as {"command":"view","path":"/memories"}"#.into());
@@ -258,21 +241,19 @@ pub fn read(input: &str) -> Result<Command, String> {
     }
 }
 
-/// A file: its path below the folder, and its length in bytes.
+/// Files by path below the folder, with their sizes in bytes.
 pub type Files = BTreeMap<String, u64>;
 
-/// What stands at a path.
+/// What exists at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum There {
-    /// Nothing.
     Nothing,
-    /// A file.
     File,
     /// A folder with these files in it.
     Folder(Vec<String>),
 }
 
-/// What stands at a path. The folder itself is always there.
+/// What exists at a path. The root folder always exists.
 pub fn there(path: &ToolPath, files: &Files) -> There {
     if files.contains_key(&path.inner) {
         return There::File;
@@ -281,11 +262,11 @@ pub fn there(path: &ToolPath, files: &Files) -> There {
     if inside.is_empty() && !path.is_root() { There::Nothing } else { There::Folder(inside) }
 }
 
-/// Files that are to get other names, old and new.
+/// Files to rename, old and new paths.
 pub type Moves = Vec<(ToolPath, ToolPath)>;
 
-/// The files at a path, with their names if the path were another one. Where that was begun and not
-/// finished, what stands at the new path already is no hindrance.
+/// The renames of all files at a path. `begun`: an interrupted rename is resumed, so existing files
+/// at the new path are no conflict.
 pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Result<Moves, String> {
     if from.is_root() || to.is_root() {
         return Err("Error: The /memories directory itself cannot be renamed".into());
@@ -311,7 +292,7 @@ pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Resu
     inside.iter().map(name).collect()
 }
 
-/// Whether giving a file another name was a part of giving these paths theirs.
+/// Whether renaming a file was part of renaming these paths.
 pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool {
     let below = |path: &ToolPath, name: &str| {
         name.strip_prefix(&format!("{ROOT}/{}", path.inner)).map(str::to_owned)
@@ -322,7 +303,7 @@ pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool 
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The files that go when a path does.
+/// The files to delete with a path.
 pub fn deleted(path: &ToolPath, files: &Files) -> Result<Vec<ToolPath>, String> {
     if path.is_root() {
         return Err("Error: The /memories directory itself cannot be deleted".into());
@@ -335,7 +316,7 @@ pub fn deleted(path: &ToolPath, files: &Files) -> Result<Vec<ToolPath>, String> 
     inside.iter().map(|file| ToolPath::read(&format!("{ROOT}/{file}"))).collect()
 }
 
-/// Whether a file may be made.
+/// Checks that a file may be created.
 pub fn may_create(path: &ToolPath, files: &Files) -> Result<(), String> {
     let is_above = |file: &String| {
         path.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'))
@@ -352,7 +333,7 @@ pub fn may_create(path: &ToolPath, files: &Files) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a text may be kept.
+/// Checks that a text may be stored.
 pub fn may_keep(path: &ToolPath, text: &str) -> Result<(), String> {
     if text.len() > MOST_FILE_BYTES {
         return Err(format!(
@@ -370,33 +351,33 @@ pub fn may_keep(path: &ToolPath, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// That there is nothing to see at a path.
+/// The answer for a view of a missing path.
 pub fn not_there(path: &ToolPath) -> String {
     format!("The path {} does not exist. Please provide a valid path.", path.asked)
 }
 
-/// That there is no file to change at a path.
+/// The answer for a change of a missing file.
 pub fn no_file(path: &ToolPath, whole: bool) -> String {
     let more = if whole { ". Please provide a valid path." } else { "" };
     format!("Error: The path {} does not exist{more}", path.asked)
 }
 
-/// That something was made.
+/// The answer after a file was created.
 pub fn created(path: &ToolPath) -> String {
     format!("File created successfully at: {}", path.asked)
 }
 
-/// That something was edited by its lines.
+/// The answer after lines were edited.
 pub fn edited(path: &ToolPath) -> String {
     format!("The file {} has been edited.", path.asked)
 }
 
-/// That something was taken away.
+/// The answer after a deletion.
 pub fn gone(path: &ToolPath) -> String {
     format!("Successfully deleted {}", path.asked)
 }
 
-/// That something has another name.
+/// The answer after a rename.
 pub fn renamed(from: &ToolPath, to: &ToolPath) -> String {
     format!("Successfully renamed {} to {}", from.asked, to.asked)
 }
@@ -418,7 +399,7 @@ fn size(bytes: u64) -> String {
     format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-/// What is in a folder, two levels deep.
+/// The listing of a folder, two levels deep.
 pub fn listing(path: &ToolPath, files: &Files) -> String {
     let skip = if path.is_root() { 0 } else { path.inner.len() + 1 };
     let mut all = 0;
@@ -454,7 +435,7 @@ fn lines(text: &str) -> Vec<&str> {
     text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
 }
 
-/// A file with its lines numbered, all of them or those that were asked for.
+/// A file with line numbers, all of it or the requested range.
 pub fn viewed(path: &ToolPath, text: &str, range: Option<(i64, i64)>) -> Result<String, String> {
     let lines = lines(text);
     if lines.len() > MOST_LINES {
@@ -476,7 +457,7 @@ pub fn viewed(path: &ToolPath, text: &str, range: Option<(i64, i64)>) -> Result<
     Ok(format!("Here's the content of {} with line numbers:\n{}", path.asked, numbered(shown)))
 }
 
-/// A text with one part of it replaced, and where that begins.
+/// Replaces the only occurrence of `old`; returns the text and the position of the change.
 pub fn replaced(
     path: &ToolPath,
     text: &str,
@@ -508,7 +489,7 @@ pub fn replaced(
     }
 }
 
-/// The answer to a replacement: the lines around it, as they are now.
+/// The answer to a replacement: the lines around it, after the change.
 pub fn snippet(text: &str, at: usize) -> String {
     let changed = text[..text.floor_char_boundary(at)].matches('\n').count();
     let around = lines(text)
@@ -522,7 +503,7 @@ pub fn snippet(text: &str, at: usize) -> String {
     )
 }
 
-/// A text with lines put in after one of its own.
+/// Inserts lines after a line of the text.
 pub fn inserted(text: &str, line: i64, new: &str) -> Result<String, String> {
     let own: Vec<&str> = if text.is_empty() { Vec::new() } else { lines(text) };
     let Some(at) = usize::try_from(line).ok().filter(|at| *at <= own.len()) else {
@@ -744,7 +725,7 @@ mod tests {
                 "{from} {to}"
             );
         }
-        // One that was begun goes on.
+        // An interrupted rename continues.
         let half = files(&[("b/d/e.md", 1), ("x/c.md", 1)]);
         assert_eq!(
             moved(&path("/memories/b"), &path("/memories/x"), &half, true).map(told),

@@ -1,8 +1,7 @@
-//! Pauses: stretches of time in which nothing of an assistant's sessions is kept, on a person's
-//! word.
+//! Pauses: periods in which nothing of an assistant's sessions is captured, at the user's request.
 //!
-//! They are lines of `memory/pauses.jsonl`, which only grows: what was paused stays out however
-//! late a transcript is read.
+//! They are lines of `memory/pauses.jsonl`, an append-only file: what was said during a pause is
+//! not captured however late its transcript is read.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::calendar::Moment;
 use crate::record::parent_session;
 
-/// What a pause is about.
+/// The sessions that a pause applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
     /// Every session.
@@ -34,16 +33,15 @@ impl std::fmt::Display for Reach {
 /// A pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// What it is about.
     pub reach: Reach,
-    /// When it began.
+    /// The start.
     pub from: Moment,
-    /// When it ends or ended; never, until somebody says so, if there is none.
+    /// The end; `None` while it is open-ended.
     pub until: Option<Moment>,
 }
 
 impl Pause {
-    /// Whether it holds at a moment.
+    /// Whether it is active at a moment.
     pub fn holds(&self, at: Timestamp) -> bool {
         self.from.at() <= at && self.until.is_none_or(|until| at < until.at())
     }
@@ -88,22 +86,22 @@ impl Line {
     }
 }
 
-/// The line that begins a pause.
+/// The line that starts a pause.
 pub fn begun(now: Moment, reach: &Reach, until: Option<Moment>) -> String {
     Line::of("pause", now, reach, until)
 }
 
-/// The line that ends the pauses of that reach; of everything, all of them.
+/// The line that ends the pauses of that scope; the scope "everything" ends all of them.
 pub fn ended(now: Moment, reach: &Reach) -> String {
     Line::of("resume", now, reach, None)
 }
 
-/// Every pause there was.
+/// All pauses, past and present.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pauses(Vec<Pause>);
 
 impl Pauses {
-    /// Reads the file. A line that is none is passed over: it paused nothing.
+    /// Parses the file. Invalid lines are skipped: they pause nothing.
     pub fn read(text: &[u8]) -> Self {
         let mut pauses: Vec<Pause> = Vec::new();
         for line in text
@@ -139,7 +137,7 @@ impl Pauses {
         self.0.is_empty()
     }
 
-    /// The pause that keeps out what is said in that session and project at that moment.
+    /// The pause that applies to that session and project at that moment.
     pub fn over(
         &self,
         session: Option<&str>,
@@ -149,7 +147,7 @@ impl Pauses {
         self.0.iter().find(|pause| {
             let meant = match &pause.reach {
                 Reach::Everything => true,
-                // What a helper does for a session is part of it.
+                // A subagent's session is part of its parent.
                 Reach::Session(id) => session
                     .is_some_and(|session| session == id || parent_session(session) == Some(id)),
                 Reach::Project(name) => project == Some(name),
@@ -158,13 +156,13 @@ impl Pauses {
         })
     }
 
-    /// Those that hold at a moment, oldest first.
+    /// The pauses active at a moment, oldest first.
     pub fn at(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
         self.0.iter().filter(move |pause| pause.holds(now))
     }
 }
 
-/// A length of time in seconds: `90s`, `30m`, `1h`, `2d`.
+/// Parses a duration to seconds: `90s`, `30m`, `1h`, `2d`.
 pub fn seconds(text: &str) -> Result<i64, String> {
     const MOST: i64 = 366 * 24 * 3_600;
     let text = text.trim();
@@ -175,13 +173,13 @@ pub fn seconds(text: &str) -> Result<i64, String> {
         "m" | "min" => 60,
         "h" => 3_600,
         "d" => 24 * 3_600,
-        _ => return Err("write a time such as 30m, 1h or 2d".into()),
+        _ => return Err("write a duration such as 30m, 1h or 2d".into()),
     };
-    let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
+    let number: i64 = number.parse().map_err(|_| "write a duration such as 30m, 1h or 2d")?;
     number
         .checked_mul(factor)
         .filter(|seconds| (1..=MOST).contains(seconds))
-        .ok_or_else(|| "choose between a second and a year".into())
+        .ok_or_else(|| "the duration must be between a second and a year".into())
 }
 
 #[cfg(test)]
@@ -227,7 +225,7 @@ mod tests {
         check(&project, "s2", Some("zeus"), "10:59", false);
         check(&project, "s2", None, "10:59", false);
         check(&project, "s2", Some("app"), "11:00", false);
-        // A later pause is its own: ending the first does not end it before it began.
+        // A later pause is independent: ending the first does not end it in advance.
         let twice = [
             begun(at("09:00"), &session, None),
             ended(at("10:00"), &session),

@@ -1,27 +1,27 @@
-//! Making strangers' text safe to keep and to show.
+//! Sanitizes untrusted text for storage and display.
 //!
-//! What is kept has no control characters, so that no terminal, page or diff can be made to lie;
-//! what was taken out is counted and told. What a model wrote is also made plain: in the letters of
-//! its language, without the ornaments around them.
+//! Stored text has no control characters, so it cannot manipulate a terminal, page or diff; removed
+//! characters are counted and reported. Text of a model is also normalized typographically: no
+//! headings below `##`, no smart quotes, dashes or emoji.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// Text that is fit to keep, and how many characters had to go for that.
+/// A sanitized text, with the number of removed characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleaned {
-    /// The text: line breaks as `\n`, no blanks around it.
+    /// Line breaks are `\n`; there is no surrounding white space.
     pub text: String,
-    /// Control, bidirectional-override and invisible tag characters that were taken out.
+    /// The number of removed control, bidirectional-override and invisible tag characters.
     pub removed: usize,
 }
 
-/// Cleans a text for keeping: CRLF becomes LF, control characters go, surrounding blanks go.
+/// Sanitizes a text for storage: normalizes line breaks, removes control characters, and trims.
 pub fn clean(text: &str) -> Cleaned {
     if is_plain(text) {
         return Cleaned { text: text.trim().to_owned(), removed: 0 };
     }
-    // Unicode's own line and paragraph separators become the line breaks they mean.
+    // Unicode's line and paragraph separators become line breaks.
     let unified = text.replace("\r\n", "\n").replace(['\u{2028}', '\u{2029}'], "\n");
     let mut removed = 0;
     let kept: String = unified
@@ -35,7 +35,7 @@ pub fn clean(text: &str) -> Cleaned {
     Cleaned { text: kept.trim().to_owned(), removed }
 }
 
-/// The text on one line for a table or a log, with nothing in it that a terminal would obey.
+/// The text on one line for a table or a log, without terminal control characters.
 pub fn one_line(text: &str) -> String {
     if is_plain(text) {
         return text.replace(['\n', '\t'], " ");
@@ -45,7 +45,7 @@ pub fn one_line(text: &str) -> String {
     visible(&shown)
 }
 
-/// The text for a terminal: what a terminal would obey or hide is shown as `\u{..}` instead.
+/// The text for a terminal: control and invisible characters are shown as `\u{..}`.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -58,24 +58,24 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Whether there is nothing in the text but what every keyboard has: then there is nothing to be
-/// found in it.
+/// Whether the text is printable ASCII, so that there is nothing to sanitize.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
-/// Characters that change how text is shown without being seen: C0/C1 controls, bidirectional
-/// overrides, line separators, and the tag block used to smuggle invisible instructions.
+/// Invisible characters that change how text is displayed: C0/C1 controls, bidirectional overrides,
+/// line separators, and the tag block that can smuggle invisible instructions.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{2028}' | '\u{2029}')
         || matches!(c, '\u{E0000}'..='\u{E007F}' | '\u{FEFF}')
 }
 
-/// Text as summaries have it: headings at most `##`, no em-dashes, smart quotes or emoji (P11).
+/// The text in the typography of summaries: headings at most `##`, no em-dashes, smart quotes or
+/// emoji (P11).
 ///
-/// Whatever a model adorned is made plain, not refused. Letters of every script stay as they are,
-/// and code between fences keeps its blanks.
+/// Ornaments are replaced, not refused. Letters of every script stay as they are, and fenced code
+/// keeps its white space.
 pub fn unadorned(text: &str) -> String {
     let cleaned = clean(text).text;
     let mut out = String::with_capacity(cleaned.len());
@@ -84,7 +84,7 @@ pub fn unadorned(text: &str) -> String {
     for line in cleaned.lines() {
         let inside = fence.open.is_some();
         let mut plain = spelled_plainly(line, inside);
-        // Judged as it will stand there: what was taken out may have hidden the fence.
+        // Check the sanitized line: removed characters may have hidden the fence.
         let code = !fence.passes(&plain) && inside;
         if !code {
             plain.truncate(plain.trim_end().len());
@@ -102,8 +102,8 @@ pub fn unadorned(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// What in the text is not plain, for a judge's complaint: each kind of ornament once, with its
-/// number and first line. Empty if the text is plain.
+/// Complaints about ornaments in a text: each kind once, with its count and first line. Empty if
+/// there are none.
 pub fn adornments(text: &str) -> Vec<String> {
     let mut counts: Vec<(&'static str, usize, usize)> = Vec::new();
     let mut count = |what: &'static str, line: usize| match counts
@@ -136,8 +136,8 @@ pub fn adornments(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The code fence a text is in, as CommonMark reads fences: one is closed only by its own
-/// character, at least as often, with nothing behind it.
+/// The state of fenced code by CommonMark's rules: a fence is closed only by its own character, at
+/// least as often, with nothing after it.
 #[derive(Default)]
 pub(crate) struct Fence {
     open: Option<(char, usize)>,
@@ -149,9 +149,9 @@ impl Fence {
         self.open.is_some()
     }
 
-    /// Reads the next line of a document and says whether it belongs to fenced code: a fence
-    /// itself, or a line between two. Four columns of indentation make a line code of another kind,
-    /// never a fence.
+    /// Reads the next line of a document and returns whether it belongs to fenced code: a fence
+    /// itself, or a line between two. A line indented by four columns is indented code, never a
+    /// fence.
     pub(crate) fn covers(&mut self, line: &str) -> bool {
         let inside = self.open.is_some();
         let bare = line.trim_start_matches(' ');
@@ -159,7 +159,7 @@ impl Fence {
         (can_be_fence && self.passes(line)) || inside
     }
 
-    /// Takes the next line and says whether it is a fence itself.
+    /// Reads the next line and returns whether it is a fence itself.
     fn passes(&mut self, line: &str) -> bool {
         let line = line.trim();
         let Some(mark) = line.chars().next().filter(|c| matches!(c, '`' | '~')) else {
@@ -171,7 +171,7 @@ impl Fence {
             Some((open, least)) if open == mark && length >= least && rest.is_empty() => {
                 self.open = None
             }
-            // "```like this```" is code within a line.
+            // "```like this```" is inline code.
             None if length >= 3 && !(mark == '`' && rest.contains('`')) => {
                 self.open = Some((mark, length))
             }
@@ -181,8 +181,8 @@ impl Fence {
     }
 }
 
-/// The hashes of a heading below the second level. However far it is indented: trimming could bring
-/// it to the front.
+/// The hashes of a heading below the second level, at any indentation: trimming could move it to
+/// the start of the line.
 fn deep_heading(line: &str) -> Option<std::ops::Range<usize>> {
     let start = line.len() - line.trim_start().len();
     let hashes = line[start..].bytes().take_while(|byte| *byte == b'#').count();
@@ -217,12 +217,12 @@ impl Ornament {
     }
 }
 
-/// What kind of ornament a character is after `before`, and what stands for it in plain text.
+/// The kind of ornament that a character is after `before`, and its plain replacement.
 fn ornament(c: char, before: Option<char>) -> Option<(Ornament, &'static str)> {
     const DIGITS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
     const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    // In the scripts of India and Arabia a joiner after a letter is spelling; elsewhere it glues
-    // emoji together.
+    // In the scripts of India and Arabia a joiner after a letter is spelling; elsewhere it joins
+    // emoji.
     let after_letter = before.is_some_and(|before| {
         before >= '\u{600}'
             && (before.is_alphanumeric() || is_combining_mark(before))
@@ -270,12 +270,13 @@ fn ornament(c: char, before: Option<char>) -> Option<(Ornament, &'static str)> {
     })
 }
 
-/// A line without ornaments. Outside of code the blanks around what was taken out close up.
+/// A line without ornaments. Outside of code the white space around removed characters is
+/// collapsed.
 fn spelled_plainly(line: &str, code: bool) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
     let mut before = None;
-    // Something was taken out right before.
+    // A character was removed right before.
     let mut gap = false;
     while let Some(c) = chars.next() {
         let found = ornament(c, before);
@@ -303,7 +304,7 @@ fn spelled_plainly(line: &str, code: bool) -> String {
                 out.push_str(if range || opens { "-" } else { " -" });
                 out.push_str(if range || closes { "" } else { " " });
             }
-            // French sets its quotes off with blanks that straight quotes do not have.
+            // French quotes have inner blanks that straight quotes do not have.
             Some((Ornament::Quote, plain)) => {
                 let sets_off = |c: char| matches!(c, '\u{a0}' | '\u{202f}');
                 if matches!(c, '»' | '›') && previous.is_some_and(sets_off) && out.ends_with(' ')
@@ -339,15 +340,15 @@ fn spelled_plainly(line: &str, code: bool) -> String {
     out
 }
 
-/// Two texts with the same key say the same thing but for case, accents' encoding, blanks and
-/// closing marks.
+/// A comparison key: texts with the same key differ only in case, Unicode composition, white space
+/// and closing punctuation.
 pub fn sameness_key(text: &str) -> String {
     let folded: String = text.nfkc().flat_map(char::to_lowercase).collect();
     let words: Vec<&str> = folded.split_whitespace().collect();
     words.join(" ").trim_end_matches(['.', '!', ' ']).to_owned()
 }
 
-/// A name as an entity: lower case words joined by `_`, letters and digits of any script.
+/// An entity name as a key: lower-case words joined by `_`, letters and digits of any script.
 pub fn entity_key(name: &str) -> String {
     let folded: String = name.nfkc().flat_map(char::to_lowercase).collect();
     let words: Vec<&str> =
@@ -447,7 +448,7 @@ mod tests {
         assert_eq!(adornments("plain - \"text\"\n\n```\n### code\n```"), [""; 0]);
     }
 
-    /// Ornaments, blanks and the beginnings of lines, in any order.
+    /// Ornaments, blanks and line beginnings, in any order.
     fn ornate_text() -> impl Strategy<Value = String> {
         const PIECES: [&str; 36] = [
             "—", "–", "―", "“", "’", "«", "»", "\u{a0}", "\u{202f}", "…", "→", "🎯", "👨",
@@ -473,7 +474,7 @@ mod tests {
             if adornments(&text).is_empty() {
                 prop_assert_eq!(letters(&unadorned(&text)), letters(&text));
             }
-            // Whatever the ornaments, nothing that is said goes.
+            // Words survive whatever the ornaments.
             let said = |text: &str| text.chars().filter(|c| c.is_alphabetic()).count();
             prop_assert_eq!(said(&unadorned(&text)), said(&text));
         }

@@ -1,15 +1,15 @@
-//! What a person says is not to be remembered: `#private` keeps a whole turn out,
-//! `<private>…</private>` a part of it.
+//! Private text, which is not captured: `#private` excludes a whole turn, `<private>…</private>` a
+//! part of it.
 
 use std::borrow::Cow;
 
-/// The word that keeps a whole turn out. It counts as the first or the last word of a prompt: in
-/// between it is more likely something that is talked about, such as a field of a class.
+/// The tag that excludes a whole turn. It counts only as the first or the last word of a prompt:
+/// elsewhere it is more likely part of the subject, such as a private field of a class.
 pub const TURN: &str = "#private";
 const OPEN: &str = "<private>";
 const CLOSE: &str = "</private>";
 
-/// Whether a prompt is not to be remembered at all, nor what is answered to it.
+/// Whether a prompt and its answer are excluded.
 pub fn is_turn(prompt: &str) -> bool {
     let is =
         |word: &str| word.trim_end_matches(['.', ',', ';', ':', '!']).eq_ignore_ascii_case(TURN);
@@ -17,12 +17,12 @@ pub fn is_turn(prompt: &str) -> bool {
     words.next().is_some_and(is) || words.next_back().is_some_and(is)
 }
 
-/// The text without the parts that are not to be remembered, and how many there were. One that is
-/// not closed goes on to the end.
+/// The text without its private parts, and their number. A part without a closing tag extends to
+/// the end.
 pub fn without_parts(text: &str) -> (Cow<'_, str>, usize) {
     let find = |from: usize, what: &str| {
         let bytes = text.as_bytes().get(from..)?;
-        // Tags are written in any case.
+        // Tags are case-insensitive.
         memchr::memchr_iter(b'<', bytes)
             .find(|&at| {
                 bytes

@@ -1,10 +1,8 @@
-//! The record: something captured, kept for good in the words it was said in (Y1).
+//! Records: captured messages and saved states, kept permanently and verbatim (Y1).
 //!
-//! A record is a message or a saved state. It is known by its conversation and its id; one that
-//! came without an id is known by a hash of what it says, never by chance, so that capturing the
-//! same thing twice keeps it once. The same key with other words is a revision: it follows the
-//! first in the file, and the last one counts.
-
+//! A record is identified by its conversation and id. A record without an id gets one derived from
+//! a hash of its content, never a random one, so capturing the same thing twice stores it once. The
+//! same key with other words is a revision: it comes later in the file, and the last one counts.
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -20,26 +18,24 @@ use crate::layout::DocPath;
 use crate::secrets::without_codes;
 use crate::words::words;
 
-/// The longest text of one record, in bytes; its line, JSON included, stays below what a line may
-/// have.
+/// The longest text of one record; its JSON line stays below the line limit.
 pub const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
-/// The longest parts of one record, in bytes; long texts within longer ones are cut, and the record
-/// says so.
+/// The longest parts of one record; longer texts within them are truncated, and the record says so.
 pub const MAX_PARTS_BYTES: usize = 1024 * 1024;
-/// The longest conversation, session, id or name, in bytes.
+/// The longest conversation, session, id or name.
 pub const MAX_NAME_BYTES: usize = 512;
 
-/// The field with the project that something was said in.
+/// The field with the project of a message.
 pub const PROJECT: &str = "project";
-/// The field of a prompt that was typed while the assistant was working.
+/// The field that marks a prompt typed while the assistant was working.
 pub const QUEUED: &str = "queued";
-/// What stands in it, as raw JSON, if the prompt was delivered.
+/// Its value, as raw JSON, if the prompt was delivered.
 pub const DELIVERED: &str = "\"delivered\"";
-/// What stands in it if the prompt had not been delivered when it was read.
+/// Its value, as raw JSON, if the prompt had not been delivered when it was read.
 pub const UNDELIVERED: &str = "\"undelivered\"";
-/// The field in which a helper's record names the session it worked for.
+/// The field in which a subagent's record names its parent session.
 pub const PARENT_SESSION: &str = "parent_session";
-/// What stands between a session's name and its helper's.
+/// Separates a session's name from its subagent's.
 const HELPER: &str = "/agent-";
 
 words! {
@@ -70,16 +66,16 @@ impl Role {
         }
     }
 
-    /// The role that a client's word stands for. A word that is not known is not the person's.
+    /// The role in a client's request. An unknown word does not count as the user.
     pub fn of_client(word: Option<&str>) -> Self {
         word.and_then(Self::meant).unwrap_or(Self::Tool)
     }
 }
 
 words! {
-    /// What was captured.
+    /// The kind of a record.
     Captured: "a kind of record" {
-        /// Something said.
+        /// A message.
         Message = "message",
         /// A state that an assistant saved.
         State = "state",
@@ -87,19 +83,19 @@ words! {
 }
 
 words! {
-    /// How far the words of a record may be followed.
+    /// The trust in the words of a record.
     Trust: "a trust" {
-        /// The person's own words.
+        /// The owner's own words.
         High = "high",
         /// An assistant's words.
         Medium = "medium",
-        /// A tool's, a web page's or a foreign file's words.
+        /// The words of a tool, a web page or a foreign file.
         Low = "low",
     }
 }
 
 impl Trust {
-    /// What words of that origin deserve.
+    /// The trust that words of this origin deserve.
     pub fn of(origin: Origin) -> Self {
         match origin {
             Origin::User => Self::High,
@@ -109,112 +105,105 @@ impl Trust {
     }
 }
 
-/// Something captured.
+/// A captured message or saved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// When it was said.
     pub ts: Moment,
-    /// The conversation it belongs to.
     pub conversation: String,
-    /// The session within the conversation, if there are any.
+    /// The session within the conversation, if any.
     pub session: Option<String>,
-    /// Its id within the conversation.
+    /// The id within the conversation.
     pub id: String,
-    /// Who speaks.
     pub role: Role,
-    /// By which name, if there is one.
+    /// The speaker's name, if known.
     pub name: Option<String>,
-    /// The person who speaks, if it is not the owner of this memory. Their words are of low trust.
+    /// The speaker, if it is another person than the owner of this memory. Their words are of low
+    /// trust.
     pub other_speaker: Option<String>,
-    /// What it is.
     pub kind: Captured,
     /// A saved state's title, or that of the session which a message begins.
     pub title: Option<String>,
-    /// The words.
     pub text: String,
-    /// Tool uses, files and whatever else came with it, as raw JSON.
+    /// Tool uses, files and other content, as raw JSON.
     pub parts: Option<String>,
-    /// Whose words they are.
     pub origin: Origin,
     /// When it was captured.
     pub captured: Moment,
-    /// Fields of other programs, as raw JSON, in their order.
+    /// Fields of other programs, as raw JSON, in order.
     pub extra: Vec<(String, String)>,
-    /// Whether its conversation goes on without it. The engine computes this when it reads; no file
-    /// has it.
+    /// Whether its conversation continues without it. The engine computes this when it reads; it is
+    /// not stored.
     pub withdrawn: bool,
 }
 
-/// What a record is known by: a hash of conversation and id.
+/// Identifies a record: a hash of conversation and id.
 pub type Key = [u8; 16];
 
-/// Which records are one session: those of a conversation, under one session name, within one local
+/// Identifies a session: the records of a conversation, under one session name, within one local
 /// day.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
     /// The local day. A session that crosses midnight is two.
     pub day: Date,
-    /// The conversation.
     pub conversation: String,
-    /// The session's name; none for records that came without one.
+    /// The session's name; `None` for records that came without one.
     pub session: Option<String>,
 }
 
-/// What a set of records comes to, whatever order they came in. Changes whenever a record is added
+/// A digest of a set of records, independent of their order. It changes whenever a record is added
 /// or revised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Digest {
-    /// How many.
+    /// The number of records.
     pub records: u64,
     sum: u128,
 }
 
 impl Digest {
-    /// With one more.
+    /// Adds a record's content hash.
     pub fn add(&mut self, content: Key) {
         self.records += 1;
         self.sum = self.sum.wrapping_add(u128::from_be_bytes(content));
     }
 
-    /// Of both together.
+    /// The digest of both sets.
     pub fn with(self, other: Self) -> Self {
         Self { records: self.records + other.records, sum: self.sum.wrapping_add(other.sum) }
     }
 
-    /// As bytes, to be kept.
+    /// The stored form.
     pub fn bytes(&self) -> [u8; 16] {
         self.sum.to_be_bytes()
     }
 
-    /// Read back.
+    /// Reads the stored form.
     pub fn from_parts(records: u64, bytes: [u8; 16]) -> Self {
         Self { records, sum: u128::from_be_bytes(bytes) }
     }
 
-    /// As a hash that can stand among others.
+    /// The digest as a [`Hash`].
     pub fn hash(&self) -> Hash {
         Hash::of(format!("{} {:032x}", self.records, self.sum).as_bytes())
     }
 }
 
-/// A session as far as its records tell.
+/// Statistics of a session's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionStat {
-    /// Which.
     pub key: SessionKey,
-    /// What its records come to.
     pub digest: Digest,
-    /// How many of them are saved states.
+    /// The number of saved states.
     pub states: u64,
-    /// Bytes of text in them.
+    /// The bytes of text.
     pub bytes: u64,
-    /// The first one's time.
+    /// The time of the first record.
     pub first: Moment,
-    /// The last one's time.
+    /// The time of the last record.
     pub last: Moment,
     /// When the first of them was captured.
     pub captured: Moment,
-    /// The last turn of a chat among them; 0 if they are of none.
+    /// The last chat turn among them; 0 if there is none.
     pub turn: u64,
 }
 
@@ -225,13 +214,13 @@ fn short(hash: Hash) -> Key {
 }
 
 impl Record {
-    /// What it is known by.
+    /// The record's key.
     pub fn key(&self) -> Key {
         key(&self.conversation, &self.id)
     }
 
-    /// A hash of what it says, whoever captured it when. Its place in time and session count, so
-    /// that a summary knows of them.
+    /// A hash of the content, independent of the capture. It includes time and session, because
+    /// summaries depend on them.
     pub fn content(&self) -> Key {
         let mut said = Vec::with_capacity(self.text.len() + 128);
         let ts = self.ts.at().as_second().to_be_bytes();
@@ -253,9 +242,9 @@ impl Record {
         short(Hash::of(&said))
     }
 
-    /// A hash of its words alone: two records of one key with the same wording are one record,
-    /// whenever they came. Of a hidden secret only its kind counts: the same words may have been
-    /// marked under another key.
+    /// A hash of the words alone: two records with the same key and wording are one record,
+    /// whenever they came. For a hidden secret only the kind counts, because the mark may come from
+    /// another key.
     pub fn wording(&self) -> Key {
         let (text, parts) = (without_codes(&self.text), self.parts.as_deref().map(without_codes));
         let lengths = [self.name.as_deref(), parts.as_deref()]
@@ -273,13 +262,13 @@ impl Record {
         short(Hash::of(&said))
     }
 
-    /// Whether it is a client's instructions to its model: kept as it came, but no memory. It is
-    /// neither summarised nor learnt from nor found.
+    /// Whether it is a client's instructions to its model: stored, but excluded from summaries,
+    /// extraction and search.
     pub fn is_instructions(&self) -> bool {
         self.role == Role::System
     }
 
-    /// The project it was said in, if that was noted.
+    /// The project it was said in, if recorded.
     pub fn project(&self) -> Option<String> {
         let raw = self.extra.iter().find(|(name, _)| name == PROJECT).map(|(_, raw)| raw)?;
         serde_json::from_str(raw).ok()
@@ -300,24 +289,23 @@ impl Record {
         }
     }
 
-    /// The turn of a chat that it belongs to, if it came through the server.
+    /// The chat turn it belongs to, if it came through the server.
     pub fn turn(&self) -> Option<u64> {
         self.number("turn")
     }
 
-    /// A number among the fields of other programs. No turn is so late that four bytes would not
-    /// do.
+    /// A number among the fields of other programs, limited to 32 bits.
     pub fn number(&self, name: &str) -> Option<u64> {
         let (_, raw) = self.extra.iter().find(|(field, _)| field == name)?;
         raw.trim_matches('"').parse::<u32>().ok().map(u64::from)
     }
 
-    /// The file it is kept in.
+    /// The file it is stored in.
     pub fn path(&self) -> DocPath {
         DocPath::records(self.kind, self.ts.day())
     }
 
-    /// Who said it, for a reader.
+    /// The speaker's name or role, for a reader.
     pub fn speaker(&self) -> &str {
         match (&self.name, self.kind) {
             (Some(name), _) => name,
@@ -326,7 +314,7 @@ impl Record {
         }
     }
 
-    /// Its line, with the line break.
+    /// The JSON line, with the line break.
     pub fn line(&self) -> String {
         let mut line = String::with_capacity(
             self.text.len() + self.parts.as_ref().map_or(0, String::len) + 256,
@@ -377,7 +365,7 @@ impl Record {
     }
 }
 
-/// What a record of that conversation and id is known by.
+/// The key of a record with that conversation and id.
 pub fn key(conversation: &str, id: &str) -> Key {
     let mut bytes = Vec::with_capacity(conversation.len() + id.len() + 1);
     bytes.extend_from_slice(conversation.as_bytes());
@@ -386,8 +374,8 @@ pub fn key(conversation: &str, id: &str) -> Key {
     short(Hash::of(&bytes))
 }
 
-/// The id of something that came without one: what it says, and how many times the same was said
-/// before it. Of a hidden secret only its kind counts.
+/// The id of a message without one: a hash of its content and of the number of equal messages
+/// before it. For a hidden secret only the kind counts.
 pub fn made_id(
     session: Option<&str>,
     role: Role,
@@ -407,19 +395,19 @@ pub fn made_id(
     format!("h{}", &Hash::of(said.join("\0").as_bytes()).to_string()[..16])
 }
 
-/// The session of a helper that worked for another session.
+/// The session of a subagent that worked for another session.
 pub fn helper_session(parent: &str, helper: &str) -> String {
     format!("{parent}{HELPER}{helper}")
 }
 
-/// The session that a helper's session worked for; `None` if it is no helper's.
+/// The parent session of a subagent's session; `None` for any other session.
 pub fn parent_session(session: &str) -> Option<&str> {
     session.split_once(HELPER).map(|(parent, _)| parent).filter(|parent| !parent.is_empty())
 }
 
-/// The id of a turn by what was said in it: the same whether a client told of it while it was said,
-/// or its transcript did later. Blanks do not count, since the two differ in them, and of a hidden
-/// secret only its kind does; `before` is how many times the same was said before it in the
+/// The id of a turn derived from its words: the same whether a hook captured it live or its
+/// transcript was read later. White space does not count, since the two differ in it, and of a
+/// hidden secret only the kind does. `before` is the number of equal turns before it in the
 /// session.
 pub fn heard_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
     format!(
@@ -429,7 +417,7 @@ pub fn heard_id(session: Option<&str>, role: Role, text: &str, before: usize) ->
     )
 }
 
-/// What the same words by the same speaker in one session have in common.
+/// A key shared by equal words of the same speaker in one session.
 pub fn heard_words(session: Option<&str>, role: Role, text: &str) -> String {
     heard(session, role, &folded(&without_codes(text))).to_string()[..16].to_owned()
 }
@@ -468,7 +456,7 @@ fn push_json(line: &mut String, text: &str) {
     line.push('"');
 }
 
-/// The fields of a line, as far as they have the right shape.
+/// The known fields of a line.
 #[derive(Default)]
 struct Fields<'a> {
     ts: Option<Cow<'a, str>>,
@@ -487,7 +475,7 @@ struct Fields<'a> {
     extra: Vec<(String, &'a RawValue)>,
 }
 
-/// A text that is borrowed from the line where nothing in it is escaped.
+/// A text that borrows from the line if it contains no escapes.
 struct Text<'a>(Option<Cow<'a, str>>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
@@ -559,7 +547,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                             fields.parts = Some(map.next_value()?);
                             continue;
                         }
-                        // Made from the origin each time it is written.
+                        // Derived from the origin at each write.
                         "trust" => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
@@ -583,36 +571,31 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 #[error("{0}")]
 pub struct NotARecord(pub String);
 
-/// What an import's or a transcript's line says of a record, before the gaps are filled.
+/// A message from an import or a transcript, before missing values are filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
-    /// When, if that is known.
+    /// The time, if known.
     pub ts: Option<Moment>,
-    /// In which conversation.
     pub conversation: Option<String>,
-    /// In which session.
     pub session: Option<String>,
-    /// Under which id.
     pub id: Option<String>,
-    /// By whom; none if there is only a name, or nothing says who speaks.
+    /// The role; `None` if there is only a name, or nothing says who speaks.
     pub role: Option<Role>,
-    /// By which name.
     pub name: Option<String>,
-    /// The person who speaks, if it is not the owner; [`crate::speaker::attribute`] says so.
+    /// The speaker, if it is not the owner; set by [`crate::speaker::attribute_speakers`].
     pub other_speaker: Option<String>,
-    /// The words.
     pub text: String,
     /// Tool uses and files, as raw JSON.
     pub parts: Option<String>,
     /// Fields of other programs, as raw JSON.
     pub extra: Vec<(String, String)>,
-    /// Its time came without an offset, and UTC was assumed.
+    /// The time came without an offset, and UTC was assumed.
     pub offset_assumed: bool,
-    /// The folder it was said in, as the program that wrote it down tells.
+    /// The working directory, if the program recorded it.
     pub folder: Option<String>,
-    /// The title of what it begins.
+    /// The title of the session it begins.
     pub title: Option<String>,
-    /// Whose words they are, if not what the role says.
+    /// The origin of the words, if it does not follow from the role.
     pub origin: Option<Origin>,
 }
 
@@ -631,8 +614,8 @@ fn filled(text: Option<Cow<'_, str>>) -> Option<String> {
     text.filter(|text| !text.trim().is_empty()).map(Cow::into_owned)
 }
 
-/// Reads a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of which
-/// only `text` and `ts` must be there. What else stands in it is kept.
+/// Parses a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of
+/// which only `text` and `ts` are required. Other fields are kept.
 pub fn read_import(line: &str) -> Result<Said, NotARecord> {
     let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| reason(&error))?;
     let (ts, offset_assumed) = match &fields.ts {
@@ -645,7 +628,7 @@ pub fn read_import(line: &str) -> Result<Said, NotARecord> {
             Some(read) => (Some(read.moment), read.offset_assumed),
             None => {
                 return Err(not(format!(
-                    "has a `ts` that is no time: {}",
+                    "has an invalid `ts`: {}",
                     crate::plain::one_line(&text.chars().take(40).collect::<String>())
                 )));
             }
@@ -653,7 +636,7 @@ pub fn read_import(line: &str) -> Result<Said, NotARecord> {
     };
     let Some(text) = fields.text else { return Err(not("has no `text`")) };
     let role = fields.role.as_deref().and_then(Role::meant);
-    // A role that is somebody's name is kept as the name.
+    // An unknown role is kept as a name.
     let unknown = fields.role.filter(|_| role.is_none());
     let name = filled(fields.name).or_else(|| filled(fields.speaker)).or_else(|| filled(unknown));
     let role = role.or_else(|| name.is_none().then_some(Role::User));
@@ -672,7 +655,7 @@ pub fn read_import(line: &str) -> Result<Said, NotARecord> {
     })
 }
 
-/// Seconds or milliseconds since 1970, as some exports have them.
+/// Seconds or milliseconds since 1970, as some exports write them.
 fn read_seconds(text: &str) -> Option<crate::calendar::ReadMoment> {
     let number: f64 = text.trim().parse().ok()?;
     let seconds = if number.abs() > 1e11 { number / 1_000.0 } else { number };
@@ -687,7 +670,7 @@ fn read_seconds(text: &str) -> Option<crate::calendar::ReadMoment> {
     })
 }
 
-/// Reads a line of a record file.
+/// Parses a line of a record file.
 pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
     let text = std::str::from_utf8(line)
         .map_err(|error| not(format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
@@ -695,7 +678,7 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
     let moment = |text: &Option<Cow<'_, str>>| {
         text.as_deref().and_then(Moment::read).map(|read| read.moment)
     };
-    let ts = moment(&fields.ts).ok_or_else(|| not("has no `ts` that is a time"))?;
+    let ts = moment(&fields.ts).ok_or_else(|| not("has no valid `ts`"))?;
     let word = |error: NotAWord| not(error.to_string());
     let other_speaker = filled(fields.speaker);
     let origin: Origin =
@@ -711,7 +694,7 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
         title: fields.title.map(Cow::into_owned),
         text: fields.text.ok_or_else(|| not("has no `text`"))?.into_owned(),
         parts: fields.parts.map(|raw| raw.get().to_owned()),
-        // Whatever a line says, another person's words are not the owner's.
+        // Another person's words never have the owner's trust, whatever the line says.
         origin: if other_speaker.is_some() && Trust::of(origin) != Trust::Low {
             Origin::Import
         } else {
@@ -724,19 +707,19 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
     })
 }
 
-/// A line of a record file that is none.
+/// An invalid line of a record file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadLine {
-    /// Its number, from 1 on.
+    /// The line number, from 1.
     pub line: usize,
-    /// Where it starts.
+    /// The byte offset.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The reason, as the end of the sentence "this line …".
     pub what: String,
 }
 
-/// A file's records, each key once and in its last wording, in the order they were said; and the
-/// lines that are none.
+/// A file's records in the order they were said, each key once in its last wording; and the invalid
+/// lines.
 pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
     let (mut records, mut bad): (Vec<Record>, _) = (Vec::new(), Vec::new());
     let mut places: HashMap<Key, usize> = HashMap::new();
@@ -758,12 +741,12 @@ pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
         }
         offset += line.len();
     }
-    // Stable: what was captured first stands first within one second.
+    // Stable: within one second, the order of capture counts.
     records.sort_by_key(|record| record.ts.at());
     (records, bad)
 }
 
-/// What the records of one day come to, session by session, in the order of their keys.
+/// The statistics of a day's records by session, sorted by key.
 pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<SessionStat> {
     let mut found: std::collections::BTreeMap<SessionKey, SessionStat> =
         std::collections::BTreeMap::new();
@@ -776,7 +759,7 @@ pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Sessio
 }
 
 impl SessionStat {
-    /// A session of which nothing is known but that this record belongs to it.
+    /// The statistics of a session without records; times come from `record`.
     pub fn empty(key: SessionKey, record: &Record) -> Self {
         Self {
             key,
@@ -790,7 +773,7 @@ impl SessionStat {
         }
     }
 
-    /// Of both together.
+    /// The statistics of both parts.
     pub fn with(self, other: &Self) -> Self {
         Self {
             digest: self.digest.with(other.digest),
@@ -804,7 +787,7 @@ impl SessionStat {
         }
     }
 
-    /// With one record more.
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         self.digest.add(record.content());
         self.states += u64::from(record.kind == Captured::State);

@@ -1,13 +1,12 @@
-//! When the jobs run, and how a person's calendar, cron and systemd are told of it (P12, Y4, K5).
+//! The schedule of the jobs, and its export to iCalendar, cron and systemd (P12, Y4, K5).
 //!
-//! A job runs for a local *date*, at the first chance from its time on that date. What is kept is
-//! the date it last ran for, so however the clocks are put forward or back, and however long the
-//! machine slept, a job runs at most once for a date, and what was missed is made up by one run and
-//! not by one for each time missed.
+//! A job runs for a local *date*, at the first opportunity at or after its time on that date. The
+//! state is the date it last ran for. So a job runs at most once per date, however clocks change
+//! and however long the machine slept, and a single run makes up for all missed ones.
 //!
-//! Where clocks skip the time, the run is as much later; where they show it twice, the first one
-//! counts. A day that a zone left out altogether has its runs on the day after, as one with that
-//! day's own where it has one.
+//! If clocks skip the time, the run is later by the same amount; if they repeat it, the first
+//! occurrence counts. The runs of a day that a zone omitted move to the next day, and coincide with
+//! that day's own runs.
 
 use std::cmp::Reverse;
 
@@ -19,44 +18,41 @@ use crate::hash::Hash;
 use crate::plain;
 use crate::words::words;
 
-/// How far back a run that was missed is looked for, in days: a year and a month.
+/// How far back a missed run is looked for: a year and a month.
 pub const LOOK_BACK_DAYS: u16 = 400;
-/// How far ahead the next run is looked for, in days: over the eight years without a 29th of
-/// February.
+/// How far ahead the next run is looked for: across the eight years without a February 29.
 const LOOK_AHEAD_DAYS: u16 = 3_000;
-/// How far ahead of today a date may be for which a job says it has run, in days.
+/// How far in the future the date of a job's last run may be.
 ///
-/// A clock put back by less than two days reaches three, over a date that its zone left out. More
-/// was written under a clock that was wrong, and believing it would keep the job from running until
-/// that date comes.
+/// A clock set back by less than two days, across an omitted date, reaches three. A later date
+/// comes from a wrong clock; believing it would keep the job from running until that date.
 const BELIEVED_AHEAD_DAYS: u16 = 3;
 
 words! {
-    /// What runs by the clock, the finer before the coarser that builds on it.
+    /// The scheduled jobs; a job comes before the coarser ones that build on it.
     Job: "a job" {
-        /// Nightly: what the log and the records brought since the checkpoint goes into the ledger.
+        /// Nightly: extracts events from the logs and records since the checkpoint.
         Consolidation = "consolidation",
-        /// The day that ended is pressed.
+        /// Summarizes the previous day.
         Day = "day",
-        /// The week is pressed.
+        /// Summarizes the week.
         Week = "week",
-        /// The month whose weeks are all closed is pressed.
+        /// Summarizes the month whose weeks are all closed.
         Month = "month",
-        /// What the month has taken up goes to the archive.
+        /// Archives what the month's summary covers.
         Archive = "archive",
-        /// The year that ended is pressed.
+        /// Summarizes the previous year.
         Year = "year",
-        /// Chains that are done with become one event each.
+        /// Compacts finished chains into one event each.
         Compact = "compact",
-        /// What has expired leaves the ledger.
+        /// Removes expired events from the ledger.
         Prune = "prune",
-        /// Everything derived is made anew and everything is verified.
+        /// Rebuilds everything derived and verifies everything.
         Check = "check",
     }
 }
 
-/// The timetable of a vault whose policy says nothing else. Consolidation's second time is for a
-/// first that failed.
+/// The default timetable of a vault. Consolidation has a second time in case the first run failed.
 pub const USUAL: &[(Job, &str)] = &[
     (Job::Consolidation, "0 3,5 * * *"),
     (Job::Day, "0 0 * * *"),
@@ -69,7 +65,7 @@ pub const USUAL: &[(Job, &str)] = &[
     (Job::Check, "0 4 * * SUN"),
 ];
 
-/// Why a text says no times for a job.
+/// Why a text is no schedule for a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no schedule for the job {job}: {why}. Write minute, hour, day, month and weekday, such as `15 22 * * SUN` for \
@@ -81,7 +77,7 @@ pub struct NotASchedule {
     why: String,
 }
 
-/// Times by the five fields of cron, each a set of numbers.
+/// The five fields of a cron expression, each as a set of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pattern {
     minutes: u64,
@@ -89,11 +85,11 @@ struct Pattern {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Where day and weekday are both given, either will do: cron has always had it so.
+    /// Day and weekday are both restricted: in cron either of them may match.
     either_day: bool,
 }
 
-/// One of the five fields: its noun, its range and the names its numbers have.
+/// One of the five fields: its noun, its range and the names of its numbers.
 struct Field {
     noun: &'static str,
     least: u8,
@@ -179,7 +175,7 @@ fn holds(set: u64, number: i8) -> bool {
     set >> number & 1 == 1
 }
 
-/// The numbers in a set, in order.
+/// The numbers in a set, ascending.
 fn numbers(set: u64) -> impl Iterator<Item = i8> {
     let rest = std::iter::successors(Some(set), |rest| Some(rest & rest.wrapping_sub(1)));
     rest.take_while(|rest| *rest != 0).filter_map(|rest| i8::try_from(rest.trailing_zeros()).ok())
@@ -189,7 +185,7 @@ impl Pattern {
     fn read(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split_whitespace().collect();
         let [minute, hour, day, month, weekday] = parts.as_slice() else {
-            return Err(format!("it has {} fields and not five", parts.len()));
+            return Err(format!("it has {} fields instead of five", parts.len()));
         };
         let [minutes, hours, days, months, weekdays] = &FIELDS;
         let weekdays = weekdays.set(weekday)?;
@@ -201,9 +197,9 @@ impl Pattern {
             weekdays: weekdays | weekdays >> 7,
             either_day: !day.starts_with('*') && !weekday.starts_with('*'),
         };
-        // After 28 years the calendar repeats.
+        // The calendar repeats every 28 years.
         let (first, last) = (Date::constant(2000, 1, 1), Date::constant(2027, 12, 31));
-        pattern.from(first, last).map(|_| pattern).ok_or_else(|| "no such day ever comes".into())
+        pattern.from(first, last).map(|_| pattern).ok_or_else(|| "no such date exists".into())
     }
 
     fn fits(&self, date: Date) -> bool {
@@ -213,8 +209,8 @@ impl Pattern {
             && if self.either_day { day || weekday() } else { day && weekday() }
     }
 
-    /// The days of that month worth looking at, so that a yearly job does not cost a year of days
-    /// each time.
+    /// The candidate days of that month, so that a yearly job does not scan a year of days each
+    /// time.
     fn days_in(&self, date: Date) -> u64 {
         match holds(self.months, date.month()) {
             false => 0,
@@ -223,7 +219,7 @@ impl Pattern {
         }
     }
 
-    /// The first date that fits from `date` to `last`.
+    /// The first matching date from `date` to `last`.
     fn from(&self, mut date: Date, last: Date) -> Option<Date> {
         while date <= last {
             if self.fits(date) {
@@ -236,7 +232,7 @@ impl Pattern {
         None
     }
 
-    /// The last date that fits from `first` to `date`.
+    /// The last matching date from `first` to `date`.
     fn until(&self, mut date: Date, first: Date) -> Option<Date> {
         while date >= first {
             if self.fits(date) {
@@ -251,7 +247,7 @@ impl Pattern {
         None
     }
 
-    /// The instants on a date that fits, in the order of the clock's face.
+    /// The instants on a matching date, in the order of local clock time.
     fn instants(&self, date: Date, zone: &Zone) -> impl Iterator<Item = Timestamp> {
         let times = numbers(self.hours).flat_map(|hour| {
             numbers(self.minutes).filter_map(move |minute| Time::new(hour, minute, 0, 0).ok())
@@ -263,23 +259,21 @@ impl Pattern {
 /// A run of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Occurrence {
-    /// The job.
     pub job: Job,
-    /// The local date it stands for; a job never runs twice for one.
+    /// The local date it runs for; a job never runs twice for one.
     pub date: Date,
-    /// The time from which on it runs.
+    /// The time at or after which it runs.
     pub at: Moment,
 }
 
-/// When each job runs. A job may have several times.
+/// The times of all jobs. A job may have several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timetable {
     entries: Vec<(Job, Pattern)>,
 }
 
 impl Timetable {
-    /// Reads a timetable from the five fields of cron for each job; a job without an entry never
-    /// runs.
+    /// Parses a timetable of cron expressions; a job without an entry never runs.
     pub fn read(entries: &[(Job, &str)]) -> Result<Self, NotASchedule> {
         let read = |&(job, text): &(Job, &str)| {
             Pattern::read(text).map(|pattern| (job, pattern)).map_err(|why| NotASchedule {
@@ -295,14 +289,13 @@ impl Timetable {
         self.entries.iter().filter(move |(of, _)| *of == job).map(|(_, pattern)| pattern)
     }
 
-    /// The latest time at or before `now` at which the job should have run, if there is one within
-    /// [`LOOK_BACK_DAYS`].
+    /// The latest time at or before `now` at which the job was due, within [`LOOK_BACK_DAYS`].
     pub fn last_due(&self, job: Job, now: Timestamp, zone: &Zone) -> Option<Occurrence> {
         let today = zone.day_of(now);
         let earliest = today.saturating_sub(i32::from(LOOK_BACK_DAYS).days());
         let last = |pattern: &Pattern| {
-            // From tomorrow on: where clocks go back over midnight, tomorrow's first minutes have
-            // already been.
+            // Start with tomorrow: if clocks go back over midnight, tomorrow's first minutes have
+            // already passed.
             let mut day = today.saturating_add(1.day());
             while let Some(date) = pattern.until(day, earliest) {
                 if let Some(at) = pattern.instants(date, zone).filter(|at| *at <= now).max() {
@@ -316,21 +309,21 @@ impl Timetable {
         Some(Occurrence { job, date, at: zone.moment(at) })
     }
 
-    /// The job's first time after that instant, a second one for the same date included.
+    /// The job's first time after that instant, including a second time on the same date.
     pub fn next(&self, job: Job, after: Timestamp, zone: &Zone) -> Option<Occurrence> {
         let today = zone.day_of(after);
         let latest = today.saturating_add(i32::from(LOOK_AHEAD_DAYS).days());
         let next = |pattern: &Pattern| {
-            // From yesterday on: where clocks skip over midnight, yesterday's last times are still
-            // to come.
+            // Start with yesterday: if clocks skip midnight, yesterday's last times are still in
+            // the future.
             let first = pattern.from(today.saturating_sub(1.day()), latest)?;
             let dates = std::iter::successors(Some(first), |date| {
                 pattern.from(date.tomorrow().ok()?, latest)
             });
             let times = dates
                 .map(|date| (date, pattern.instants(date, zone).filter(|at| *at > after).min()));
-            // Of two dates at one instant the later is meant, so the date after the first hit has a
-            // say too.
+            // Of two dates at one instant the later counts, so the date after the first match is
+            // checked too.
             let hits = times.skip_while(|(_, at)| at.is_none()).take(2);
             hits.filter_map(|(date, at)| Some((at?, Reverse(date)))).min()
         };
@@ -338,12 +331,11 @@ impl Timetable {
         Some(Occurrence { job, date, at: zone.moment(at) })
     }
 
-    /// The jobs that are to run now: those whose last time is for a later date than the one they
-    /// last ran for.
+    /// The jobs to run now: those whose latest due date is after the date they last ran for.
     ///
-    /// `ran` gives that date. They come finer before coarser, each once, however often it was
-    /// missed. A job that never ran is due for the last time there was. A date more than three days
-    /// ahead is taken for the trace of a wrong clock and not believed.
+    /// `ran` returns that date. Each job occurs once, finer ones first, however often it was
+    /// missed. A job that never ran is due for its latest time. A last run more than
+    /// [`MAX_CLOCK_ERROR_DAYS`] in the future comes from a wrong clock and is ignored.
     pub fn due(
         &self,
         ran: &dyn Fn(Job) -> Option<Date>,
@@ -357,10 +349,10 @@ impl Timetable {
             .collect()
     }
 
-    /// The runs from that instant to the end of so many local days, today being the first, in order
-    /// of time.
+    /// The runs from that instant to the end of `days` local days, including today, in order of
+    /// time.
     ///
-    /// Each date has one; a second time on it only matters to a run that failed.
+    /// Each date has one run; a second time on it only matters after a failed run.
     pub fn upcoming(&self, from: Timestamp, days: u16, zone: &Zone) -> Vec<Occurrence> {
         let today = zone.day_of(from);
         let end = today.saturating_add(i32::from(days).days());
@@ -393,31 +385,30 @@ impl Timetable {
     }
 }
 
-/// How a job stands in a person's calendar.
+/// The title and description of a job in a calendar.
 fn entry_of(job: Job) -> (&'static str, &'static str) {
     match job {
         Job::Consolidation => (
             "Nightly consolidation",
-            "Takes the day's log and records into the ledger. Other jobs wait while it runs.",
+            "Extracts events from the day's log and records. Other jobs wait while it runs.",
         ),
-        Job::Day => ("Day summary", "Presses the day that ended."),
-        Job::Week => ("Week summary", "Presses the week's sessions."),
-        Job::Month => ("Month summary", "Presses the weeks of the month that closed."),
-        Job::Archive => ("Archive clean-up", "Moves what the month has taken up to the archive."),
-        Job::Year => ("Year summary", "Presses the months of the year that ended."),
-        Job::Compact => ("Ledger compaction", "Makes one event of every chain that is done with."),
-        Job::Prune => ("Ledger pruning", "Moves what has expired to the archive."),
-        Job::Check => {
-            ("Weekly check", "Makes everything derived anew and verifies the whole vault.")
-        }
+        Job::Day => ("Day summary", "Summarizes the previous day."),
+        Job::Week => ("Week summary", "Summarizes the week's sessions."),
+        Job::Month => ("Month summary", "Summarizes the closed weeks of the month."),
+        Job::Archive => ("Archive clean-up", "Archives what the month's summary covers."),
+        Job::Year => ("Year summary", "Summarizes the months of the previous year."),
+        Job::Compact => ("Ledger compaction", "Compacts finished chains into one event each."),
+        Job::Prune => ("Ledger pruning", "Moves expired events to the archive."),
+        Job::Check => ("Weekly check", "Rebuilds everything derived and verifies the whole vault."),
     }
 }
 
-/// The runs as an iCalendar file (RFC 5545), for the vault of that name, made at `stamp`.
+/// Renders the runs as an iCalendar file (RFC 5545), for the vault of that name, created at
+/// `stamp`.
 ///
-/// One event in UTC for each run, since a rule of recurrence would need the zone's whole history
-/// beside it. A run keeps its UID, so that a calendar that reads the file again moves the event
-/// instead of doubling it.
+/// One event in UTC per run, since a recurrence rule would need the zone's whole history in the
+/// file. A run keeps its UID, so that a calendar that reads the file again moves the event instead
+/// of duplicating it.
 pub fn ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
     let vault = plain::one_line(vault);
     let mark = Hash::of(vault.as_bytes()).short();
@@ -431,7 +422,7 @@ pub fn ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
     line(&format!("NAME:{}", escaped(&format!("icecore {vault}"))));
     for run in runs {
         let (summary, description) = entry_of(run.job);
-        // Only consolidation keeps others waiting, so only it makes its owner busy.
+        // Only consolidation blocks other jobs, so only it shows as busy.
         let (length, shown) = if run.job == Job::Consolidation {
             ("PT15M", "OPAQUE")
         } else {
@@ -462,8 +453,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace(';', "\\;").replace(',', "\\,").replace('\n', "\\n")
 }
 
-/// Writes one line of at most 75 octets, and what is left on continuation lines, never inside a
-/// character.
+/// Writes a line folded to at most 75 octets, never splitting a character.
 fn fold(text: &mut String, line: &str) {
     let mut rest = line;
     let mut room = 75;
@@ -477,16 +467,16 @@ fn fold(text: &mut String, line: &str) {
     text.push_str("\r\n");
 }
 
-/// A line for `crontab -e` that asks every quarter of an hour whether something is due.
+/// A line for `crontab -e` that runs due jobs every 15 minutes.
 ///
-/// A crontab cannot hold a line break; for a path with one, the line is a comment that says so.
+/// A crontab cannot contain a line break; for a path with one, the line is an explanatory comment.
 pub fn crontab(program: &str, vault: &str) -> String {
     if [program, vault].iter().any(|path| path.contains(['\n', '\r', '\0'])) {
         return "# icecore: cron cannot name a path with a line break in it; rename the folder first\n".into();
     }
     let command = format!("{} --vault {} rollup due -q", sh_word(program), sh_word(vault));
-    // To cron `%` is a line break unless a backslash stands before it, and that one must not itself
-    // be escaped.
+    // In a crontab an unescaped `%` is a line break, and the backslash before it must not itself be
+    // escaped.
     let command = command.replace("\\%", "\\''%").replace('%', "\\%");
     format!("*/15 * * * * {command}\n")
 }
@@ -500,13 +490,13 @@ fn sh_word(text: &str) -> String {
     }
 }
 
-/// A systemd user unit for the daemon: it may write the vault and nothing else.
+/// A systemd user unit for the daemon, with write access to the vault only.
 pub fn systemd(program: &str, vault: &str) -> String {
     let (program, folder) = (unit_word(program), unit_word(vault));
-    // A private /tmp would hide a vault that lies there.
+    // A private /tmp would hide a vault that is there.
     let private_tmp =
         if vault.starts_with("/tmp/") || vault.starts_with("/var/tmp/") { "no" } else { "yes" };
-    // The colon keeps `$` in a path from being taken for a variable.
+    // The colon keeps `$` in a path from being expanded as a variable.
     format!(
         "# Save as ~/.config/systemd/user/icecore.service, then: systemctl --user enable --now icecore.service
 [Unit]
@@ -577,7 +567,7 @@ mod tests {
         told[..19].parse().unwrap()
     }
 
-    /// The usual timetable once more, by hand, so that the patterns are not proved by themselves.
+    /// The default timetable, written out independently of the patterns.
     fn face(job: Job) -> Time {
         match job {
             Job::Consolidation => Time::constant(3, 0, 0, 0),
@@ -601,7 +591,7 @@ mod tests {
         }
     }
 
-    /// The local dates of which the clocks have shown at least a quarter of an hour.
+    /// The local dates of which the clocks showed at least 15 minutes.
     fn dates_lived(zone: &Zone, years: Days) -> BTreeSet<Date> {
         let mut lived = BTreeSet::new();
         let mut at = zone.at(years.first, Time::midnight());
@@ -612,7 +602,7 @@ mod tests {
         lived
     }
 
-    /// A daemon: the marks it keeps, and every run it made.
+    /// A daemon: its stored state, and every run.
     struct Daemon<'a> {
         timetable: &'a Timetable,
         zone: &'a Zone,
@@ -935,7 +925,7 @@ mod tests {
             ("0,, 3 * * *", "no minute"),
             ("-1 3 * * *", "no minute"),
             ("999999999999 3 * * *", "no minute"),
-            ("0 0 30 2 *", "no such day ever comes"),
+            ("0 0 30 2 *", "no such date exists"),
             ("\u{1b}[2J * * * *", "no minute"),
         ] {
             let error = Timetable::read(&[(Job::Day, "0 0 * * *"), (Job::Week, text)])
@@ -952,7 +942,7 @@ mod tests {
         assert_eq!("Consolidation".parse(), Ok(Job::Consolidation));
     }
 
-    /// A reader of iCalendar that is as strict as the standard about what matters here.
+    /// An iCalendar parser that is as strict as the standard about the properties used here.
     fn read_ics(text: &str) -> Vec<BTreeMap<String, String>> {
         assert!(text.ends_with("\r\n"));
         for line in text.split_terminator("\r\n") {
@@ -1023,8 +1013,7 @@ mod tests {
         );
     }
 
-    /// What sh would get from cron, and what words it would make of it; cron's own rules for `%`
-    /// and `\`.
+    /// The words that sh gets from cron, by cron's rules for `%` and `\`.
     fn cron_and_sh(line: &str) -> Vec<String> {
         let command = line.strip_prefix("*/15 * * * * ").unwrap().strip_suffix('\n').unwrap();
         let mut passed = String::new();
@@ -1120,7 +1109,7 @@ mod tests {
             let mut latest = now;
             let mut daemon = Daemon::new(&timetable, &zone, date(2011, 12, 27));
             for jump in jumps {
-                // However often it is put back, the clock is within two days of where it was.
+                // However often it is set back, the clock is within two days of its start.
                 now = (now + jump.minutes()).max(latest - 47.hours());
                 latest = latest.max(now);
                 daemon.wake(now);

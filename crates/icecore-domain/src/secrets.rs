@@ -1,18 +1,18 @@
-//! The secret filter of the gate: what must not be kept is replaced before anything is kept.
+//! The secret filter: hides secrets before anything is stored.
 //!
-//! Promises: a secret's place is taken by `[secret:kind:code]`, the same secret by the same mark,
-//! so that one can still see that two messages spoke of the same key; the code is an HMAC under the
-//! memory's own key, so that a mark is no test of a guess; a mark is never hidden again; a text
-//! without secrets comes back as it was, borrowed. Where a string could be either, a telling word
-//! next to it decides: a bare hash, id or path is no secret.
+//! Invariants: - A secret is replaced by `[secret:kind:code]`. Equal secrets get equal marks, so a
+//! reader still   sees that two messages are about the same key. - The code is an HMAC under the
+//! memory's own key, so a mark cannot be used to test a guess. - A mark is never hidden again. A
+//! text without secrets is returned unchanged and borrowed. - An ambiguous string is a secret only
+//! after a keyword: a bare hash, id or path is none.
 //!
-//! What secrets look like is data: `formats.txt` has the forms of vendors, `words.txt` the words of
-//! each language. Numbers of payment cards and bank accounts are hidden as well, where their check
-//! digits are right.
+//! What secrets look like is data: `formats.txt` has the formats of vendors, `words.txt` the
+//! keywords of each language. Payment card and bank account numbers with valid check digits are
+//! hidden, too.
 //!
-//! Bulk imports pass here, so there is one pass over the bytes that only asks whether three of them
-//! belong to an anchor (a vendor's prefix, a telling word, `://`); everything dearer happens at an
-//! anchor and looks at a bounded stretch.
+//! Bulk imports pass through here. One pass over the bytes only asks whether three of them belong
+//! to an anchor (a vendor's prefix, a keyword, `://`). Everything more expensive runs at an anchor
+//! and inspects a bounded stretch.
 
 mod marker;
 mod rules;
@@ -28,30 +28,29 @@ pub use self::marker::{MarkerKey, without_codes};
 use self::rules::{Anchor, Class, PHRASES, Part, RULES, Shape, Sign, is_unspaced};
 use crate::id::EventId;
 
-/// A secret that was found and hidden.
+/// A secret that was hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hidden {
-    /// What it was: `github-token`, `password`, `private-key` …
+    /// The kind: `github-token`, `password`, `private-key` …
     pub kind: &'static str,
-    /// What stands in its place: `[secret:kind:code]`.
+    /// The replacement: `[secret:kind:code]`.
     pub mark: String,
 }
 
-/// A text that is fit to keep, and what was hidden in it.
+/// A text with its secrets hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted<'a> {
-    /// The text; borrowed if nothing had to be hidden.
+    /// The text; borrowed if nothing was hidden.
     pub text: Cow<'a, str>,
-    /// What was hidden.
     pub hidden: Vec<Hidden>,
 }
 
 /// Replaces every secret in `text` by its mark.
 pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
     let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new() };
-    // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to
-    // another value. Looking until nothing is found makes a second call find nothing either; each
-    // round has fewer bytes left that are no mark.
+    // A mark is shorter than most secrets, so hiding one can move a keyword next to another value.
+    // Repeating until nothing is found makes the function idempotent. It terminates because each
+    // round leaves fewer bytes outside of marks.
     loop {
         let found = find_all(&redacted.text);
         if found.is_empty() {
@@ -72,14 +71,14 @@ pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
     }
 }
 
-/// A text with its secrets hidden, only to be shown: their marks say nothing but their kind.
+/// Hides secrets for display only: the marks contain the kind and no code.
 pub fn redact_for_display(text: &str) -> String {
     without_codes(&redact(text, &MarkerKey::new([0; 32])).text).into_owned()
 }
 
-/// A value longer than this is no key but somebody's file.
+/// A longer value is no key but a file.
 const LONGEST_VALUE: usize = 512;
-/// The farthest that a key block's END is looked for.
+/// The maximum distance of a key block's END line.
 const LONGEST_BLOCK: usize = 32 * 1024;
 
 #[derive(Clone)]
@@ -88,7 +87,7 @@ struct Found {
     kind: &'static str,
 }
 
-/// Everything that is to be hidden, in order: in the text as it is, and as it was meant.
+/// Every secret in order, in the text as written and in its decoded view.
 fn find_all(text: &str) -> Vec<Found> {
     let mut found = with_numbers(find(text), text);
     let plain = found.len();
@@ -100,7 +99,7 @@ fn find_all(text: &str) -> Vec<Found> {
     if found.len() == plain {
         return found;
     }
-    // What was found both ways is hidden once, as far as either reaches.
+    // A secret found in both is hidden once, with the union of both spans.
     found.sort_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
     let mut apart: Vec<Found> = Vec::with_capacity(found.len());
     for one in found {
@@ -144,12 +143,12 @@ fn find(text: &str) -> Vec<Found> {
     found
 }
 
-/// Where a secret ends if a key that begins within it goes on past its end: hiding only the
-/// beginning of that key would leave the rest without the prefix it is known by.
+/// The end of a secret, extended over a vendor key that begins within it: hiding only the beginning
+/// of that key would leave the rest without its recognizable prefix.
 fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
     const LONGEST_PREFIX: usize = 32;
     let rules = &*RULES;
-    // A key never ends with these, so they do not tell whether one goes on.
+    // A key never ends with these characters.
     let past = |end: usize| end + run(bytes, end, DASH | DOT, usize::MAX);
     let (mut at, mut end, mut next_byte) = (span.start + 1, span.end, past(span.end));
     while let Some((hit, mut link)) =
@@ -175,7 +174,7 @@ fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
     end
 }
 
-// ---- Classes of characters ----
+// ---- Character classes ----
 
 const UPPER: u16 = 1;
 const LOWER: u16 = 1 << 1;
@@ -228,12 +227,12 @@ fn is(byte: u8, classes: u16) -> bool {
     CLASSES[byte as usize] & classes != 0
 }
 
-/// How many bytes of `classes` stand at `from`, counting to `most`.
+/// The number of bytes of `classes` at `from`, at most `most`.
 fn run(bytes: &[u8], from: usize, classes: u16, most: usize) -> usize {
     bytes.iter().skip(from).take(most).take_while(|byte| is(**byte, classes)).count()
 }
 
-// ---- Anchors: where it is worth looking ----
+// ---- Anchors ----
 
 impl Anchor {
     fn stands_at(&self, bytes: &[u8], start: usize) -> bool {
@@ -249,7 +248,7 @@ impl Anchor {
         }
     }
 
-    /// The secret that this anchor at `start` leads to.
+    /// The secret at this anchor.
     fn secret(&self, text: &str, start: usize) -> Option<Found> {
         let bytes = text.as_bytes();
         let end = start + self.text.len();
@@ -283,8 +282,7 @@ impl Anchor {
     fn vendor_key(&self, bytes: &[u8], start: usize) -> Option<Found> {
         let Sign::Vendor { kind, body, least, wary } = self.sign else { return None };
         let from = start + self.text.len();
-        // A refusal looks at no more than it needs, so that a text of nothing but prefixes stays
-        // cheap.
+        // A rejection reads no more than needed, so that a text full of prefixes stays cheap.
         let sample = bytes.get(from..from + run(bytes, from, body, least.max(64)))?;
         if sample.len() < least {
             return broken_key(bytes, start, from..from + sample.len(), kind, body, least)
@@ -296,7 +294,8 @@ impl Anchor {
             return None;
         }
         let length = run(bytes, from, body, usize::MAX);
-        // Stops and dashes mostly belong to the sentence, unless the key is too short without them.
+        // Periods and dashes mostly belong to the sentence, unless the key is too short without
+        // them.
         let closing = bytes[from..from + length]
             .iter()
             .rev()
@@ -308,13 +307,12 @@ impl Anchor {
     }
 }
 
-/// Where the next line begins, if this one ends at `at`: as a line break, or as the two signs that
-/// stand for one in JSON.
+/// The start of the next line, if a line break is at `at`: a real one, or an escaped one in JSON.
 fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at..)?;
     let breaks: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
     let from = at + breaks.iter().find(|sign| rest.starts_with(sign))?.len();
-    // What terminals and mails put in front of a line.
+    // Line prefixes of terminals and mails.
     Some(
         from + bytes[from..]
             .iter()
@@ -324,7 +322,7 @@ fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
     )
 }
 
-/// A key that a line break cut in two before it was long enough.
+/// A key that a line break split before it reached its minimum length.
 fn broken_key(
     bytes: &[u8],
     start: usize,
@@ -351,8 +349,8 @@ fn broken_key(
         .then_some(Found { span: start..end, kind })
 }
 
-/// Where a key ends that goes on in the next line: that line must be nothing else, and look like
-/// it.
+/// The end of a key that continues on the next line: that line must contain nothing else, and look
+/// like the key.
 fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
     const FEWEST: usize = 6;
     let from = next_line(bytes, end)?;
@@ -366,7 +364,7 @@ fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
         .then_some(from + length)
 }
 
-/// A key of which every part has a fixed length.
+/// A key whose parts all have a fixed length.
 fn exact_key(
     bytes: &[u8],
     start: usize,
@@ -389,14 +387,14 @@ fn exact_key(
     (alone && distinct(&bytes[from..at]) >= 6).then_some(Found { span: start..at, kind })
 }
 
-/// Whether a vendor's prefix stands at `start`.
+/// Whether a vendor's prefix is at `start`.
 fn begins_with_prefix(bytes: &[u8], start: usize) -> bool {
     let rules = &*RULES;
     let known = bytes.get(start).map_or(&[][..], |byte| &rules.known[usize::from(*byte)]);
     known.iter().any(|at| rules.anchors[*at].stands_at(bytes, start))
 }
 
-/// A vendor's key or a JWT right at `start`: its own kind says more than the word before it.
+/// A vendor key or a JWT at `start`: its own kind is more precise than the keyword's.
 fn known_shape(bytes: &[u8], start: usize) -> Option<Found> {
     let rules = &*RULES;
     let known = &rules.known[usize::from(*bytes.get(start)?)];
@@ -413,8 +411,7 @@ fn known_shape(bytes: &[u8], start: usize) -> Option<Found> {
         })
 }
 
-/// Nothing before `start` belongs to the same word. Escapes of JSON, URLs and terminals are not
-/// letters.
+/// Whether a word begins at `start`. Escapes of JSON, URLs and terminals are not letters.
 fn begins_word(bytes: &[u8], start: usize) -> bool {
     let before = &bytes[..start];
     match before {
@@ -438,7 +435,7 @@ fn begins_word(bytes: &[u8], start: usize) -> bool {
     }
 }
 
-// ---- Shapes that speak for themselves ----
+// ---- Self-describing formats ----
 
 fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
     if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM))
@@ -446,7 +443,7 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
     {
         return None;
     }
-    // Signed ones have three parts, encrypted ones five.
+    // Signed tokens have three parts, encrypted ones five.
     let mut end = start;
     for part in 0..5 {
         let most = [2048, 16 * 1024, usize::MAX, usize::MAX, usize::MAX][part];
@@ -463,7 +460,7 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
     Some(Found { span: start..end, kind: "jwt" })
 }
 
-/// A key that is known by something in its middle.
+/// A key that is recognized by a string in its middle.
 fn middle_of_key(
     bytes: &[u8],
     mark: Range<usize>,
@@ -481,16 +478,16 @@ fn middle_of_key(
     let span = mark.start - left..mark.end + right;
     let whole = jumbled_length(&bytes[span.clone()]) >= 8
         && !bytes.get(span.end).is_some_and(|byte| is(*byte, ALNUM));
-    // A hash with a datacentre behind it, not a word: `…-us14`.
+    // A hash followed by a datacenter, not a word: `…-us14`.
     let datacentre = kind != "mailchimp-key"
         || bytes[mark.end..span.end].iter().all(u8::is_ascii_digit) && right <= 2;
-    // Base64 of a text that names a password, and says it.
+    // Base64 of a text that names a password.
     let says = kind != "password"
         || decoded(&bytes[span.clone()]).is_some_and(|plain| !find(&plain).is_empty());
     (whole && datacentre && says).then_some(Found { span, kind })
 }
 
-/// The key between the two lines that tell of it.
+/// The key between the header lines of a PuTTY file.
 fn putty(bytes: &[u8], from: usize, until: usize) -> Found {
     let start = from + run(bytes, from, DIGIT, 4);
     let start =
@@ -498,8 +495,8 @@ fn putty(bytes: &[u8], from: usize, until: usize) -> Found {
     Found { span: start..until, kind: "private-key" }
 }
 
-/// What a program is told on its command line: `curl -u user:password`, `mysql -ppassword`,
-/// `sshpass -p password`.
+/// A password on a command line: `curl -u user:password`, `mysql -ppassword`, `sshpass -p
+/// password`.
 fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
     const USERS: [&str; 4] = [" -u ", " --user ", " -U ", " --proxy-user "];
     let bytes = text.as_bytes();
@@ -510,7 +507,7 @@ fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
     {
         return None;
     }
-    // From the blank before the first option on, wherever the name of the program ends.
+    // From the blank before the first option, wherever the name of the program ends.
     let rest = text.get(end.saturating_sub(1)..text.floor_char_boundary(line))?;
     let from = end.saturating_sub(1);
     let named = &text[start..end];
@@ -557,8 +554,8 @@ fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
     None
 }
 
-/// The pairs of a cookie, if one of them has a value that nobody would say. Of `Set-Cookie` only
-/// the first is the cookie.
+/// The pairs of a cookie, if one of them has a random-looking value. In `Set-Cookie` only the first
+/// pair is the cookie.
 fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
     let mut cursor = Cursor { text, at: end };
@@ -598,7 +595,7 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
     (telling && until > from).then_some(Found { span: from..until, kind: "cookie" })
 }
 
-/// Twelve to twenty-four short words in a row, as wallets are opened with.
+/// A wallet's seed phrase: twelve to twenty-four short words in a row.
 fn seed_phrase(text: &str, end: usize) -> Option<Found> {
     let mut cursor = Cursor { text, at: end };
     cursor.skip(24, |c| {
@@ -617,14 +614,14 @@ fn seed_phrase(text: &str, end: usize) -> Option<Found> {
         }
         (words, until) = (words + 1, cursor.at + length);
         cursor.at = until;
-        // One after the other, or one below the other.
+        // On one line, or one per line.
         let gap = *between.get_or_insert(if cursor.peek() == Some('\n') { '\n' } else { ' ' });
         if cursor.skip(1, |c| c == gap) == 0 {
             break;
         }
     }
     let rest = &text[until..];
-    // Before a mark stands the rest of something longer.
+    // A mark is the beginning of something longer.
     let over = !rest.starts_with(|c: char| c.is_alphanumeric() || c == ',' || c == '\'')
         && !rest.starts_with(MARK)
         && !rest.get(1..).is_some_and(|rest| rest.starts_with(MARK));
@@ -632,7 +629,7 @@ fn seed_phrase(text: &str, end: usize) -> Option<Found> {
         .then_some(Found { span: from..until, kind: "seed-phrase" })
 }
 
-/// The last field of a line of a password file of Postgres.
+/// The last field of a line of a PostgreSQL password file.
 fn pgpass(text: &str, start: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
     let host = start
@@ -666,7 +663,7 @@ fn telegram(bytes: &[u8], start: usize) -> Option<Found> {
         .then(|| Found { span: start - digits..start + 1 + length, kind: "telegram-token" })
 }
 
-/// The password of `scheme://user:password@host`, and nothing else of it.
+/// The password in `scheme://user:password@host`.
 fn url_password(text: &str, start: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
     if !start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) {
@@ -691,7 +688,7 @@ fn url_password(text: &str, start: usize, end: usize) -> Option<Found> {
     })
 }
 
-/// A PEM or PGP block of a private key, also one whose end is missing.
+/// A PEM or PGP private key block, even if its end is missing.
 fn key_block(bytes: &[u8], start: usize, end: usize) -> Option<Found> {
     let title = memmem::find(&bytes[end..bytes.len().min(end + 64)], b"-----")?;
     memmem::find(&bytes[end..end + title], b"PRIVATE KEY")?;
@@ -711,7 +708,7 @@ fn key_block(bytes: &[u8], start: usize, end: usize) -> Option<Found> {
     Some(Found { span: start..end, kind: "private-key" })
 }
 
-/// How far the lines of a key go on from `body` if nothing closes them.
+/// The length of an unclosed key block from `body`.
 fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
     const HEADERS: [&str; 4] = ["Proc-Type:", "DEK-Info:", "Version:", "Comment:"];
     let (mut at, mut end) = (body, None);
@@ -776,7 +773,7 @@ fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Op
     })
 }
 
-/// What base64 stands for, if that is printable text.
+/// The text that base64 encodes, if it is printable.
 fn decoded(base64: &[u8]) -> Option<String> {
     let letters = base64.len() - base64.iter().rev().take_while(|byte| **byte == b'=').count();
     let (mut bits, mut held, mut plain) = (0_u32, 0, Vec::with_capacity(letters));
@@ -801,7 +798,7 @@ fn decoded(base64: &[u8]) -> Option<String> {
         .filter(|plain| !plain.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
 
-/// The value is base64 of `user:password`.
+/// Whether the value is base64 of `user:password`.
 fn names_a_user(value: &str) -> bool {
     const LONGEST: usize = 256;
     if value.len() < 8 || value.len() > LONGEST || !value.len().is_multiple_of(4) {
@@ -817,9 +814,9 @@ fn names_a_user(value: &str) -> bool {
     })
 }
 
-// ---- Numbers that check themselves ----
+// ---- Numbers with check digits ----
 
-/// What was found, and the card and account numbers that stand outside of it, in order.
+/// Adds the card and account numbers outside of `found`, in order.
 fn with_numbers(mut found: Vec<Found>, text: &str) -> Vec<Found> {
     let words = found.len();
     for number in numbers(text) {
@@ -836,7 +833,7 @@ fn with_numbers(mut found: Vec<Found>, text: &str) -> Vec<Found> {
     found
 }
 
-/// Every fourth byte is looked at: what is to be found has more digits in a row than that.
+/// Only every fourth byte is inspected, since the numbers have longer runs of digits.
 fn numbers(text: &str) -> Vec<Found> {
     const MOST: usize = 48;
     let bytes = text.as_bytes();
@@ -875,7 +872,7 @@ fn numbers(text: &str) -> Vec<Found> {
     found
 }
 
-/// A number of a payment card, alone, in one piece or in the groups it is printed in.
+/// A payment card number, alone, in one piece or in its printed groups.
 fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
     if !(14..=19).contains(&(end - start)) || !matches!(bytes[start], b'2'..=b'6') {
         return false;
@@ -907,7 +904,7 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
         byte.is_none_or(|byte| !is(*byte, WORD | DOT | DASH | SLASH | PLUS | EQUAL | PERCENT))
     };
     let before = start.checked_sub(1).and_then(|before| bytes.get(before));
-    // A sentence may end behind it, a decimal number may not go on.
+    // A sentence may end after it; a decimal number may not continue.
     let after = match bytes.get(end) {
         Some(b'.') => !bytes.get(end + 1).is_some_and(u8::is_ascii_digit),
         other => alone(other),
@@ -927,11 +924,11 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
         && distinct(&bytes[start..end]) > 2
 }
 
-/// The IBAN that these digits belong to.
+/// The IBAN that contains these digits.
 fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     const LENGTHS: &str = "AD24 AE23 AT20 BE16 BG22 CH21 CY28 CZ24 DE22 DK18 EE20 ES24 FI18 FR27 GB22 GR27 HR21 HU28 IE22 IL23 IS26 IT27 LI21 \
         LT20 LU20 LV21 MC27 MT31 NL18 NO15 PL28 PT25 RO24 SA24 SE24 SI19 SK24 TR26";
-    // Letters stand right before the digits: the country's or the bank's.
+    // The letters right before the digits are the country's or the bank's.
     let capital =
         |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_uppercase);
     let blank = start.checked_sub(1).is_some_and(|before| bytes[before] == b' ');
@@ -973,9 +970,9 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     (rest == 1).then_some(from..at)
 }
 
-// ---- Telling words and what follows them ----
+// ---- Keywords and the values after them ----
 
-/// A telling word.
+/// A keyword that may precede a secret.
 struct Word<'a> {
     kind: &'static str,
     class: Class,
@@ -1005,7 +1002,7 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
             link.value += scheme + 1;
         }
     }
-    // A line of .netrc needs no other sign.
+    // A line of .netrc needs no separator.
     let line = &bytes[start.saturating_sub(160)..start];
     if class == Class::Password
         && memmem::find(line, b" login ").is_some()
@@ -1059,7 +1056,7 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
     hide.then_some(Found { span, kind })
 }
 
-/// Nothing else stands on the line of a value.
+/// Whether the value is the only content of its line.
 fn is_whole_line(text: &str, span: &Range<usize>) -> bool {
     let bytes = text.as_bytes();
     let before = bytes[..span.start]
@@ -1075,7 +1072,7 @@ fn is_whole_line(text: &str, span: &Range<usize>) -> bool {
         && after.is_none_or(|byte| matches!(byte, b'\n' | b'\r' | b'\\'))
 }
 
-/// Four to eight digits that open something, and are no number of a contact, a place or a version.
+/// Four to eight digits that are a PIN, and not a phone number, a place or a version.
 fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
     const OTHER: [&str; 20] = [
         "gpio",
@@ -1111,7 +1108,7 @@ fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
         ..text.ceil_char_boundary((span.end + 40).min(text.len()))]
         .to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| around.contains(word));
-    // A six-digit "PIN code" is mostly a postal one.
+    // A six-digit "PIN code" is mostly a postal code.
     let named_code =
         text[start..span.start].to_ascii_lowercase().contains("code") && value.len() == 6;
     let counted = next_word(text, span.end).is_some_and(|next| {
@@ -1120,23 +1117,22 @@ fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
     !counted && !has(&OTHER) && (!named_code || has(&OPENS))
 }
 
-/// The word that follows after a blank, in small letters if it is ASCII.
+/// The next word after a blank, in lower case if it is ASCII.
 fn next_word(text: &str, from: usize) -> Option<&str> {
     let rest = text[from..].strip_prefix([' ', '\u{a0}'])?;
     let length = rest.find(|c: char| !c.is_alphanumeric() && c != '\'').unwrap_or(rest.len());
     Some(&rest[..length]).filter(|word| !word.is_empty())
 }
 
-/// The word that stands before `start` on its line.
+/// The word before `start` on its line.
 fn word_before(text: &str, start: usize) -> &str {
     let reach = text.floor_char_boundary(start.saturating_sub(48));
     let before = text[reach..start].trim_end_matches([' ', '"', '\'', '`', '*']);
     before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
 }
 
-/// A password that is nothing but letters. The word before it has told that one follows; here what
-/// is said about passwords is told from passwords: by the sign between the two, by what stands
-/// behind the value, and by lists of words.
+/// Whether a letters-only value after a keyword is a password. Prose about passwords is recognized
+/// by the separator, by what follows the value, and by word lists.
 fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) -> bool {
     const LONGEST: usize = 64;
     let (phrases, value) = (&*PHRASES, &text[span.clone()]);
@@ -1144,7 +1140,7 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     let dashes = value.chars().filter(|c| matches!(c, '-' | '_')).count();
     let spelled =
         value.chars().all(|c| (c.is_alphabetic() && !is_unspaced(c)) || matches!(c, '-' | '_'));
-    // `correct-horse-battery` is one, `case-sensitive` says something about one.
+    // `correct-horse-battery` is a password, `case-sensitive` describes one.
     if !spelled
         || link.named_on
         || value.len() > LONGEST
@@ -1162,7 +1158,8 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     }
     let rest = &text[span.end..];
     if let Some(close) = link.quote {
-        // A quoted value is one if its quote closes it, and nothing is computed from it.
+        // A quoted value is a password if its quote closes it, and it is not part of an
+        // expression.
         return rest.trim_start_matches('\\').starts_with(close)
             && !phrases.before.contains(word_before(text, start).to_lowercase().as_str());
     }
@@ -1181,7 +1178,7 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     match link.tie {
         Tie::Loose => false,
         Tie::Glued => {
-            // "use the --password switch with care" says something about an option.
+            // "use the --password switch with care" is about an option.
             let told = text[..link.value].ends_with(is_blank)
                 && next_word(text, span.end).is_some_and(is_prose);
             (ends || rest.starts_with([' ', ';'])) && !told && !is_computed(rest)
@@ -1210,7 +1207,7 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     }
 }
 
-/// Words that say something about a password, or name it: none of them is one.
+/// Words that describe or name a password and are none.
 fn is_said_of_passwords(value: &str) -> bool {
     const NAMES: [&str; 12] = [
         "pass",
@@ -1234,7 +1231,7 @@ fn is_said_of_passwords(value: &str) -> bool {
         || ends_like(value, &phrases.endings)
 }
 
-/// A word of six letters or more that ends so.
+/// Whether a word of at least six letters has one of these endings.
 fn ends_like(value: &str, endings: &[&str]) -> bool {
     let lower = value.to_lowercase();
     lower.chars().count() >= 6 && endings.iter().any(|ending| lower.ends_with(ending))
@@ -1245,7 +1242,7 @@ fn is_prose(word: &str) -> bool {
     PHRASES.and.contains(lower.as_str()) || PHRASES.not.contains(lower.as_str())
 }
 
-/// Source code goes on with what is done to a value.
+/// Whether source code continues after the value.
 fn is_computed(rest: &str) -> bool {
     let rest = rest.trim_start_matches(is_blank);
     ["(", "[", "+", "||", "&&", "??", "?.", "=", "*", "{", "->", "::"]
@@ -1253,7 +1250,7 @@ fn is_computed(rest: &str) -> bool {
         .any(|sign| rest.starts_with(sign))
 }
 
-/// An unquoted value within brackets that are open on its line is a name of source code.
+/// Whether an unquoted value is inside open brackets on its line: then it is source code.
 fn is_in_brackets(text: &str, start: usize) -> bool {
     const REACH: usize = 200;
     let bytes = text.as_bytes();
@@ -1295,14 +1292,14 @@ fn is_being_set(text: &str, start: usize) -> bool {
     words.any(|word| PHRASES.setting.contains(word))
 }
 
-/// A name with a sign behind it follows: `user: bob`.
+/// Whether another field follows: `user: bob`.
 fn is_field(text: &str, from: usize) -> bool {
     let rest = text[from..].trim_start_matches(is_blank);
     let name = rest.bytes().take(24).take_while(|byte| is(*byte, URLSAFE)).count();
     name > 0 && matches!(rest.as_bytes().get(name), Some(b':' | b'='))
 }
 
-/// Letters that nobody can say.
+/// Whether the letters are unpronounceable.
 fn has_no_vowels(value: &str) -> bool {
     const FEWEST: usize = 8;
     let vowels = value.chars().filter(|c| "aeiouyAEIOUY".contains(*c)).count();
@@ -1382,8 +1379,8 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
     {
         return None;
     }
-    // A letters-only password needs more: "as", the blanks around the slash, and the end of what is
-    // said.
+    // A letters-only password needs more evidence: "as", blanks around the slash, and the end of
+    // the sentence.
     let named = text[..end].ends_with("as ") || listed;
     let over = text[span.end..]
         .chars()
@@ -1399,12 +1396,12 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
     (like_a_password(value) || chosen).then_some(Found { span, kind: "password" })
 }
 
-/// A capital after a small letter, as in `accessToken`.
+/// Whether a capital follows a lower-case letter, as in `accessToken`.
 fn begins_hump(bytes: &[u8], start: usize) -> bool {
     bytes[start].is_ascii_uppercase() && bytes[start - 1].is_ascii_lowercase()
 }
 
-/// What the word before `key` makes of it; `None` if it opens no door.
+/// The kind of key by the word before `key`; `None` if it is no credential.
 fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
     const NAMED: [(&str, &str); 4] = [
         ("api", "api-key"),
@@ -1428,7 +1425,7 @@ fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
     if any_of(DOORS) {
         return Some(("key", Class::Token));
     }
-    // A variable of an environment opens something, unless its name says otherwise.
+    // An environment variable is a credential, unless its name says otherwise.
     let variable = gap && bytes[start - 1] == b'_' && bytes[start..].starts_with(b"KEY");
     let other = any_of(NO_DOORS);
     if variable && !other {
@@ -1438,31 +1435,31 @@ fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
     (!other && !glued).then_some(("key", Class::Key))
 }
 
-/// The way from a telling word to its value.
+/// The link between a keyword and its value.
 struct Link {
-    /// Where the value begins.
+    /// The start of the value.
     value: usize,
-    /// What closes the value, if something opens it.
+    /// The closing quote, if the value is quoted.
     quote: Option<char>,
-    /// What says that a value follows.
+    /// The separator.
     tie: Tie,
-    /// It stands on another line.
+    /// The value is on another line.
     far: bool,
-    /// The name goes on after the telling word: `pass_by_value`.
+    /// The name continues after the keyword: `pass_by_value`.
     named_on: bool,
 }
 
 impl Link {
-    /// Something says that a value follows; else it just comes next.
+    /// Whether there is an explicit separator.
     fn is_firm(&self) -> bool {
         self.tie != Tie::Loose
     }
 }
 
-/// What stands between a telling word and its value.
+/// The separator between a keyword and its value.
 #[derive(Clone, Copy, PartialEq)]
 enum Tie {
-    /// Nothing.
+    /// None.
     Loose,
     /// `name=value` without a blank, or an option of a command.
     Glued,
@@ -1474,7 +1471,7 @@ enum Tie {
     To,
 }
 
-/// A place in a text that moves by whole characters.
+/// A position in a text that moves by whole characters.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -1489,7 +1486,7 @@ impl Cursor<'_> {
         self.rest().chars().next()
     }
 
-    /// Goes past at most `most` characters that are wanted, and says past how many bytes.
+    /// Skips at most `most` characters that match; returns the number of bytes.
     fn skip(&mut self, most: usize, wanted: impl Fn(char) -> bool) -> usize {
         let length =
             self.rest().chars().take(most).take_while(|c| wanted(*c)).map(char::len_utf8).sum();
@@ -1505,7 +1502,7 @@ impl Cursor<'_> {
         there
     }
 
-    /// A whole word out of `words`.
+    /// Consumes a whole word out of `words`.
     fn eat_word(&mut self, words: &[&str]) -> bool {
         let from = self.at;
         for word in words {
@@ -1524,7 +1521,7 @@ fn is_blank(c: char) -> bool {
 
 fn link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<Link> {
     let mut cursor = Cursor { text, at: end };
-    // `sig=` and `pw:` bring their separator along.
+    // `sig=` and `pw:` include their separator.
     let brought = text[..end].ends_with(['=', ':']);
     let glued = !text[end..].starts_with(|next: char| next.is_whitespace());
     let mut tie = if !brought {
@@ -1598,8 +1595,8 @@ fn closing_quote(open: char) -> Option<char> {
     }
 }
 
-/// Goes to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word
-/// (`tokenizer`) or names something about the secret (`token_count`) and not the secret.
+/// Skips to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word
+/// (`tokenizer`) or names a property of the secret (`token_count`).
 fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     const ABOUT: &str = "id ids name path file dir url uri endpoint type kind count budget limit length len size expiry expires at ttl min max policy \
         field label hint version arn fingerprint prefix index usage used total rate alg algorithm ref in out";
@@ -1627,7 +1624,7 @@ fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     (!ABOUT.split(' ').any(|about| about.as_bytes() == last)).then_some(())
 }
 
-/// Goes past what says that a value follows; `None` if something else is being said.
+/// Skips the separator; `None` if something else follows.
 fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Option<Tie> {
     let phrases = &*PHRASES;
     if cursor.rest().starts_with("::") {
@@ -1672,7 +1669,7 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
     if !parenthesis && !cursor.eat_word(&phrases.of) && !cursor.eat_word(&phrases.set_to) {
         return Some(Tie::Loose);
     }
-    // "password for the office network is …": a few words may stand in between, but no other
+    // "password for the office network is …": a few words may come between, but no new
     // sentence.
     let first = cursor.at;
     while cursor.at - from < 48 {
@@ -1698,13 +1695,13 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
             _ => break,
         }
     }
-    // "set the password to …" has no other separator than this.
+    // "set the password to …" has no other separator.
     let to = phrases.set_to.iter().any(|to| cursor.text[from..first].eq_ignore_ascii_case(to));
     cursor.at = if to { first } else { from };
     Some(if to { Tie::To } else { Tie::Loose })
 }
 
-/// The value of a link, without what closes it or the sentence around it. `None` if it is no single
+/// The value of a link, without closing quotes or the sentence around it. `None` if it is no single
 /// word.
 fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
     let rest = &text[link.value..];
@@ -1740,7 +1737,7 @@ fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
     })
 }
 
-/// What follows a comma is not more of the same value: a blank, a quote, or the next `name=`.
+/// Whether what follows a comma is not part of the value: a blank, a quote, or the next `name=`.
 fn begins_another(after: &str) -> bool {
     let name =
         after.bytes().take(32).take_while(|byte| is(*byte, URLSAFE | DOT) || *byte == b' ').count();
@@ -1749,9 +1746,9 @@ fn begins_another(after: &str) -> bool {
         || (name > 0 && matches!(after.as_bytes().get(name), Some(b'=' | b':')))
 }
 
-// ---- What values look like ----
+// ---- The look of values ----
 
-/// Variables, templates and blacked-out values: there is nothing to hide in them.
+/// Variables, templates and masked values: they contain no secret.
 fn stands_for_another(value: &str) -> bool {
     let bytes = value.as_bytes();
     let named = |rest: &[u8]| rest.iter().all(|byte| is(*byte, WORD));
@@ -1767,7 +1764,7 @@ fn stands_for_another(value: &str) -> bool {
     }
 }
 
-/// Source code that says where the value comes from: a call, an index, a field.
+/// Source code for a computed value: a call, an index, a field.
 fn is_expression(value: &str) -> bool {
     let name = value
         .bytes()
@@ -1796,8 +1793,8 @@ fn is_path(value: &str) -> bool {
         || named.iter().any(|end| value.ends_with(end))
 }
 
-/// Short passwords as people choose them: letters with a digit or a symbol among them, or a number
-/// of some length.
+/// Short passwords as people choose them: letters with a digit or a symbol, or a number of some
+/// length.
 fn like_a_password(value: &str) -> bool {
     const METHODS: [&str; 14] = [
         "sha1", "sha256", "sha512", "sha-256", "sha-512", "md5", "base64", "argon2", "argon2id",
@@ -1822,8 +1819,8 @@ fn like_a_password(value: &str) -> bool {
         .skip(1)
         .take(bytes.len().saturating_sub(2))
         .any(|byte| b"@#$%^&*!+=~?".contains(byte));
-    // `8-character`, `v1.2.3`, `__u32`, and the names of methods and events say something about a
-    // password, they are none.
+    // `8-character`, `v1.2.3`, `__u32`, and names of methods and events describe passwords and are
+    // none.
     let measure = core.split_once('-').is_some_and(|(a, b)| {
         a.bytes().all(|byte| is(byte, DIGIT)) && b.bytes().all(|byte| is(byte, LOWER))
     });
@@ -1841,10 +1838,9 @@ fn like_a_password(value: &str) -> bool {
     !named && (digits > 0 || symbol)
 }
 
-/// Keys and tokens as machines make them. `near` a telling word less is needed than somewhere after
-/// it.
+/// Generated keys and tokens. Directly after a keyword (`near`) less evidence is needed.
 fn like_a_token(value: &str, near: bool) -> bool {
-    // As secrets for one-time codes are written.
+    // The usual notation of secrets for one-time codes.
     let base32 = value.len() >= 16
         && value.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'2'..=b'7' | b'='))
         && value.bytes().any(|byte| is(byte, DIGIT));
@@ -1904,15 +1900,14 @@ fn is_random(value: &str) -> bool {
         && jumbled_length(value.as_bytes()) >= 8
 }
 
-/// How many different bytes there are.
+/// The number of different bytes.
 fn distinct(bytes: &[u8]) -> u32 {
     let mut seen = [0_u64; 4];
     bytes.iter().for_each(|byte| seen[(byte >> 6) as usize] |= 1 << (byte & 63));
     seen.iter().map(|part| part.count_ones()).sum()
 }
 
-/// How many bytes stand in words that nobody would say: digits amid letters, or capitals without
-/// sense.
+/// The number of bytes in unpronounceable words: digits amid letters, or random capitals.
 fn jumbled_length(bytes: &[u8]) -> usize {
     bytes.split(|byte| !is(*byte, ALNUM)).filter(|word| is_jumbled(word)).map(<[u8]>::len).sum()
 }
@@ -1924,7 +1919,7 @@ fn is_jumbled(word: &[u8]) -> bool {
     let (to_digit, to_capital) = (changes(DIGIT), changes(UPPER));
     let capitals = word.iter().filter(|byte| is(**byte, UPPER)).count();
     // `sha256sum` and `v2` are words; `a1b2` and `xK9p4Rt` are not. `CamelCase` has fewer capitals
-    // than chance would give.
+    // than random text.
     let cased =
         word.len() >= 12 && to_capital * 5 >= word.len() * 2 && capitals * 10 >= word.len() * 3;
     to_digit >= 3 || (to_digit >= 2 && word.len() > 8) || cased
@@ -1938,8 +1933,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Fake secrets are put together from pieces, so that no scanner of a host takes this file for a
-    // leak.
+    // Fake secrets are assembled from pieces, so that a code host's scanner does not report this
+    // file.
     const KEY: MarkerKey = MarkerKey::new([7; 32]);
     const BODY: &str = "aB3dE5gH7jK9mN1pQ4sT6vW8yZ0bC2dF4hJ6kL8nP0rS2tV4xY6zA8cE1gI3kM5oQ7sU9wX1zB3dF5hJ7lN9pR1tV3xZ5";
     const HEXES: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
@@ -1958,7 +1953,7 @@ mod tests {
         assert_eq!(redact(&redacted.text, &KEY).hidden, [], "again in {}", redacted.text);
     }
 
-    /// So many characters of these classes, in no order.
+    /// So many random characters of these classes.
     fn body_of(classes: u16, least: usize, turn: usize) -> String {
         let source = match classes {
             _ if classes & LOWER != 0 && classes & UPPER != 0 => BODY.to_owned(),
@@ -1969,7 +1964,7 @@ mod tests {
         source.chars().cycle().skip(turn).take(least).collect()
     }
 
-    /// A key of this anchor that could be real.
+    /// A key of this anchor that looks real.
     fn made(anchor: &Anchor) -> Option<String> {
         let Sign::Vendor { body, least, .. } = anchor.sign else { return None };
         Some(format!("{}{}", anchor.text, body_of(body, least, 0)))
@@ -2116,7 +2111,7 @@ mod tests {
                 row.name
             );
             assert_eq!(redact(&redacted, &KEY).hidden, [], "{}: {redacted:?}", row.name);
-            // Also within JSON, where a line break is written as two signs.
+            // Also within JSON, where a line break is escaped.
             let json = serde_json::to_string(&row.text()).unwrap();
             let hidden = redact(&json, &KEY).text.into_owned();
             assert!(
@@ -2312,7 +2307,7 @@ mod tests {
         }
     }
 
-    /// Text that is full of beginnings: random characters alone would hardly ever reach the rules.
+    /// Text full of prefixes: random characters alone would hardly ever reach the rules.
     fn telling_text() -> impl Strategy<Value = String> {
         let pieces = RULES.anchors.iter().map(|anchor| anchor.text.as_str()).chain([
             ": ",
@@ -2381,7 +2376,7 @@ mod tests {
                 let body = body_of(classes, least, if classes & LOWER != 0 { turn } else { 0 });
                 let key = format!("{}{body}", anchor.text);
                 let gap = if wary { " " } else { "" };
-                // Its own body would be found again if it stood there for another reason.
+                // Its own body would be found again if it were there for another reason.
                 let telling = telling.replace(BODY, "").replace(HEXES, "");
                 let telling = if telling.to_lowercase().contains(&body.to_lowercase()) { String::new() } else { telling };
                 for before in [&before, &telling] {

@@ -1,10 +1,9 @@
-//! Who speaks: the one rule that says whose words a message has.
+//! Speaker attribution: the one rule that decides whose words a message contains.
 //!
-//! A word for a role decides: `user` is the owner of this memory, `assistant` an assistant. A name
-//! is no role. Somebody who is only named is another person, unless the owner is known by that
-//! name, or is the one human beside an assistant in a conversation that is handed over whole.
-//! Another person's words are of low trust: they can be found and confirmed, but they make no rule,
-//! wish or promise of the owner's.
+//! A role decides: `user` is the owner of this memory, `assistant` an assistant. A name is no role.
+//! A speaker with only a name is another person, unless the owner has that name, or is the only
+//! human beside an assistant in a complete conversation. Another person's words are of low trust:
+//! they can be found and confirmed, but they create no rules, wishes or promises of the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +13,12 @@ use crate::record::{Role, Said};
 /// What people call themselves in their own notes.
 const OWN_WORDS: [&str; 4] = ["i", "me", "myself", "ich"];
 
-/// The names under which the owner of a memory speaks.
+/// The names of the owner of a memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnerNames(BTreeSet<String>);
 
 impl OwnerNames {
-    /// These names; case and blanks around them do not count.
+    /// Creates the set; case and surrounding white space are ignored.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self(names.into_iter().map(folded).filter(|name| !name.is_empty()).collect())
     }
@@ -28,8 +27,8 @@ impl OwnerNames {
         self.0.contains(&folded(name)) || OWN_WORDS.contains(&folded(name).as_str())
     }
 
-    /// Whether a user of that name is another person where these names speak as users too: unless
-    /// the owner is known by a name, one of several named users is not known to be the owner.
+    /// Whether a user of that name is another person, given the names of all users: one of several
+    /// named users is the owner only if the owner has that name.
     pub fn is_one_of_several<'a>(
         &self,
         name: &str,
@@ -45,20 +44,20 @@ fn folded(name: &str) -> String {
     name.trim().trim_start_matches(['@', '~']).trim().to_lowercase()
 }
 
-/// How much of a conversation is at hand.
+/// How much of a conversation is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
     /// Some messages of it.
     #[default]
     Part,
-    /// All of it, so that it can be counted who speaks.
+    /// All of it, so that the speakers can be counted.
     Whole,
 }
 
-/// Who takes part in one conversation, as far as its messages say.
+/// The speakers of one conversation.
 #[derive(Default)]
 struct Voices {
-    /// People that are named.
+    /// Named people.
     named: BTreeSet<String>,
     has_unnamed_user: bool,
     has_assistant: bool,
@@ -87,11 +86,11 @@ impl Voices {
     }
 }
 
-/// Says of each message who speaks: fills in the role and, where it is another person, their name
-/// and the origin of their words.
+/// Attributes each message: sets the role and, for another person, their name and the origin of
+/// their words.
 pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
     let place = |said: &Said| (said.conversation.clone(), said.session.clone());
-    // Most of what comes names nobody.
+    // Most messages have no names.
     if messages.iter().all(|said| said.name.is_none() && said.role.is_some()) {
         return;
     }
@@ -114,8 +113,8 @@ pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
         said.role = Some(Role::User);
     }
     for said in messages.iter_mut().filter(|said| said.role.is_none()) {
-        // What stands above the first speaker of a talk among several people is not known to be the
-        // owner's.
+        // Text above the first speaker of a conversation among several people is not attributed to
+        // the owner.
         if with_others.contains(&place(said)) {
             said.origin = said.origin.or(Some(Origin::Import));
         }
@@ -131,7 +130,7 @@ mod tests {
         Said { role, name: name.map(str::to_owned), text: "words".into(), ..Said::default() }
     }
 
-    /// The names of those who are taken for other people.
+    /// The names of the speakers that count as other people.
     fn others(
         messages: &[(Option<Role>, Option<&str>)],
         owner: &[&str],
@@ -159,18 +158,18 @@ mod tests {
         let pair = [(None, Some("Anna")), (ASSISTANT, None), (None, Some("anna "))];
         let people = [(USER, Some("Anna")), (USER, Some("Bob"))];
         for (messages, owner, extent, expected) in [
-            // Several people: nobody is the owner unless the owner has a name.
+            // Several people: none is the owner unless the owner has a name.
             (group.as_slice(), [].as_slice(), Whole, ["Anna", "Bob"].as_slice()),
             (&group, &["ANNA"], Whole, &["Bob"]),
             (&group, &["Carol"], Part, &["Anna", "Bob"]),
-            // One human beside an assistant, the whole conversation at hand.
+            // One human beside an assistant, in a complete conversation.
             (&pair, &[], Whole, &[]),
             (&pair, &[], Part, &["Anna", "anna "]),
             (&pair, &["Carol"], Whole, &["Anna", "anna "]),
             // Two people without an assistant, or one alone.
             (&group[..2], &[], Whole, &["Anna", "Bob"]),
             (&group[..1], &[], Whole, &["Anna"]),
-            // A role that is stated, with a name.
+            // A stated role, with a name.
             (&[(USER, Some("Anna"))], &[], Part, &[]),
             (&[(USER, Some("Anna"))], &["Bob"], Part, &["Anna"]),
             (&people, &[], Part, &["Anna", "Bob"]),

@@ -1,11 +1,10 @@
-//! The transcript: a conversation that a person or a program hands over, read into what was said
-//! (P1).
+//! Transcripts: conversations from a person or a program, parsed into messages (P1).
 //!
-//! It comes as lines of JSON, as Markdown or as plain text, from programs that change their forms
-//! without notice. So nothing here is an error: a line that cannot be read is a complaint with its
-//! number, what is passed over is counted by what it is, and a text in which nobody is seen to
-//! speak is one turn of the person who handed it over. Turns keep the order of the file and their
-//! own words; the time to read it grows with its length and no faster.
+//! A transcript is JSON lines, Markdown or plain text, from programs that change their formats
+//! without notice. Nothing here is an error: an unreadable line is a complaint with its number,
+//! skipped content is counted by kind, and a text without a recognizable speaker is one turn of the
+//! person who supplied it. Turns keep the order and the words of the file. Parsing time is linear
+//! in the length of the text.
 
 mod queue;
 
@@ -31,48 +30,44 @@ use self::queue::PromptQueue;
 
 /// The longest line, or message of a list, that is read.
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// How deep the JSON of a line may nest; what is kept of it must still be readable one level
-/// further in.
+/// How deep the JSON of a line may nest; the stored form adds one level and must stay readable.
 pub const MAX_DEPTH: usize = 100;
-/// How many complaints are told one by one; what comes after is counted as skipped.
+/// The most complaints that are listed; the rest is counted as skipped.
 pub const MAX_COMPLAINTS: usize = 1_000;
-/// How many kinds of skipped things are told apart.
+/// The most kinds of skipped content that are counted separately.
 const MAX_KINDS: usize = 64;
-/// A picture or file inside a message is kept in `parts` up to this size, above it only its
-/// description.
+/// A picture or file inside a message is kept in `parts` up to this size; a larger one keeps only
+/// its description.
 const MAX_EMBEDDED_BYTES: usize = 2_048;
-/// How many lines front matter may have.
+/// The most lines of front matter.
 const MAX_FRONT_MATTER_LINES: usize = 200;
-/// A name longer than this is a sentence.
+/// A longer name is a sentence.
 const MAX_SPEAKER_BYTES: usize = 64;
 
 words! {
-    /// How a transcript is written.
+    /// The format of a transcript.
     Shape: "a shape of transcript" {
-        /// One JSON object a line, or one JSON list of them.
+        /// One JSON object per line, or one JSON list of them.
         Jsonl = "jsonl",
-        /// Markdown, turns under headings or after names in bold.
+        /// Markdown, with turns under headings or after names in bold.
         Markdown = "markdown",
-        /// Plain text, turns after names at the start of a line.
+        /// Plain text, with turns after names at the start of a line.
         Text = "text",
     }
 }
 
-/// A transcript as far as it could be read.
+/// A parsed transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// How it is written.
     pub shape: Shape,
-    /// Its title, if it has one.
     pub title: Option<String>,
-    /// The session it names itself; the first one if it names several.
+    /// The session that the transcript names; the first one if there are several.
     pub session: Option<String>,
-    /// What was said, in the order of the file.
+    /// The messages, in file order.
     pub turns: Vec<Said>,
-    /// Lines that could not be read, by their number from 1 on, as the end of the sentence "this
-    /// line …".
+    /// Unreadable lines by number, from 1, with the end of the sentence "this line …".
     pub complaints: Vec<(usize, String)>,
-    /// What was passed over on purpose, and how often.
+    /// Skipped content by kind, with counts.
     pub skipped: Vec<(String, usize)>,
 }
 
@@ -113,8 +108,8 @@ impl Transcript {
     }
 }
 
-/// Reads a transcript. Without a `shape` it is guessed. `day` is the day of clock times without a
-/// date, `offset` that of times without one.
+/// Parses a transcript. Without a `shape` the format is detected. `day` is the date of clock times
+/// without a date, `offset` applies to times without one.
 pub fn read(text: &str, shape: Option<Shape>, day: Date, offset: Offset) -> Transcript {
     match shape.unwrap_or_else(|| guess(text)) {
         Shape::Jsonl => Lines::read(unmarked(text), offset),
@@ -125,7 +120,7 @@ pub fn read(text: &str, shape: Option<Shape>, day: Date, offset: Offset) -> Tran
     }
 }
 
-/// How a text seems to be written.
+/// Detects the format of a text.
 pub fn guess(text: &str) -> Shape {
     let text = unmarked(text);
     let start = text.trim_start();
@@ -172,7 +167,7 @@ fn in_zone(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
 // ── JSON
 // ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// A JSON object: its fields in their order, each as it was written.
+/// A JSON object: its fields in order, with raw values.
 pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 #[derive(Deserialize)]
@@ -218,7 +213,7 @@ impl<'a> Object<'a> {
         self.raw(name).and_then(text)
     }
 
-    /// The first of these fields that has something to say.
+    /// The first of these fields that has a text.
     pub(crate) fn first(&self, names: &[&str]) -> Option<String> {
         names
             .iter()
@@ -234,7 +229,7 @@ impl<'a> Object<'a> {
         self.raw(name).and_then(list)
     }
 
-    /// Its fields, each as it was written.
+    /// The fields with their raw values.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, raw)| (name.as_ref(), raw.get()))
     }
@@ -244,7 +239,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A string, or a number as it is written.
+/// A string, or a number as written.
 pub(crate) fn text(json: &str) -> Option<Cow<'_, str>> {
     match json.as_bytes().first()? {
         b'"' => match serde_json::from_str(json) {
@@ -260,8 +255,8 @@ pub(crate) fn list(json: &str) -> Option<Vec<&RawValue>> {
     json.starts_with('[').then(|| serde_json::from_str(json).ok()).flatten()
 }
 
-/// JSON on one line, as a record needs it. Line breaks stand between its tokens only, never inside
-/// a string.
+/// JSON on one line, as a record needs it. Line breaks occur only between tokens, never inside a
+/// string.
 pub(crate) fn compact(json: &str) -> String {
     if json.contains(['\n', '\r']) {
         json.split(['\n', '\r']).map(str::trim).collect()
@@ -276,7 +271,7 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
     while let Some(&byte) = bytes.get(at) {
         at += 1;
         match byte {
-            // Most of a line is text, in which only its end counts.
+            // Most of a line is a string, of which only the end matters.
             b'"' => loop {
                 match memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
                     None => return false,
@@ -304,27 +299,27 @@ pub(crate) fn reason(error: &serde_json::Error) -> String {
     error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// Which strand of a transcript a turn belongs to; some repeat what others say.
+/// The strand of a transcript that a turn belongs to; some strands repeat others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strand {
-    /// What is certainly part of it.
+    /// Always part of the transcript.
     Main,
     /// Messages of a Codex rollout.
     Item,
-    /// What Codex showed of its messages: told again, unless the messages are missing.
+    /// Display events of Codex: they repeat the messages, unless those are missing.
     Echo,
-    /// A main conversation of Claude Code.
+    /// The main conversation of Claude Code.
     Talk,
-    /// A helper's conversation beside it, unless the file holds nothing else.
+    /// A subagent's conversation, used only if the file contains nothing else.
     Side,
 }
 
-/// Words and parts of a message, gathered block by block.
+/// The text and parts of a message, collected block by block.
 #[derive(Default)]
 struct Block {
     text: String,
     parts: Vec<String>,
-    /// Parts that came apart from the content, as they were written.
+    /// Raw parts from outside the content.
     given: Option<String>,
     ends_in_words: bool,
 }
@@ -356,16 +351,16 @@ impl Block {
     }
 }
 
-/// A message's content: what its author says, and what tools answered in the same message.
+/// A message's content: the author's words, and tool results in the same message.
 #[derive(Default)]
 struct Content {
     said: Block,
     results: Block,
-    /// What was left out of it.
+    /// Kinds of skipped content.
     left_out: Vec<String>,
-    /// It comes from a program that puts words of its own among the person's.
+    /// The program that wrote it adds text of its own in the user's name.
     mixed: bool,
-    /// Only words are wanted.
+    /// Tool calls and results are skipped.
     words_only: bool,
 }
 
@@ -396,7 +391,7 @@ impl Content {
             return;
         }
         let Ok(part) = Object::read(json) else {
-            return self.left_out.push("content of no known form".into());
+            return self.left_out.push("unknown content".into());
         };
         let kind = part.text("type").unwrap_or_default();
         match kind.as_ref() {
@@ -411,7 +406,7 @@ impl Content {
                 self.left_out.push("tool call".into())
             }
             _ if self.words_only => {
-                // That there was one is told where it stood; what it was is not kept.
+                // A placeholder marks the position; the content is not kept.
                 self.said.say(
                     &format!("[{}]", short(if kind.is_empty() { "part" } else { kind.as_ref() })),
                     false,
@@ -421,7 +416,7 @@ impl Content {
             _ if kind.ends_with("tool_result") => {
                 let said = words_of(part.raw("content").unwrap_or_default(), &mut self.left_out);
                 self.results.say(&said, true);
-                // Its words are the text; the part only says which call they answer.
+                // The tool's words are the text; the part only says which call they answer.
                 let described = part
                     .0
                     .iter()
@@ -470,7 +465,7 @@ fn described_by<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String 
     format!("{{{}}}", fields.join(","))
 }
 
-/// What a tool answered, as words: a text, or a list of blocks of which only the texts can be told.
+/// A tool's output as text: a string, or the texts of a list of blocks.
 fn words_of(json: &str, left_out: &mut Vec<String>) -> String {
     if let Some(text) = text(json) {
         return text.into_owned();
@@ -489,7 +484,7 @@ fn words_of(json: &str, left_out: &mut Vec<String>) -> String {
                 block.say(&format!("[{}]", short(&kind)), false);
                 left_out.push(format!("{kind} data"));
             }
-            // A tool may well answer `null` or `true`.
+            // A tool may answer `null` or `true`.
             (None, Err(_)) => block.say(part, true),
         }
     }
@@ -500,8 +495,8 @@ fn short(name: &str) -> String {
     one_line(&name.chars().take(80).collect::<String>())
 }
 
-/// What Codex and Claude Code send to their models in the person's name: notices and instructions
-/// that stand alone between tags.
+/// Tags of notices and instructions that Codex and Claude Code send in the user's name, each alone
+/// in a message.
 const INJECTED: [&str; 18] = [
     "environment_context",
     "user_instructions",
@@ -522,19 +517,19 @@ const INJECTED: [&str; 18] = [
     "subagent_notification",
     "hook_prompt",
 ];
-/// What they put among what the person did say.
+/// Tags that they insert between the user's words.
 const AMONG: [(&str, &str); 3] = [
     ("<system-reminder>", "</system-reminder>"),
     ("<ide_opened_file>", "</ide_opened_file>"),
     ("<ide_selection>", "</ide_selection>"),
 ];
-/// What Claude Code says about its commands as if the person had said it.
+/// What Claude Code writes about its commands in the user's name.
 const CAVEATS: [&str; 2] = [
     "<local-command-caveat>",
     "Caveat: The messages below were generated by the user while running local commands",
 ];
 
-/// What programs put before a person's words without the person having said it.
+/// Whether a program put this text before the user's words.
 fn is_injected(text: &str) -> bool {
     let start = text.trim();
     let alone = |tag: &&str| {
@@ -549,8 +544,8 @@ fn is_injected(text: &str) -> bool {
     start.starts_with("# AGENTS.md instructions") || INJECTED.iter().any(alone)
 }
 
-/// The text without what a program put among a person's words; `None` if there is nothing of it. A
-/// tag that is never closed is the person's own, unless our own text stands behind it.
+/// The text without what a program inserted; `None` if nothing is left. A tag that is never closed
+/// is the user's own, unless an icecore block follows it.
 fn without_injected(text: &str) -> Option<String> {
     let mut ours = memchr::memmem::find_iter(text.as_bytes(), "icecore:begin").peekable();
     let (mut kept, mut from) = (String::new(), 0);
@@ -569,7 +564,7 @@ fn without_injected(text: &str) -> Option<String> {
         let end = if is_closed[tag] { close(at) } else { None };
         is_closed[tag] = end.is_some();
         let end = match ours.peek() {
-            // Our text may itself speak of such tags; it ends before the one it stands in does.
+            // An icecore block may mention such tags; it ends before its enclosing tag does.
             Some(&begin) if end.is_none_or(|end| begin < end) => Some(
                 close(text[begin..].find("icecore:end").map_or(begin, |found| begin + found))
                     .unwrap_or(text.len()),
@@ -584,13 +579,13 @@ fn without_injected(text: &str) -> Option<String> {
     (from > 0).then(|| kept + &text[from..])
 }
 
-/// What a program says about its commands in the person's name.
+/// Whether this is a program's note about its commands, in the user's name.
 fn is_caveat(text: &str) -> bool {
     CAVEATS.iter().any(|mark| text.trim_start().starts_with(mark))
 }
 
-/// What a program printed when the person ran a command in it; it comes as if the person had said
-/// it.
+/// Whether this is the output of a command that the user ran in the program, recorded in the user's
+/// name.
 fn is_command_output(text: &str) -> bool {
     [
         "<local-command-stdout>",
@@ -603,8 +598,7 @@ fn is_command_output(text: &str) -> bool {
     .any(|tag| text.trim_start().starts_with(tag))
 }
 
-/// The fields a line of a record file has of its own; a stranger's field of that name must not pass
-/// for one.
+/// The fields of a record line; a foreign field of the same name must not be taken for one.
 const OWN_FIELDS: [&str; 14] = [
     "ts",
     "conversation",
@@ -629,31 +623,31 @@ const IDS: [&str; 3] = ["id", "uuid", "message_id"];
 const SESSIONS: [&str; 3] = ["session", "sessionId", "session_id"];
 const MESSAGES: [&str; 5] = ["messages", "chat_messages", "turns", "conversation", "history"];
 
-/// What a line of a program says besides what was said.
+/// The context of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// The message it is a part of.
+    /// The id of the message that the line is a part of.
     pub(crate) message: Option<String>,
-    /// The helper whose line it is.
+    /// The subagent that wrote the line.
     pub(crate) agent: Option<String>,
-    /// The folder that was worked in.
+    /// The working directory.
     pub(crate) folder: Option<String>,
 }
 
-/// A reading of JSON lines that is under way.
+/// Reads JSON lines.
 pub(crate) struct Lines {
     pub(crate) out: Transcript,
     strands: Vec<Strand>,
     offset: Offset,
-    /// How much the title weighs that was found so far.
+    /// The priority of the title found so far.
     title_weight: u8,
-    /// The session that lines without one belong to.
+    /// The session of lines without one.
     pub(crate) within: Option<String>,
-    /// What the last line said besides; the folder stays until another is named.
+    /// The context of the last line; the folder persists until a line names another.
     pub(crate) about: About,
-    /// What tools did and said is passed over.
+    /// Tool calls and results are skipped.
     words_only: bool,
-    /// What was typed while the assistant worked and was not delivered yet.
+    /// Prompts that were typed while the assistant worked and are not delivered yet.
     queue: PromptQueue,
 }
 
@@ -671,13 +665,13 @@ impl Lines {
         }
     }
 
-    /// The number of the first line that would have to be read again to know what becomes of a
-    /// prompt that is still queued.
+    /// The number of the first line that must be read again to resolve a prompt that is still
+    /// queued.
     pub(crate) fn queued_since(&self) -> Option<usize> {
         self.queue.oldest()
     }
 
-    /// Takes what was read so far, each turn with its strand.
+    /// Takes the turns read so far, each with its strand.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = (Said, Strand)> {
         std::mem::take(&mut self.out.turns).into_iter().zip(std::mem::take(&mut self.strands))
     }
@@ -701,7 +695,7 @@ impl Lines {
         lines.finish()
     }
 
-    /// Reads a file that is one JSON list, as far as it goes. Says whether it is one.
+    /// Reads a file that is one JSON list, as far as it is valid. Returns whether it is a list.
     fn whole_list(&mut self, text: &str, start: &str) -> bool {
         struct Elements<'a, 'b>(&'b mut Vec<&'a RawValue>);
         impl<'de> Visitor<'de> for Elements<'de, '_> {
@@ -729,13 +723,13 @@ impl Lines {
             let before = text[..text.len() - text.trim_start().len()].matches('\n').count();
             self.out.complain(
                 before + error.line().max(1),
-                format!("breaks off the list it belongs to: {}", reason(&error)),
+                format!("ends the list early: {}", reason(&error)),
             );
         }
         true
     }
 
-    /// Reads a file that is one JSON object with the messages inside. Says whether it is one.
+    /// Reads a file that is one JSON object with messages inside. Returns whether it is one.
     fn whole_object(&mut self, text: &str, start: &str) -> bool {
         let Ok(object) = Object::read(start) else { return false };
         match messages(&object) {
@@ -764,7 +758,7 @@ impl Lines {
         }
     }
 
-    /// Takes title and session from what holds the messages.
+    /// Takes title and session from the object around the messages.
     fn open(&mut self, object: &Object<'_>) {
         self.entitle(object.first(&["title", "name"]), 1);
         self.within =
@@ -798,7 +792,7 @@ impl Lines {
         let speaks = speaks(object);
         let spoken = CONTENTS.iter().any(|name| object.raw(name).is_some())
             || object.raw("tool_calls").is_some();
-        // Notices of a program have a type that could be a role, and something that could be
+        // Program notices may have a type that looks like a role, and something that looks like
         // content.
         let program = ["subtype", "parentUuid", "sessionId", "operation"]
             .iter()
@@ -831,8 +825,8 @@ impl Lines {
                 self.open(object);
                 for element in messages(object).unwrap_or_default() {
                     match Object::read(element.get()) {
-                        // Messages hold no messages; what nests further is read as the fields it
-                        // has.
+                        // Messages are not nested further; deeper ones are read as plain
+                        // fields.
                         Ok(message) => self.chat(number, &message),
                         Err(error) => self.out.complain(
                             number,
@@ -857,7 +851,7 @@ impl Lines {
         }
     }
 
-    /// A line of a generic chat or of an import.
+    /// Reads a line of a generic chat or of an import.
     fn chat(&mut self, number: usize, object: &Object<'_>) {
         let mut used = Vec::new();
         let mut pick = |names: &[&'static str]| -> Option<&str> {
@@ -868,7 +862,7 @@ impl Lines {
         };
         let time = pick(&TIMES);
         let author = pick(&ROLES);
-        // Where both are there, the text is a shorter telling of the blocks.
+        // If both exist, the text is a shortened form of the blocks.
         let content = pick(if object.list("content").is_some() { &["content"] } else { &CONTENTS });
         let id = pick(&IDS).and_then(text).filter(|id| !id.trim().is_empty()).map(Cow::into_owned);
         let session = pick(&SESSIONS)
@@ -885,7 +879,7 @@ impl Lines {
             Some(author) => author.first(&["role", "name"]),
             None => author.and_then(text).map(Cow::into_owned),
         };
-        // The type of a Responses item says what it is, not who speaks.
+        // The type of a Responses item is no speaker.
         let word = word.filter(|word| word != "message" && !word.trim().is_empty());
         let role = word.as_deref().and_then(Role::meant);
         let named = object
@@ -926,7 +920,7 @@ impl Lines {
         self.turn(said, content, Strand::Main);
     }
 
-    /// A message of a Claude Code transcript.
+    /// Reads a message of a Claude Code transcript.
     fn claude(&mut self, number: usize, object: &Object<'_>) {
         for (flag, what) in [("isMeta", "meta"), ("isCompactSummary", "compact summary")] {
             if object.holds(flag) {
@@ -940,7 +934,7 @@ impl Lines {
             && (object.holds("isApiErrorMessage")
                 || message.text("model").is_some_and(|model| model == "<synthetic>"))
         {
-            return self.out.skip("error of the service", 1);
+            return self.out.skip("service error", 1);
         }
         self.about = About {
             message: message.first(&["id"]),
@@ -963,7 +957,7 @@ impl Lines {
         let role = match role {
             Role::User if is_caveat(&content.said.text) => return self.out.skip("meta", 1),
             Role::User if is_command_output(&content.said.text) => Role::Tool,
-            // What a helper is told, the assistant tells it.
+            // A subagent's prompt comes from the assistant.
             Role::User if is_side => Role::Assistant,
             Role::System => return self.out.skip("instructions", 1),
             role => role,
@@ -979,7 +973,7 @@ impl Lines {
         self.turn(said, content, if is_side { Strand::Side } else { Strand::Talk });
     }
 
-    /// A movement of the queue of prompts that are typed while the assistant works.
+    /// Applies an operation on the queue of prompts typed while the assistant works.
     fn queue_operation(&mut self, number: usize, object: &Object<'_>) {
         let text = prompt_text(object.raw("content"));
         let delivered = match object.text("operation").unwrap_or_default().as_ref() {
@@ -1016,7 +1010,7 @@ impl Lines {
         }
     }
 
-    /// A prompt that was typed while the assistant worked, as it was delivered within a turn.
+    /// Reads a queued prompt that was delivered within a running turn.
     fn queued_command(&mut self, number: usize, object: &Object<'_>) {
         let Some(attachment) = object.object("attachment") else { return };
         let text = prompt_text(attachment.raw("prompt"));
@@ -1048,12 +1042,12 @@ impl Lines {
     }
 
     fn keep_queued(&mut self, said: Said) {
-        // It belongs to no message, whatever the line before it was a part of.
+        // It belongs to no message, whatever the previous line was a part of.
         self.about = About { folder: said.folder.clone(), ..About::default() };
         self.keep(said, Strand::Talk);
     }
 
-    /// Tells what was queued and never delivered: there are no more lines.
+    /// Ends the file: adds the prompts that were queued and never delivered.
     pub(crate) fn finish_queue(&mut self) {
         let left: Vec<Said> = self.queue.finish().collect();
         for said in left {
@@ -1061,7 +1055,7 @@ impl Lines {
         }
     }
 
-    /// A line of a Codex rollout.
+    /// Reads a line of a Codex rollout.
     fn rollout(&mut self, number: usize, kind: &str, line: &Object<'_>, payload: &Object<'_>) {
         let inner = payload.text("type").unwrap_or_default();
         if matches!(kind, "session_meta" | "turn_context") {
@@ -1095,7 +1089,7 @@ impl Lines {
         }
     }
 
-    /// A message, a tool's call or its output.
+    /// Reads a message, a tool call or a tool output.
     fn item(&mut self, number: usize, line: &Object<'_>, item: &Object<'_>) {
         let kind = item.text("type").unwrap_or_default();
         let call = item.first(&["call_id"]);
@@ -1153,8 +1147,8 @@ impl Lines {
         self.turn(said, content, strand);
     }
 
-    /// Keeps what was said. What tools answered within it becomes a turn of its own, so that it is
-    /// not taken for the person's words.
+    /// Adds a message. Tool results within it become a turn of their own, so that they do not count
+    /// as the user's words.
     fn turn(&mut self, said: Said, content: Content, strand: Strand) {
         let Content { said: own, results, left_out, .. } = content;
         if own.is_empty() && results.is_empty() && left_out.is_empty() {
@@ -1201,7 +1195,7 @@ impl Lines {
         });
         if found.is_none() && json != "\"\"" {
             let shown: String = json.chars().take(40).collect();
-            self.out.complain(number, format!("has a time that is none: {}", one_line(&shown)));
+            self.out.complain(number, format!("has an invalid time: {}", one_line(&shown)));
         }
         found
     }
@@ -1242,7 +1236,7 @@ impl Lines {
     }
 }
 
-/// The words of a prompt, without what the program put among them.
+/// The words of a prompt, without what the program inserted.
 fn prompt_text(json: Option<&str>) -> String {
     trim_blank_lines(&Content::of(json, true, true).said.text).to_owned()
 }
@@ -1251,7 +1245,7 @@ fn queued_prompt(said: Said) -> Said {
     Said { role: Some(Role::User), extra: vec![(QUEUED.into(), DELIVERED.into())], ..said }
 }
 
-/// The messages inside an object that holds a conversation, and is none of them itself.
+/// The messages inside an object that holds a conversation and is not itself a message.
 fn messages<'a>(object: &Object<'a>) -> Option<Vec<&'a RawValue>> {
     if speaks(object) { None } else { MESSAGES.iter().find_map(|name| object.list(name)) }
 }
@@ -1274,7 +1268,7 @@ pub(crate) fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
 // ── Markdown and text
 // ───────────────────────────────────────────────────────────────────────────────────────────────
 
-/// Which marks of a speaker are looked for.
+/// Which forms of speaker marks are recognized.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     /// Headings and names in bold.
@@ -1297,13 +1291,13 @@ fn written(text: &str, shape: Shape, day: Date, offset: Offset) -> Transcript {
     let body = match shape {
         Shape::Markdown => {
             let marked = Body::read(text, Style::Marked);
-            // People write plain names into Markdown files as well.
+            // Plain names occur in Markdown files as well.
             if marked.marks.is_empty() { Body::read(text, Style::Plain) } else { marked }
         }
         _ => Body::read(text, Style::Plain),
     };
     let markdown = shape == Shape::Markdown;
-    // Where the front matter has a title already, the heading stays among the words.
+    // If the front matter has a title, the heading stays in the text.
     let title = body.title.clone().filter(|_| markdown && out.title.is_none());
     if let Some(title) = &title {
         out.title = heading(&text[title.clone()]).map(|(_, title)| one_line(title.trim()));
@@ -1349,7 +1343,7 @@ fn written(text: &str, shape: Shape, day: Date, offset: Offset) -> Transcript {
     out
 }
 
-/// What stands before a document between two lines of `---`.
+/// The lines between two `---` at the beginning of a document.
 #[derive(Default)]
 struct FrontMatter {
     bytes: usize,
@@ -1423,8 +1417,8 @@ fn trim_blank_end(mut text: &str) -> &str {
     }
 }
 
-/// A turn's text: without blank lines around it and, in Markdown, without the rules that part it
-/// from its neighbours.
+/// A turn's text without surrounding blank lines and, in Markdown, without the thematic breaks that
+/// separate turns.
 fn block(text: &str, markdown: bool) -> &str {
     let mut text = trim_blank_lines(text);
     while markdown
@@ -1450,7 +1444,7 @@ fn is_rule(line: &str) -> bool {
             .any(|mark| line.replace(' ', "").trim_matches(|c| mark.starts_with(c)).is_empty())
 }
 
-/// A heading's level and what it says.
+/// A heading's level and text.
 fn heading(line: &str) -> Option<(u8, &str)> {
     let content = line.trim_start_matches('#');
     let level = line.len() - content.len();
@@ -1458,7 +1452,7 @@ fn heading(line: &str) -> Option<(u8, &str)> {
     ((1..=6).contains(&level) && !says.is_empty()).then(|| (u8::try_from(level).unwrap_or(6), says))
 }
 
-/// Where code is fenced off: the fence that a line opens, as its mark and length.
+/// The code fence that a line opens: its character and length.
 fn fence(line: &str) -> Option<(u8, usize)> {
     let line = line.trim_start();
     let mark = *line.as_bytes().first().filter(|byte| matches!(byte, b'`' | b'~'))?;
@@ -1471,18 +1465,18 @@ fn closes(line: &str, (mark, length): (u8, usize)) -> bool {
     line.len() >= length && line.bytes().all(|byte| byte == mark)
 }
 
-/// Who speaks after a mark.
+/// The speaker after a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who<'a> {
-    /// A word for a role, which is `plain` if it can hardly mean anything else.
+    /// A word for a role; `plain` if it can hardly mean anything else.
     Role { role: Role, plain: bool, name: Option<&'a str> },
-    /// Somebody.
+    /// A person's name.
     Name(&'a str),
-    /// Nobody: a dated line among dated lines of speakers.
+    /// A dated line without a speaker among dated lines of speakers.
     Nobody,
 }
 
-/// How a mark is made; marks of one make are judged together.
+/// The form of a mark; marks of one form are judged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Make {
     Heading(u8),
@@ -1503,7 +1497,7 @@ impl Make {
     }
 }
 
-/// A place where somebody seems to begin to speak.
+/// A position where a speaker may begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mark<'a> {
     /// Where its line begins.
@@ -1518,7 +1512,7 @@ struct Mark<'a> {
 /// A document without its front matter.
 struct Body<'a> {
     marks: Vec<Mark<'a>>,
-    /// Where the leading heading is that names the document.
+    /// The leading heading that names the document.
     title: Option<std::ops::Range<usize>>,
 }
 
@@ -1530,8 +1524,8 @@ impl<'a> Body<'a> {
             places.push((start, line.trim_end_matches('\n')));
             start += line.len();
         }
-        // The longest fence of each kind that could still be closed by what follows a line: one
-        // that nothing closes must not swallow the rest of the conversation.
+        // The longest fence of each kind that a later line could still close: an unclosed fence
+        // must not swallow the rest of the conversation.
         let mut ahead = vec![(0, 0); places.len() + 1];
         for (at, (_, line)) in places.iter().enumerate().rev() {
             let (ticks, tildes) = ahead[at + 1];
@@ -1592,7 +1586,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The names between `</` and `>`: what is closed like this was a tag, not somebody.
+/// The names in closing tags: such a name is a tag, not a speaker.
 fn closed_tags(text: &str) -> HashSet<&str> {
     let ends = memchr::memmem::find_iter(text.as_bytes(), "</").map(|at| &text[at + 2..]);
     ends.filter_map(|rest| {
@@ -1602,9 +1596,9 @@ fn closed_tags(text: &str) -> HashSet<&str> {
     .collect()
 }
 
-/// Of all places where somebody may begin to speak, those where somebody does. Answers are full of
-/// lines such as `Budget: 5`, so what is no word for a role must prove itself: by a time, by
-/// opening the conversation, by coming again.
+/// Selects the marks where a speaker really begins. Answers are full of lines such as `Budget: 5`,
+/// so a name that is no word for a role needs evidence: a time, opening the conversation, or
+/// occurring again.
 fn choose<'a>(marks: Vec<Mark<'a>>, opens: impl Fn(&Mark<'a>) -> bool) -> Vec<Mark<'a>> {
     let opener = marks.first().filter(|mark| opens(mark)).cloned();
     let is_name = |mark: &Mark<'_>| matches!(mark.who, Who::Name(_));
@@ -1716,7 +1710,7 @@ fn marked(line: &str) -> Option<Mark<'_>> {
         after = rest;
         ended = true;
     }
-    // A role in bold alone on its line stands over the words that follow.
+    // A role in bold alone on its line introduces the words that follow.
     let alone = after.trim().is_empty() && matches!(who, Who::Role { plain: true, .. });
     if !(ended || alone) {
         return None;
@@ -1758,7 +1752,7 @@ fn plainly(line: &str) -> Option<Mark<'_>> {
     Some(Mark { start: 0, end, who, stamp: before.or(after), make })
 }
 
-/// A name and what ends it, at the start of a text; with the words after it.
+/// A name and its delimiter at the start of a text, and the words after it.
 fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)> {
     let free = |words: &str| words.is_empty() || words.starts_with(char::is_whitespace);
     if let Some(inner) = text.strip_prefix('<') {
@@ -1858,7 +1852,7 @@ fn role_of(label: &str) -> Option<Who<'_>> {
     })
 }
 
-/// What stands before a colon without being anybody.
+/// Words that come before a colon and are no speakers.
 static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     "note notes nb ps todo todos fixme decision decisions error errors warning warn info debug trace fatal exception \
     traceback hint tip tips example examples summary tldr question questions answer answers result results output input \
@@ -1876,13 +1870,13 @@ static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Small words inside names of people.
+/// Particles inside names of people.
 const PARTICLES: [&str; 19] = [
     "van", "von", "der", "den", "de", "da", "di", "del", "du", "dos", "la", "le", "el", "al",
     "bin", "zu", "zur", "und", "and",
 ];
 
-/// Who a label names, if it can be somebody: a word for a role, or a name of at most four words.
+/// The speaker a label names: a word for a role, or a name of at most four words.
 fn speaker(label: &str) -> Option<Who<'_>> {
     let label = label.trim();
     if label.is_empty() || label.len() > MAX_SPEAKER_BYTES {
@@ -1920,27 +1914,27 @@ fn speaker(label: &str) -> Option<Who<'_>> {
     (!small_sentence).then_some(Who::Name(name))
 }
 
-/// A time as people write it, as far as it goes.
+/// A written time, possibly partial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     date: Option<Written>,
     clock: Option<Time>,
     offset: Option<Offset>,
-    /// Told with am or pm.
+    /// Written with am or pm.
     halves: bool,
-    /// Set apart from what follows by brackets or a dash.
+    /// Separated from what follows by brackets or a dash.
     parted: bool,
 }
 
-/// A date as it is written.
+/// A written date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     Day(Date),
-    /// `1/2/2026`, of which one cannot say which number is the day.
+    /// `1/2/2026`, where either number may be the day.
     Slashed(i8, i8, i16),
 }
 
-/// Whether dates with slashes begin with the month: told by a day that is no month, else by clocks
+/// Whether dates with slashes begin with the month: decided by a number above 12, else by clocks
 /// with am and pm.
 fn month_comes_first(marks: &[Mark<'_>]) -> bool {
     let slashed = || {
@@ -1953,7 +1947,7 @@ fn month_comes_first(marks: &[Mark<'_>]) -> bool {
         || (!slashed().any(|(first, ..)| first > 12) && slashed().any(|(.., halves)| halves))
 }
 
-/// A number of at most so many digits, how many it has, and what follows.
+/// A number of at most `most` digits, the number of its digits, and what follows.
 fn number(text: &str, most: usize) -> Option<(i16, usize, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     ((1..=most).contains(&digits))
@@ -2006,7 +2000,7 @@ fn read_date(text: &str) -> Option<(Written, &str)> {
         ),
         (1 | 2, '/') => {
             let (first, second, year) = (small(first)?, small(second)?, year(third, last)?);
-            // One of the two ways must be a day.
+            // One of the two orders must be a valid date.
             Date::new(year, second, first).or_else(|_| Date::new(year, first, second)).ok()?;
             Written::Slashed(first, second, year)
         }
@@ -2104,8 +2098,8 @@ mod tests {
         read(text, shape, DAY, berlin())
     }
 
-    /// A turn on one line: time, role, name, id, text, parts; what is not there is left out. `?` is
-    /// a role that nothing states.
+    /// A turn on one line: time, role, name, id, text, parts; missing values are omitted. `?` is an
+    /// unknown role.
     fn shown(said: &Said) -> String {
         let mut line = said.ts.map_or(String::new(), |ts| format!("{ts} "));
         line.push_str(said.role.map_or("?", Role::word));
@@ -2119,13 +2113,13 @@ mod tests {
     fn check_as(shape: Shape, text: &str, turns: &[&str]) -> Transcript {
         let read = reading(text, Some(shape));
         assert_eq!(read.turns.iter().map(shown).collect::<Vec<_>>(), turns, "{text}");
-        // The same with the line ends and the mark of another system.
+        // The same with another system's line breaks and byte order mark.
         let foreign = reading(&format!("\u{feff}{}", text.replace('\n', "\r\n")), Some(shape));
         assert_eq!(foreign.turns, read.turns, "{text}");
         read
     }
 
-    /// Read as that shape, which is also the one that is guessed.
+    /// Parses as that format, which must also be the detected one.
     fn check(shape: Shape, text: &str, turns: &[&str]) -> Transcript {
         assert_eq!(guess(text), shape, "{text}");
         check_as(shape, text, turns)
@@ -2192,7 +2186,7 @@ mod tests {
         );
         assert_eq!(read.session.as_deref(), Some("s1"));
         assert_eq!(read.turns[0].extra, [("mood".to_owned(), "\"calm\"".to_owned())]);
-        assert_eq!(read.complaints, [(8, "has a time that is none: \"soon\"".to_owned())]);
+        assert_eq!(read.complaints, [(8, "has an invalid time: \"soon\"".to_owned())]);
         assert_eq!(skipped(&read), [("image data", 1)]);
     }
 
@@ -2265,7 +2259,7 @@ mod tests {
             read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
             [12, 17, 18, 19]
         );
-        // A helper's own file is told, though all of it stands beside the main conversation.
+        // A subagent's own file is read, though all of it is beside the main conversation.
         let helper = line(
             "user",
             "a7",
@@ -2371,7 +2365,7 @@ mod tests {
         );
         assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("T"), Some("s9")));
         assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
-        // A list that breaks off is read as far as it goes.
+        // An incomplete list is read as far as it is valid.
         let read = check(Shape::Jsonl, &format!("\n{list},\n {{\"role\":"), &turns);
         assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
         let export = r#"[{"uuid":"c1","name":"N","chat_messages":[{"uuid":"m1","sender":"human","text":"hi","content":[{"type":"text","text":"hi there"}],"created_at":"2026-10-02T09:00:00.000000Z"}]},{"mapping":{}}]"#;
@@ -2408,7 +2402,7 @@ mod tests {
             (read.skipped.len(), read.skipped.iter().map(|(_, count)| count).sum::<usize>()),
             (MAX_KINDS, 200)
         );
-        // The bytes of a picture are not words; that they are gone is told.
+        // The bytes of a picture are not kept; that they were dropped is counted.
         let picture = format!(
             r#"{{"role":"user","content":[{{"type":"image","data":"{}","name":"a.png"}}]}}"#,
             "A".repeat(9_000)
@@ -2471,7 +2465,7 @@ mod tests {
             "**Anna:** hi\n\n**Ben**: ho\n\n**Assistant:** so\n\n**Ben**: ok",
             &["? Anna: hi", "? Ben: ho", "assistant: so", "? Ben: ok"],
         );
-        // A fence that nobody closes swallows nothing.
+        // An unclosed fence swallows nothing.
         check(
             Shape::Markdown,
             "**User:** a\n```\n\n**Assistant:** b",
@@ -2656,8 +2650,7 @@ mod tests {
                 text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.ends_with('x')).map(str::to_owned).collect()
             };
             let mut kept: Vec<String> = read.turns.iter().flat_map(|said| words(&said.text)).collect();
-            // A heading that names the document stands in the title, unless the document is one
-            // turn.
+            // A heading that names the document becomes the title, unless the document is one turn.
             let mut expected = words(&text);
             if kept.len() < expected.len() {
                 kept.splice(0..0, words(read.title.as_deref().unwrap_or_default()));

@@ -1,9 +1,8 @@
-//! Words that bring knowledge along: `recall/triggers.json` (L8).
+//! Triggers: words that load knowledge pages, from `recall/triggers.json` (L8).
 //!
-//! When one of a trigger's patterns is said, its pages are loaded. Patterns are whole words
-//! whatever their case or the blanks between them; where a script sets no blanks, a pattern is
-//! found anywhere. The text is indexed once, so that thousands of patterns cost little more than
-//! one.
+//! When a text contains one of a trigger's patterns, its pages are loaded. Patterns match whole
+//! words regardless of case and spacing; in scripts without blanks a pattern matches anywhere. The
+//! text is indexed once, so that thousands of patterns cost little more than one.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -21,20 +20,20 @@ use crate::plain;
 pub const MAX_TRIGGERS: usize = 5_000;
 /// The most patterns, and the most pages, of one trigger.
 pub const MAX_ITEMS: usize = 64;
-/// The longest pattern, in bytes.
+/// The longest pattern.
 pub const MAX_PATTERN_BYTES: usize = 200;
-/// The most complaints about one file; the rest is counted.
+/// The most complaints about one file; a last one counts the rest.
 pub const MAX_COMPLAINTS: usize = 50;
 
-/// The fewest letters of a name that is suggested.
+/// The fewest letters of a suggested name.
 const LEAST_LETTERS: usize = 3;
-/// The fewest characters of one in a script that sets no blanks, where a character says more.
+/// The fewest characters of a suggested name in a script without blanks.
 const LEAST_UNSPACED: usize = 2;
-/// A name of so many words is also known by its initials.
+/// The fewest words of a name that is also known by its initials.
 const INITIALS_FROM: usize = 3;
-/// Nobody says the initials of more words than that.
+/// The most words of a name that is also known by its initials.
 const INITIALS_UP_TO: usize = 6;
-/// Words that are said every day, so that a page of that name would always be loaded.
+/// Everyday words: a page of that name would always be loaded.
 const EVERYDAY: &str = "\
     the and for are but not you all any can had has have her him his how its may new now old one our out own see she the \
     they this that then there two use via was way who why will with yes yet your about also app ask day days did file files \
@@ -43,19 +42,16 @@ const EVERYDAY: &str = "\
     tomorrow tool tools top try user users want week what when where which work year yesterday of to in on at my is it a an \
     we i by or as be do company der die das und les des une los las con por que";
 
-/// Patterns, and what is loaded when one of them is said.
+/// Patterns, and the pages to load when one of them occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trigger {
-    /// Words or phrases.
     pub patterns: Vec<String>,
-    /// The pages they bring along.
     pub load: Vec<DocPath>,
-    /// Whether a person wrote it; those come first.
+    /// Written by a person; those come first.
     pub by_hand: bool,
 }
 
-/// Reads the triggers of a file, and what is wrong with it. What cannot be read is passed over and
-/// told.
+/// Parses the triggers of a file, with complaints. Invalid entries are skipped and reported.
 pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
     let mut complaints = Complaints::default();
     let root: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
@@ -103,7 +99,7 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
         let load: Vec<DocPath> = load.collect();
         if patterns.is_empty() || load.is_empty() {
             complaints.add(format!(
-                "trigger {number} is passed over: it has no {}",
+                "trigger {number} is skipped: it has no {}",
                 if patterns.is_empty() { "pattern" } else { "page" }
             ));
             continue;
@@ -117,7 +113,7 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
     (triggers, complaints.told())
 }
 
-/// A list of texts, or one text alone.
+/// A list of texts, or a single text.
 fn texts<'a>(
     value: Option<&'a Value>,
     number: usize,
@@ -178,8 +174,7 @@ fn quoted(text: &str) -> String {
     plain::one_line(text).chars().take(60).collect()
 }
 
-/// What the pages themselves suggest: their names, the other names they have, and the initials of
-/// long ones.
+/// Suggests triggers for pages: their titles, their aliases, and the initials of long names.
 pub fn suggest(pages: &[(DocPath, String, Vec<String>)]) -> Vec<Trigger> {
     pages.iter().filter_map(|(path, title, aliases)| suggested(path, title, aliases)).collect()
 }
@@ -204,7 +199,7 @@ fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger>
             continue;
         }
         suggest(words.join(" "));
-        // A mark within a name, as in `node.js`, is said along with it.
+        // A character within a name, as in `node.js`, is part of the pattern.
         let written = fold(name).split_whitespace().collect::<Vec<_>>().join(" ");
         if written.contains(|c: char| !c.is_alphanumeric() && !is_combining_mark(c) && !is_blank(c))
         {
@@ -224,7 +219,7 @@ fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger>
     (!patterns.is_empty()).then(|| Trigger { patterns, load: vec![path.clone()], by_hand: false })
 }
 
-/// Whether these words, said together, name something in particular.
+/// Whether these words together name something specific.
 fn is_telling(words: &[&str]) -> bool {
     let letters = || words.iter().flat_map(|word| word.chars());
     let least = if letters().any(is_unspaced) { LEAST_UNSPACED } else { LEAST_LETTERS };
@@ -233,7 +228,7 @@ fn is_telling(words: &[&str]) -> bool {
         && !words.iter().all(|word| EVERYDAY.split(' ').any(|everyday| everyday == *word))
 }
 
-/// Which pages the input brings along, and by which pattern: what a person wrote first, then the
+/// The pages that the input loads, with the matching pattern: hand-written triggers first, then
 /// longer patterns; each page once.
 pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
     let spoken = Spoken::of(input);
@@ -243,7 +238,7 @@ pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
             .patterns
             .iter()
             .filter(|pattern| Phrase::read(pattern).is_some_and(|phrase| spoken.says(&phrase)));
-        // Of two as long the first counts.
+        // Of two of equal length the first counts.
         if let Some(longest) = said.min_by_key(|pattern| Reverse(pattern.chars().count())) {
             found.push((!trigger.by_hand, Reverse(longest.chars().count()), at, longest));
         }
@@ -264,7 +259,7 @@ pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
     loaded
 }
 
-/// The triggers as a person keeps them in the file.
+/// The JSON file of these triggers.
 pub fn write(triggers: &[Trigger]) -> String {
     #[derive(Serialize)]
     struct Written<'a> {
@@ -280,29 +275,29 @@ pub fn write(triggers: &[Trigger]) -> String {
         load: trigger.load.iter().map(DocPath::as_str).collect(),
     });
     let file = File { triggers: written.collect() };
-    // Texts and lists of them can always be written.
+    // Texts and lists of them always serialize.
     serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
 }
 
-/// A word of a text and how it hangs together with the one before.
+/// A word of a text and its gap to the word before.
 struct Token {
     at: Range<usize>,
     gap: Gap,
 }
 
-/// What stands between two words.
+/// The characters between two words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Gap {
-    /// Nothing: two characters of a script without blanks.
+    /// None: two characters of a script without blanks.
     None,
-    /// Blanks, hyphens, underscores: all the same.
+    /// Blanks, hyphens, underscores: all equivalent.
     Blank,
-    /// Other marks, without the blanks around them.
+    /// Other characters, without the blanks around them.
     Marks(Range<usize>),
 }
 
-/// Whether the character is a word of its own because its script sets no blanks between words (or,
-/// as Korean, hangs endings on).
+/// Whether the character is a word of its own, because its script has no blanks between words (or,
+/// as Korean, attaches endings).
 fn is_unspaced(c: char) -> bool {
     let in_script = matches!(c,
         '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{1100}'..='\u{11ff}'
@@ -315,7 +310,7 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace() || matches!(c, '-' | '_' | '\u{2010}'..='\u{2015}')
 }
 
-/// The text as it is compared: compatible forms and cases are the same.
+/// The text normalized for comparison: NFKC and lower case.
 fn fold(text: &str) -> String {
     let lower = text.nfkc().flat_map(char::to_lowercase);
     lower.map(|c| if c == 'ς' { 'σ' } else { c }).collect()
@@ -332,7 +327,7 @@ fn tokens(folded: &str) -> Vec<Token> {
     };
     for (at, c) in folded.char_indices() {
         let end = at + c.len_utf8();
-        // Marks and joiners belong to the letter before them.
+        // Combining marks and joiners belong to the letter before them.
         let joins = is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}');
         match &mut word {
             Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced(c)) => {
@@ -368,17 +363,17 @@ fn gap(folded: &str, between: Range<usize>) -> Gap {
     Gap::Marks(start..start + marks.len())
 }
 
-/// A pattern as it is looked for.
+/// A pattern prepared for search.
 pub(crate) struct Phrase {
     folded: String,
     tokens: Vec<Token>,
-    /// Signs that belong to the name, as in `.net` or `c++`.
+    /// Characters before the first word that belong to the name, as in `.net`.
     head: Range<usize>,
     tail: Range<usize>,
 }
 
 impl Phrase {
-    /// The phrase of a pattern that has a letter or a digit.
+    /// The phrase of a pattern with at least one letter or digit.
     pub(crate) fn read(pattern: &str) -> Option<Self> {
         let folded = fold(pattern);
         let tokens = tokens(&folded);
@@ -394,7 +389,7 @@ impl Phrase {
     }
 }
 
-/// A text with the places of each of its words.
+/// A text with the positions of each of its words.
 pub(crate) struct Spoken {
     folded: String,
     tokens: Vec<Token>,
@@ -419,13 +414,13 @@ impl Spoken {
         Self { folded, tokens, places }
     }
 
-    /// Whether the phrase is said in it.
+    /// Whether the text contains the phrase.
     pub(crate) fn says(&self, phrase: &Phrase) -> bool {
         self.look_for(phrase).0
     }
 
-    /// Whether the phrase is said, and at how many places one had to look for that: only where its
-    /// rarest word stands.
+    /// Whether the text contains the phrase, and the number of positions checked: only those of its
+    /// rarest word.
     fn look_for(&self, phrase: &Phrase) -> (bool, usize) {
         let mut rarest: Option<(usize, &[usize])> = None;
         for (at, token) in phrase.tokens.iter().enumerate() {
@@ -584,11 +579,11 @@ mod tests {
                 "something in `patterns` of trigger 3 is not a text",
                 "the pattern `!!` of trigger 3 has no letter and no digit",
                 "trigger 3: `../../etc/passwd` is no path inside a vault: it is absolute, or has an empty, `.` or `..` part",
-                "trigger 4 is passed over: it has no pattern",
-                "trigger 5 is passed over: it has no page",
+                "trigger 4 is skipped: it has no pattern",
+                "trigger 5 is skipped: it has no page",
                 "trigger 6 is not an object",
                 "`patterns` of trigger 7 is not a list",
-                "trigger 7 is passed over: it has no pattern",
+                "trigger 7 is skipped: it has no pattern",
             ]
         );
     }
@@ -638,7 +633,7 @@ mod tests {
             &[],
         );
         check_suggested("knowledge/nodejs.md", "Node.js", &[], &["node js", "node.js", "nodejs"]);
-        // Initials that are an everyday word would load the page all the time.
+        // Initials that are an everyday word would always load the page.
         check_suggested(
             "knowledge/agile-review-events.md",
             "Agile Review Events",
@@ -701,7 +696,7 @@ mod tests {
             if Phrase::read(&pattern).is_some() {
                 let input = format!("{before} {pattern} {after}");
                 let found = matches(&[trigger(&[&pattern], "knowledge/x.md", false)], &input);
-                // A mark that hangs on the letter before it needs that letter.
+                // A combining mark needs the letter before it.
                 let hangs = |text: &str| text.trim_start().nfkc().next().is_some_and(is_combining_mark);
                 prop_assert!(found.len() == 1 || hangs(&pattern) || hangs(&after), "{:?} in {:?}", pattern, input);
             }

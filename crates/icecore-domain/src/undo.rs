@@ -1,8 +1,7 @@
-//! Going back to a snapshot without losing anything on the way (L16).
+//! Undo: restoring a snapshot without losing anything recorded since (L16).
 //!
-//! Files that may be rewritten come back as they were. Files that only grow never shrink: what was
-//! added to the ledger since is taken back by new events, so that a second undo can take that back
-//! in turn.
+//! Rewritable files are restored. Append-only files never shrink: events added to the ledger since
+//! are retracted by new events, so that a second undo can revert the first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,20 +10,20 @@ use crate::id::EventId;
 use crate::layout::Nature;
 use crate::ledger::{self, Entry, Ledger};
 
-/// What becomes of one file that is not as it was.
+/// What an undo does with one changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// It stays as it is now.
+    /// Leaves it unchanged.
     Leave,
-    /// It becomes what it was.
+    /// Restores the old content.
     Restore(Vec<u8>),
-    /// It was not there, so it goes.
+    /// Deletes it, because it did not exist.
     Remove,
-    /// Its old lines come back, and the new ones stay.
+    /// Restores the old lines and keeps the new ones.
     Merge(Vec<u8>),
 }
 
-/// What to do with a file that was `then` and is `now`.
+/// The step for a file that was `then` and is `now`.
 pub fn step(nature: Nature, then: Option<&[u8]>, now: Option<&[u8]>) -> Step {
     match (nature, then, now) {
         _ if then == now => Step::Leave,
@@ -61,11 +60,11 @@ fn merge(then: &[u8], now: &[u8]) -> Vec<u8> {
     merged
 }
 
-/// Longer differences between two logs are not compared line by line.
+/// Logs with more line pairs are not compared line by line.
 const MAX_COMPARED_PAIRS: usize = 4_000_000;
 
-/// A log with every line that it has now and every line that it had then, each where it stood;
-/// `None` if no line is missing.
+/// A log with every line that it has now and every line that it had then, in position; `None` if no
+/// line is missing.
 fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
     fn lines(text: &[u8]) -> Vec<&[u8]> {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
@@ -83,12 +82,11 @@ fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
     let mut merged: Vec<&[u8]> = old[..ahead].to_vec();
     let mut is_missing = false;
     if a.len().saturating_mul(b.len()) > MAX_COMPARED_PAIRS {
-        // All that it had, then all that it has: what both have stands there twice, but nothing is
-        // gone.
+        // All old lines, then all new ones: shared lines are duplicated, but none is lost.
         is_missing = true;
         merged.extend(a.iter().chain(b));
     } else {
-        // The longest row of lines that both have, from each pair of places on.
+        // The longest common subsequence of lines from each pair of positions.
         let mut common = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
         for i in (0..a.len()).rev() {
             for j in (0..b.len()).rev() {
@@ -122,7 +120,7 @@ fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The events of a ledger's sound lines, each id as it was first used.
+/// The events of a ledger's valid lines; the first use of an id counts.
 pub fn told(text: &[u8]) -> HashMap<EventId, Event> {
     let mut told = HashMap::new();
     for line in ledger::lines(text, 1) {
@@ -138,10 +136,10 @@ fn sound(line: &[u8]) -> Vec<Event> {
     if parsed.is_sound() { parsed.events } else { Vec::new() }
 }
 
-/// The lines of `now`, with those lines of `then` put back, each where it stood, whose events are
-/// not in it, or not as they were. Returns the text and the events that came back. What `settled`
-/// says is elsewhere stays away. A line that was changed stays too, behind the one it was; that two
-/// lines then share an id is for the caller to settle.
+/// Restores in `now` those lines of `then` whose events are missing or were changed, in position.
+/// Returns the text and the restored events. Events for which `settled` is true are stored
+/// elsewhere and are not restored. A changed line stays, after its original; the caller resolves
+/// that two lines then share an id.
 pub fn bring_back(
     then: &[u8],
     now: &[u8],
@@ -165,7 +163,7 @@ pub fn bring_back(
         let events = sound(line.bytes);
         let Some(first) = events.first() else { continue };
         if let Some(at) = place(first) {
-            // Still there: everything up to it keeps its place before what follows.
+            // Still there: everything up to it comes before what follows.
             while next <= at {
                 put(&mut text, current[next].0);
                 next += 1;
@@ -179,14 +177,14 @@ pub fn bring_back(
     (text, back)
 }
 
-/// Which events to retract, newest first, so that nothing recorded since `then` counts any more.
+/// The events to retract, newest first, so that nothing recorded since `then` counts any more.
 pub fn retractions<'a>(then: &Ledger, now: &'a Ledger) -> Vec<&'a Entry> {
     let new = |id: EventId| then.get(id).is_none();
     let mut since: Vec<&Entry> =
         now.entries().iter().filter(|entry| new(entry.event.id) && !is_retracted(entry)).collect();
-    // What was forgotten stays taken back.
+    // A forgotten event stays retracted.
     since.retain(|entry| entry.event.content != crate::forget::FORGOTTEN);
-    // A retraction of something that is new itself only keeps that out, as it should.
+    // A retraction of an event that is itself new needs no reversal.
     since.retain(|entry| {
         entry.event.act != Act::Retract || entry.event.related.iter().any(|&target| !new(target))
     });
@@ -233,15 +231,15 @@ mod tests {
                 "# Day\n\n- a typo\n- b\n",
                 Some("# Day\n\n- a tpyo\n- a typo\n- b\n"),
             ),
-            // Another machine's line stands between ours: nothing is missing.
+            // Another machine's line is between ours: nothing is missing.
             (
                 "- 09:00 ours\n- 11:00 ours\n",
                 "- 09:00 ours\n- 10:00 theirs\n- 11:00 ours\n- 12:00 later\n",
                 None,
             ),
-            // Said twice is not said once.
+            // Two equal lines stay two.
             ("- ping\n- gone\n", "- ping\n- ping\n", Some("- ping\n- gone\n- ping\n")),
-            // Emptied, and a last line without an end.
+            // Emptied, and a last line without a line break.
             ("- a\n- b\n", "", Some("- a\n- b\n")),
             ("- a\n- b\n", "- b\n- c", Some("- a\n- b\n- c\n")),
             ("- a", "- a\n- b", None),
@@ -250,7 +248,7 @@ mod tests {
             let merged = wanted.map_or(Step::Leave, |text| Step::Merge(text.as_bytes().to_vec()));
             assert_eq!(step, merged, "{then:?} {now:?}");
         }
-        // Logs that differ in very many lines: nothing is gone.
+        // Logs that differ in very many lines: nothing is lost.
         let many =
             |word: &str| -> String { (0..3_000).map(|n| format!("- {word} {n}\n")).collect() };
         let Step::Merge(text) =
@@ -277,7 +275,7 @@ mod tests {
         assert_eq!(check(&[1, 2, 4], None), (true, 2));
         assert_eq!(check(&[], None), (true, 5));
         assert_eq!(check(&[1, 2, 3, 4], Some(1)), (false, 0));
-        // Foreign and newer lines of today stay where they are.
+        // Foreign and newer lines of today keep their position.
         let now = format!("foreign\n{}new\n", lines[1]);
         let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
         assert_eq!(
@@ -285,7 +283,7 @@ mod tests {
             format!("{}foreign\n{}{}new\n", lines[0], lines[1], lines[2])
         );
         assert_eq!(back.len(), 2);
-        // A line that was changed is put back before what it was changed into.
+        // The original of a changed line is restored before it.
         let changed = lines[1].replace("event 1", "EVENT");
         let now = format!("{}{changed}{}", lines[0], lines[2]);
         let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);

@@ -1,19 +1,18 @@
-//! Times as people ask for them: `yesterday`, `last tuesday`, `2026-W07`, `feb 2026`, `last month`
-//! (Y6).
+//! Natural-language dates: `yesterday`, `last tuesday`, `2026-W07`, `feb 2026`, `last month` (Y6).
 //!
-//! Memory is asked about the past, so a bare name is always the latest one that has begun: on the
-//! 13th of February `february` is this month, `feb 20` last year's, and `tuesday` the one before
-//! today. Only `this`, `next`, `tomorrow` and dates with a year reach ahead. What was understood is
-//! told by `Display`, in a form that reads back to the same value.
+//! Questions to a memory are about the past, so a bare name is always the latest one that has
+//! begun: on the 13th of February `february` is this month, `feb 20` last year's, and `tuesday` the
+//! one before today. Only `this`, `next`, `tomorrow` and dates with a year reach into the future.
+//! `Display` writes a form that parses back to the same value.
 //!
-//! Conventions that could have been others:
-//! - Seasons are the meteorological ones of the northern half: spring begins on March 1. A winter
-//!   has the year it begins in; `last winter` is the latest that is over.
-//! - `last 7 days` and `past two weeks` end today and count it; `last week` is the week before this
-//!   one.
+//! Conventions:
+//! - Seasons are the meteorological ones of the northern hemisphere: spring begins on March 1. A
+//!   winter has the year it begins in; `last winter` is the latest that is over.
+//! - `last 7 days` and `past two weeks` end today and include it; `last week` is the week before
+//!   this one.
 //! - `two weeks ago` is that whole week, `three months ago` that whole month.
-//! - A few of them are three, a couple are two.
-//! - `this week last year` is the week that holds the day a year ago.
+//! - `a few` is three, `a couple` is two.
+//! - `this week last year` is the week that contains the day a year ago.
 
 use std::fmt;
 
@@ -23,21 +22,21 @@ use jiff::{Span, ToSpan};
 use crate::calendar::{Days, Month, Week, weekday};
 use crate::plain;
 
-/// The longest text that is looked at, in bytes; nobody needs more to name a time.
+/// The longest text that is parsed.
 const MAX_TEXT_BYTES: usize = 300;
 /// The largest count in `3 days ago` or `last 7 days`.
 const MAX_COUNT: i32 = 9_999;
 
-/// A time that somebody asked for.
+/// A date, a period or a span of days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
     /// One day.
     Day(Date),
     /// An ISO week.
     Week(Week),
-    /// A month of the calendar, from its first day to its last.
+    /// A calendar month.
     Month(Month),
-    /// A year of the calendar.
+    /// A calendar year.
     Year(i16),
     /// Any other span of days.
     Days(Days),
@@ -71,55 +70,52 @@ impl fmt::Display for When {
     }
 }
 
-/// Why a text names no time.
+/// Why a text is no date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotADate {
-    /// It cannot be read.
+    /// The text cannot be parsed.
     #[error(
-        "`{text}` names no time; write a day (2026-02-13, feb 13, yesterday, last tuesday, 3 days ago), a week (2026-W07, last week, \
+        "`{text}` is no date; write a day (2026-02-13, feb 13, yesterday, last tuesday, 3 days ago), a week (2026-W07, last week, \
          two weeks ago), a month (2026-02, feb 2026, last month), a year, a season (last summer) or a span (2026-02-01..2026-02-10, \
          from feb 3 to feb 9, last 7 days, since monday)"
     )]
     Unknown {
-        /// What was given.
+        /// The input.
         text: String,
     },
-    /// Day and month may stand in either order.
-    #[error(
-        "`{text}` may be {month_first} or {day_first}; write the one that is meant in that form"
-    )]
+    /// Day and month may be in either order.
+    #[error("`{text}` may be {month_first} or {day_first}; write it in that form")]
     TwoReadings {
-        /// What was given.
+        /// The input.
         text: String,
-        /// If the month stands first.
+        /// The date if the month comes first.
         month_first: Date,
-        /// If the day stands first.
+        /// The date if the day comes first.
         day_first: Date,
     },
-    /// The day has another name.
-    #[error("`{text}` contradicts itself: {day} is a {}; leave the weekday out or correct it", weekday(*.day))]
+    /// The date has another weekday.
+    #[error("`{text}` has the wrong weekday: {day} is a {}; correct or omit it", weekday(*.day))]
     OtherWeekday {
-        /// What was given.
+        /// The input.
         text: String,
-        /// The day it gives.
+        /// The date.
         day: Date,
     },
-    /// It is a span that runs backwards.
+    /// The span ends before it begins.
     #[error(
         "`{text}` ends before it begins ({first} to {last}); write the earlier day first, such as 2026-02-01..2026-02-10"
     )]
     Backwards {
-        /// What was given.
+        /// The input.
         text: String,
-        /// The day it begins.
+        /// The first day.
         first: Date,
-        /// The day it ends.
+        /// The last day.
         last: Date,
     },
 }
 
-/// Reads a time the way a person asks for one, in any case and with the words that usually stand
-/// around it.
+/// Parses a date in natural language, in any case and with common filler words.
 pub fn read(text: &str, today: Date) -> Result<When, NotADate> {
     let shown: String = plain::one_line(text.trim()).chars().take(80).collect();
     if text.len() > MAX_TEXT_BYTES {
@@ -144,12 +140,12 @@ pub fn read(text: &str, today: Date) -> Result<When, NotADate> {
         .collect();
     let reader = Reader { text: &shown, today };
     let when = reader.span(&words)?;
-    // Outside these years the written form has a sign, and nobody's memory has anything.
+    // Outside these years the written form has a sign, and no memory has content.
     let span = when.span();
     if span.first.year() < 1 || span.is_empty() { Err(reader.unknown()) } else { Ok(when) }
 }
 
-/// Words around a time that say nothing about it.
+/// Words around a date that carry no meaning.
 const FILLER: &[&str] = &[
     "what",
     "what's",
@@ -203,7 +199,7 @@ const FILLER: &[&str] = &[
     "passiert",
 ];
 
-/// One word for each of its inflections, numbers and German counterparts.
+/// Maps inflections, numbers and German words to one English word each.
 fn common_word(word: &str) -> &str {
     match word {
         "days" | "tag" | "tage" => "day",
@@ -250,7 +246,7 @@ impl Reader<'_> {
         NotADate::Unknown { text: self.text.into() }
     }
 
-    /// A span with two ends, or else a plain time.
+    /// Parses a span with two ends, or a single date.
     fn span(&self, words: &[&str]) -> Result<When, NotADate> {
         if let ["since", from @ ..] = words {
             let from = self.plain(from)?;
@@ -267,8 +263,8 @@ impl Reader<'_> {
         let last = self.plain(&words[middle + 1..])?;
         let mut first = self.plain(&words[..middle])?;
         if first.span().first > last.span().last {
-            // "from monday to friday", asked on a Saturday or on a Thursday: the Monday that led up
-            // to that Friday.
+            // "from monday to friday", asked on a Saturday or on a Thursday: the Monday before that
+            // Friday.
             let then = Self { text: self.text, today: last.span().last };
             first = then.bare(&words[..middle]).unwrap_or(first);
         }
@@ -284,7 +280,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A time without ends of its own.
+    /// Parses a date without explicit ends.
     fn plain(&self, words: &[&str]) -> Result<When, NotADate> {
         if let Some(when) = self.relative(words).or_else(|| self.named(words)) {
             return Ok(when);
@@ -308,7 +304,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A name that today only helps to place, unlike `yesterday`.
+    /// Parses a name that depends on today only for its year, unlike `yesterday`.
     fn bare(&self, words: &[&str]) -> Option<When> {
         match words {
             [name] if weekday_named(name).is_some() => self.relative(words),
@@ -327,7 +323,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Times that are told from today.
+    /// Parses dates relative to today.
     fn relative(&self, words: &[&str]) -> Option<When> {
         let today = self.today;
         let day = |step: i32| today.saturating_add(step.days());
@@ -383,7 +379,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Times that have a name of their own; without a year, the latest that has begun.
+    /// Parses dates with a name of their own; without a year, the latest that has begun.
     fn named(&self, words: &[&str]) -> Option<When> {
         let (words, over) = match words {
             ["last", rest @ ..] => (rest, true),
@@ -432,7 +428,7 @@ impl Reader<'_> {
         let begun = |when: &When| {
             if over { when.span().last < self.today } else { when.span().first <= self.today }
         };
-        // Ten years, since neither the 29th of February nor week 53 is in every one.
+        // Ten years, since not every year has a February 29 or a week 53.
         (0..10).filter_map(|back| in_year(self.today.year().saturating_sub(back))).find(begun)
     }
 
@@ -441,7 +437,7 @@ impl Reader<'_> {
         When::Days(if fits(this) { this } else { weekend(Week::of(self.today).previous()) })
     }
 
-    /// `02/13/2026`, where only one order of day and month makes a day.
+    /// `02/13/2026`, where only one order of day and month is valid.
     fn slashed(&self, text: &str) -> Result<When, NotADate> {
         let parts: Vec<&str> = text.split('/').collect();
         let [one, other, year] = parts.as_slice() else { return Err(self.unknown()) };
@@ -461,7 +457,7 @@ impl Reader<'_> {
     }
 }
 
-/// Forms that stand for themselves: `2026-02-13`, `13.02.2026`, `2026-W07`, `2026-02`, `2026`.
+/// Absolute forms: `2026-02-13`, `13.02.2026`, `2026-W07`, `2026-02`, `2026`.
 fn iso(text: &str) -> Option<When> {
     let upper = text.to_ascii_uppercase();
     if let Ok(week) = upper.parse() {
@@ -483,7 +479,7 @@ fn iso(text: &str) -> Option<When> {
     }
 }
 
-/// Names of one word that every year has once.
+/// One-word names that every year has once.
 fn name_in(name: &str, year: i16) -> Option<When> {
     if let Some(month) = month_named(name) {
         return Month::new(year, month).map(When::Month);
@@ -534,7 +530,7 @@ fn steps(count: i32, unit: &str) -> Option<Span> {
     })
 }
 
-/// The day, week, month or year so long ago.
+/// The day, week, month or year that long ago.
 fn ago(count: i32, unit: &str, today: Date) -> Option<When> {
     let then = today.checked_sub(steps(count, unit)?).ok()?;
     Some(match unit {
@@ -546,7 +542,7 @@ fn ago(count: i32, unit: &str, today: Date) -> Option<When> {
     })
 }
 
-/// The days from so long ago to today.
+/// The days from that long ago to today.
 fn lately(count: i32, unit: &str, today: Date) -> Option<When> {
     let before = today.checked_sub(steps(count, unit)?).ok()?;
     Some(When::Days(Days { first: before.tomorrow().ok()?.min(today), last: today }))
@@ -583,7 +579,7 @@ fn day_of_month(year: i16, month: &str, day: &str) -> Option<When> {
     date(year, month_named(month), ordinal_day(day).or_else(|| small(day, 2))).map(When::Day)
 }
 
-/// Whether `text` is the name or a usual beginning of it.
+/// Whether `text` is the name or a common abbreviation of it.
 fn stands_for(text: &str, name: &str) -> bool {
     text == name
         || (name.starts_with(text)
@@ -844,7 +840,7 @@ mod tests {
         assert!(long.to_string().len() < 600, "{long}");
     }
 
-    /// Every example that an error gives can be written.
+    /// Every example in an error message is valid.
     #[test]
     fn the_examples_of_the_error_are_read() {
         let help = read("soon", TODAY).unwrap_err().to_string();
@@ -873,8 +869,7 @@ mod tests {
         ]
     }
 
-    /// Sentences out of the words that mean something here, so that the grammar's far corners are
-    /// reached.
+    /// Sentences of the words that are recognized, to reach rare combinations of the grammar.
     fn word_soup() -> impl Strategy<Value = String> {
         let words = "last this next past week weekend month year quarter day days weeks ago before yesterday today since from to between and \
                      .. tuesday feb february may 13 29 13th 2026 1 0 9999 53 two a q1 w07 w53 2026-w07 2026-02 0001-01-01 9999-12-31 02/03/2026 \

@@ -627,7 +627,7 @@ fn overlay(
             (None, _) => {
                 let suggestion = suggestion(&key, within, values.keys().map(String::as_str));
                 warnings.push(format!(
-                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is ignored; `icecore config show` lists every setting"
+                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is ignored; `icecore vault config show` lists every setting"
                 ));
             }
             (Some(Value::Table(inner)), Value::Table(own)) => {
@@ -672,7 +672,7 @@ pub async fn load(store: &dyn Store) -> crate::Result<Policy> {
 /// The text of a new vault's `icecore.toml`.
 pub fn first(zone: &Zone) -> String {
     format!(
-        "# The policy of this memory. `icecore config show` lists every setting; put the ones you change here.\n\
+        "# The policy of this memory. `icecore vault config show` lists every setting; put the ones you change here.\n\
          format = {FORMAT}\n\
          zone = \"{}\"\n",
         zone.name()

@@ -228,7 +228,7 @@ impl Memory {
         let flagged = self.flagged().await?;
         if let Some(first) = flagged.first() {
             wrong.push(format!(
-                "{} for review, the first is {first}; run `icecore review` to see why",
+                "{} for review, the first is {first}; run `icecore summary review` to see why",
                 if flagged.len() == 1 {
                     "a draft waits".into()
                 } else {

@@ -395,7 +395,9 @@ impl Memory {
             } else {
                 format!("{} rollup drafts wait", flagged.len())
             };
-            troubles.push(format!("{what} for review, the first is {first}: run `icecore review`"));
+            troubles.push(format!(
+                "{what} for review, the first is {first}: run `icecore summary review`"
+            ));
         }
         let today = vantage.now.day();
         match self.last_runs_then(vantage.until).await?.get(&Job::Consolidation) {

@@ -198,7 +198,7 @@ impl Memory {
             .filter(|review| review.state == State::Open);
         let Some(review) = review else {
             return Err(Error::Nothing(format!(
-                "no draft of {period} waits for review; run `icecore review` to list those that do"
+                "no draft of {period} waits for review; run `icecore summary review` to list those that do"
             )));
         };
         let (state, words) = match what {
@@ -223,7 +223,7 @@ impl Memory {
                 Draft { headline: self.gate_text(&headline), body: self.gate_text(&body) }.tidied();
             if draft.headline.is_empty() {
                 return Err(Error::Nothing(format!(
-                    "the draft of {period} is empty; run `icecore review {period} --edit FILE` to replace it"
+                    "the draft of {period} is empty; run `icecore summary review {period} --edit FILE` to replace it"
                 )));
             }
             let source: Hash = review.source.parse().unwrap_or(newest.source);

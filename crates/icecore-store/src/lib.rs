@@ -91,7 +91,7 @@ pub enum Error {
         "this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed"
     )]
     OldSqlite(String),
-    #[error("the index of the vault cannot be used: {0}. Rebuild it with `icecore reindex`")]
+    #[error("the index of the vault cannot be used: {0}. Rebuild it with `icecore vault reindex`")]
     Index(String),
     /// Every event number of a day is used.
     #[error(
@@ -184,7 +184,7 @@ pub enum Error {
     Gone,
     /// A restore into the space has not finished.
     #[error(
-        "a restore into this space is not complete; try again in a minute. If it was interrupted, run it again, or remove what it left with `icecore space erase`"
+        "a restore into this space is not complete; try again in a minute. If it was interrupted, run it again, or remove what it left with `icecore db space erase`"
     )]
     Filling,
     #[error("there is a space `{0}` already; `icecore status` shows it")]

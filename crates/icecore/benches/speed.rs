@@ -116,7 +116,7 @@ fn vault(folder: &Path, name: &str, many: usize) -> PathBuf {
     let root = folder.join(name);
     run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
     fs::write(root.join("memory/ledger.jsonl"), ledger(many)).unwrap();
-    run(&mut icecore(&root, &["reindex"]));
+    run(&mut icecore(&root, &["vault", "reindex"]));
     run(&mut icecore(&root, &["snapshot"]));
     root
 }
@@ -227,10 +227,10 @@ fn ledgers(folder: &Path) {
     row("loading 100,000 ledger lines", load, &ratio(load, load_tenth, "loading 10,000"));
 
     let big = vault(folder, "hundred-thousand", 100_000);
-    let reindex = time(3, || run(&mut icecore(&big, &["reindex"])));
-    let reindex_tenth = time(5, || run(&mut icecore(&small, &["reindex"])));
+    let reindex = time(3, || run(&mut icecore(&big, &["vault", "reindex"])));
+    let reindex_tenth = time(5, || run(&mut icecore(&small, &["vault", "reindex"])));
     row(
-        "`icecore reindex`, 100,000 events",
+        "`icecore vault reindex`, 100,000 events",
         reindex,
         &ratio(reindex, reindex_tenth, "10,000 events"),
     );
@@ -628,7 +628,7 @@ fn recall(folder: &Path) {
         let root = folder.join(format!("recall-{many}"));
         run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
         fs::write(root.join("memory/ledger.jsonl"), lived(many, today)).unwrap();
-        run(&mut icecore(&root, &["reindex"]));
+        run(&mut icecore(&root, &["vault", "reindex"]));
         let took = time(30, || run(&mut icecore(&root, &["pack", "recall"])));
         row(
             &format!("`icecore pack recall`, cold, {many} events"),

@@ -688,7 +688,10 @@ async fn known(home: &Home, id: &str) -> Result<Token> {
     let missing = || {
         Stop::new(
             Exit::NotFound,
-            format!("there is no token {}; `icecore token list` lists all tokens", call::shown(id)),
+            format!(
+                "there is no token {}; `icecore db token list` lists all tokens",
+                call::shown(id)
+            ),
         )
     };
     Ok(home.database.token(&home.name, id.trim()).await?.ok_or_else(missing)?)
@@ -698,7 +701,7 @@ fn over(id: &str) -> anyhow::Error {
     Stop::new(
         Exit::Conflict,
         format!(
-            "the token {} has expired or was revoked; create another with `icecore token add`",
+            "the token {} has expired or was revoked; create another with `icecore db token add`",
             call::shown(id)
         ),
     )

@@ -378,7 +378,7 @@ pub fn database(global: &Global) -> Result<Option<Arc<Postgres>>> {
 pub async fn warn_of_login(database: &Postgres, out: &mut Out) {
     if let Ok(Some(reason)) = database.login_privilege().await {
         out.warn(format!(
-            "the login {reason}, so a mistake could show one space to another; `icecore migrate --create-login FILE` creates one for servers"
+            "the login {reason}, so a mistake could show one space to another; `icecore db migrate --create-login FILE` creates one for servers"
         ));
     }
 }

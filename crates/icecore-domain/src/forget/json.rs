@@ -1,10 +1,10 @@
-//! JSON with words taken out of it: every other byte stays as it is.
+//! Removes forgotten words from JSON; every other byte stays unchanged.
 
 use super::Needles;
 
-/// What JSON is without the forgotten words, and how many of its texts that changed; `None` if they
-/// are not in it, or if it is no JSON. Names at the top stay, because programs know their files by
-/// them.
+/// The JSON without the forgotten words, and the number of changed strings; `None` if it contains
+/// none of them, or is not JSON. Top-level field names stay, because programs identify their files
+/// by them.
 pub(super) fn scrub(text: &str, needles: &Needles) -> Option<(String, usize)> {
     within(text, needles, 0)
 }
@@ -14,10 +14,10 @@ pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// How deep JSON in texts of JSON is followed.
+/// The maximum depth of JSON nested in strings of JSON.
 const MOST_DEPTH: usize = 8;
 
-/// Fields that hold one word of ours, and are no words of a person's.
+/// Fields with values from a fixed list, which are not a person's words.
 const CHOICES: &[&str] = &[
     "role", "type", "kind", "origin", "trust", "state", "depth", "job", "mark", "tier", "status",
     "act", "priority", "made_by",
@@ -91,7 +91,7 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
     })
 }
 
-/// The end of the text that begins at `at`, its closing mark included.
+/// The end of the string that begins at `at`, including its closing quote.
 fn end_of_text(bytes: &[u8], at: usize) -> usize {
     let mut end = at + 1;
     while end < bytes.len() {
@@ -104,7 +104,7 @@ fn end_of_text(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// Times, days and ids are ours: the numbers in them are nobody's words.
+/// Generated times, days and ids: the numbers in them are not a person's words.
 fn is_ours(told: &str) -> bool {
     let fits = (7..=40).contains(&told.len()) && told.is_ascii() && !told.contains(' ');
     fits && (told.parse::<crate::id::EventId>().is_ok()
@@ -132,12 +132,12 @@ mod tests {
             Some(r#"{"a":"one\n[forgotten]\nthree"}"#),
         );
         check(r#"{"a":["x","launch\u0020code"]}"#, Some(r#"{"a":["x","[forgotten]"]}"#));
-        // JSON within a text stays JSON.
+        // JSON within a string stays valid JSON.
         check(
             r#"{"a":"{\"b\":\"launch code\",\"c\":2}"}"#,
             Some(r#"{"a":"{\"b\":\"[forgotten]\",\"c\":2}"}"#),
         );
-        // Names at the top are a program's; further in they may be anybody's.
+        // Top-level names belong to the program; nested ones may be data.
         check(r#"{"launch code":1}"#, None);
         check(
             r#"{"a":{"launch code":1,"n":4711,"m":47110}}"#,

@@ -1,10 +1,13 @@
-//! Forgetting: what a file is without what is to be forgotten.
+//! Forgetting: computes what a file is without the forgotten content.
 //!
 //! One function serves the files of a vault and every file of every snapshot: a [`Scrub`] says what
-//! is to go, and [`Scrub::fate`] what becomes of a file. Words are found whatever their case,
-//! spacing and escaping, and take their line with them; events, records, summaries and turns that
-//! go back to them lose what they say and keep when it was. Nothing that could be read before
-//! becomes unreadable, and what has nothing to do with it keeps every byte.
+//! to forget, and [`Scrub::fate`] what becomes of a file.
+//!
+//! Invariants:
+//! - Words are found regardless of case, spacing and escaping, and are removed with their line.
+//! - Events, records, summaries and turns derived from them lose their text and keep their times.
+//! - A file that could be parsed before can be parsed afterwards, and unrelated content keeps every
+//!   byte.
 
 mod json;
 mod tombstone;
@@ -27,16 +30,16 @@ use crate::packs::states::{self, Block};
 use crate::record::{self, Key, Record};
 use crate::summary::{Maker, Period, ReadView, Summary, read_file};
 
-/// What stands where forgotten words stood.
+/// Replaces forgotten words.
 pub const FORGOTTEN: &str = "[forgotten]";
-/// The fewest words of an event that are looked for everywhere; fewer are everybody's.
+/// The fewest words of an event that are searched for everywhere; fewer occur by chance.
 pub const FEWEST_WORDS: usize = 4;
-/// The fewest letters and digits that can be looked for.
+/// The fewest letters and digits that can be searched for.
 pub const FEWEST_LETTERS: usize = 3;
 /// The field with the turn that an event of a conversation comes from.
 const TURN: &str = "turn";
 
-/// Words that are to go: as they are, or only by their hashes.
+/// Words to forget: in plain text, or only as hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needles {
     phrases: BTreeSet<String>,
@@ -46,14 +49,14 @@ pub struct Needles {
 /// A text without the forgotten words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
-    /// What is left, with a mark for what is gone.
+    /// The remaining text, with marks.
     pub text: String,
-    /// How many lines went.
+    /// The number of removed lines.
     pub lines: usize,
 }
 
 impl Needles {
-    /// These texts.
+    /// Creates needles from these texts.
     pub fn of(texts: &[&str]) -> Self {
         let mut needles = Self::default();
         for text in texts {
@@ -62,13 +65,13 @@ impl Needles {
         needles
     }
 
-    /// One text more; whether it is new and has any words.
+    /// Adds a text; returns whether it is new and has any words.
     pub fn add(&mut self, text: &str) -> bool {
         let phrase = phrase(text);
         !phrase.is_empty() && self.phrases.insert(phrase)
     }
 
-    /// These, and those.
+    /// Adds the needles of another set.
     pub fn merge(&mut self, others: &Self) {
         self.phrases.extend(others.phrases.iter().cloned());
         self.hashed.merge(&others.hashed);
@@ -79,13 +82,13 @@ impl Needles {
         self.phrases.is_empty() && self.hashed.is_empty()
     }
 
-    /// The phrases that are known by their words.
+    /// The phrases known in plain text.
     pub fn phrases(&self) -> impl Iterator<Item = &str> {
         self.phrases.iter().map(String::as_str)
     }
 
-    /// Whether a look is worth its while: plain ASCII without escapes, tags and the longest word of
-    /// any phrase has none of them.
+    /// A cheap pre-check: false if the bytes are plain ASCII without escapes or tags and lack the
+    /// longest word of every phrase.
     fn may_be_in(&self, bytes: &[u8]) -> bool {
         let escaped = || {
             memmem::find(bytes, b"\\u").is_some()
@@ -111,12 +114,12 @@ impl Needles {
         found
     }
 
-    /// Whether any of them is in the text.
+    /// Whether the text contains any of them.
     pub fn is_in(&self, text: &str) -> bool {
         self.may_be_in(text.as_bytes()) && !self.spans(&fold(text)).is_empty()
     }
 
-    /// The text with every line gone that any of them touches; `None` if none does.
+    /// The text without every line that contains any of them; `None` if there is none.
     pub fn redact(&self, text: &str) -> Option<Redacted> {
         if !self.may_be_in(text.as_bytes()) {
             return None;
@@ -126,8 +129,8 @@ impl Needles {
     }
 }
 
-/// Takes lines out of a text: those that a span touches, and those that `also` says. Lines next to
-/// each other leave one mark.
+/// Removes lines from a text: those that a span touches, and those for which `also` is true.
+/// Consecutive removed lines leave one mark.
 fn redact_lines(
     text: &str,
     spans: &[(usize, usize)],
@@ -141,7 +144,7 @@ fn redact_lines(
         let end = start + line.len();
         let bare = line.trim_end_matches(['\n', '\r']);
         while spans.next_if(|(_, to)| *to <= start).is_some() {}
-        // Spans may lie within each other, so all that begin before the end count.
+        // Spans may be nested, so all that begin before the end count.
         let touched = spans.clone().take_while(|(from, _)| *from < end).any(|(_, to)| *to > start);
         if header && at > 0 && bare.trim_end() == "---" {
             header = false;
@@ -164,8 +167,8 @@ fn redact_lines(
     Redacted { text: out, lines }
 }
 
-/// What of a line stays: the marks of a heading, so that what is below it keeps its place, and the
-/// name of a field.
+/// The part of a line that stays: the marks of a heading, which keeps the text below it in place,
+/// or a field name.
 fn kept_of(line: &str, header: bool) -> &str {
     if header {
         return line.find(": ").map_or("", |colon| &line[..colon + 2]);
@@ -177,38 +180,38 @@ fn kept_of(line: &str, header: bool) -> &str {
 /// What becomes of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays as it is.
+    /// Unchanged.
     Same,
-    /// It becomes this.
+    /// Rewritten.
     Changed {
-        /// Its bytes from now on.
+        /// The new content.
         bytes: Vec<u8>,
-        /// How many of its lines are not what they were.
+        /// The number of changed lines.
         lines: usize,
     },
-    /// It goes.
+    /// Deleted.
     Gone,
 }
 
-/// Everything that is to go.
+/// Everything to forget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrub {
-    /// Words, wherever they stand.
+    /// Words, wherever they occur.
     pub needles: Needles,
     /// Events of the ledger and its archives.
     pub events: BTreeSet<EventId>,
     /// Records, by their keys.
     pub records: HashSet<Key>,
-    /// Summaries up to a version: what was made later no longer knows.
+    /// Summaries up to a version; later ones were made without the forgotten content.
     pub periods: BTreeMap<Period, u32>,
     /// Turns of conversations, by the folder of the conversation.
     pub turns: BTreeMap<String, BTreeSet<u64>>,
-    /// Conversations whose records go altogether.
+    /// Conversations whose records are all forgotten.
     pub conversations: BTreeSet<String>,
-    /// Folders that go with everything in them.
+    /// Folders to delete with everything in them.
     pub folders: BTreeSet<String>,
-    /// What entries of the cascade files say that icecore did not write. These keep everything but
-    /// forgotten words.
+    /// The content of foreign entries in the cascade files. They keep everything but forgotten
+    /// words.
     pub foreign_entries: BTreeSet<(Period, String)>,
 }
 
@@ -220,7 +223,7 @@ enum Line {
 }
 
 impl Scrub {
-    /// Whether nothing is to go.
+    /// Whether there is nothing to forget.
     pub fn is_empty(&self) -> bool {
         self.needles.is_empty()
             && self.events.is_empty()
@@ -230,7 +233,7 @@ impl Scrub {
             && self.folders.is_empty()
     }
 
-    /// Adds what another one takes away.
+    /// Adds what another scrub forgets.
     pub fn merge(&mut self, other: &Self) {
         self.needles.merge(&other.needles);
         self.events.extend(&other.events);
@@ -296,7 +299,7 @@ impl Scrub {
             _ => {}
         }
         let fate = self.text_fate(path, bytes);
-        // What was found broken and set aside is no memory; if it holds what is to go, it goes.
+        // Quarantined content is not part of the memory; if it is affected, it is deleted.
         if fate != Fate::Same && path.starts_with(".icecore/quarantine/") {
             Fate::Gone
         } else {
@@ -304,7 +307,7 @@ impl Scrub {
         }
     }
 
-    /// Whether what is to go stands in a file, whatever becomes of it.
+    /// Whether a file contains what is to be forgotten, regardless of its fate.
     pub fn is_in_file(&self, path: &str, bytes: &[u8]) -> bool {
         let fate = if is_view_of_many(path) || is_cascade_file(path) || stays(path) {
             self.text_fate(path, bytes)
@@ -314,13 +317,13 @@ impl Scrub {
         path != layout::FORGOTTEN && fate != Fate::Same
     }
 
-    /// Entries that icecore wrote go if they tell of a period that goes or have forgotten words in
-    /// them; they are rendered again. Everything else loses forgotten words only.
+    /// icecore's entries are deleted if their period is forgotten or they contain forgotten words;
+    /// they are rendered again. Everything else loses forgotten words only.
     fn cascade_fate(&self, path: &str, bytes: &[u8]) -> Fate {
         let text = String::from_utf8_lossy(bytes);
         let is_touched = |entry: &str| self.text_fate(path, entry.as_bytes()) != Fate::Same;
         let is_foreign = |entry: &Block| {
-            // What a run that died has erased of the version is known by its period alone.
+            // If an interrupted run already erased the version, the period alone identifies it.
             [entry.said(), FORGOTTEN.into()]
                 .into_iter()
                 .any(|said| self.foreign_entries.contains(&(entry.period, said)))
@@ -378,7 +381,7 @@ impl Scrub {
         }
     }
 
-    /// Whether a file is called after what is to go. Only where names are made of what files say.
+    /// Whether a file's name is derived from forgotten content. Only for generated names.
     pub fn has_forgotten_name(&self, path: &str) -> bool {
         let made = ["knowledge/", layout::MEMORIES, "memory/tool/"]
             .iter()
@@ -392,7 +395,7 @@ impl Scrub {
             .any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
     }
 
-    /// Whether a file shows a summary in a version that goes.
+    /// Whether a file shows a summary in a forgotten version.
     fn is_stale_view(&self, path: &str, bytes: &[u8]) -> bool {
         let name = path
             .strip_prefix("primers/")
@@ -404,7 +407,7 @@ impl Scrub {
             return false;
         };
         let text = String::from_utf8_lossy(bytes);
-        // A file that icecore did not write tells what its author knows; only forgotten words leave
+        // A file that icecore did not write is its author's; only forgotten words are removed from
         // it.
         if matches!(read_file(&text), ReadView::Foreign { .. }) {
             return false;
@@ -420,7 +423,7 @@ impl Scrub {
         if let Some((scrubbed, _)) = json::scrub(line, &self.needles) {
             return Line::Becomes(scrubbed);
         }
-        // A torn line may have been anything.
+        // An incomplete line may have been anything.
         if !json::is_json(line) && self.needles.is_in(line) {
             Line::Becomes(FORGOTTEN.into())
         } else {
@@ -434,7 +437,7 @@ impl Scrub {
             event.content != FORGOTTEN && (wanted(event) || self.is_in_event(event))
         };
         if !parsed.events.iter().any(goes) {
-            // What is no event is a stranger's line, or the head of a batch.
+            // A line without an event is foreign, or the head of a batch.
             return if parsed.events.is_empty() {
                 self.any_line(&String::from_utf8_lossy(line))
             } else {
@@ -447,7 +450,7 @@ impl Scrub {
         Line::Becomes(parsed.events.iter().map(told).collect::<String>().trim_end().to_owned())
     }
 
-    /// Whether any words of an event are to go.
+    /// Whether an event contains forgotten words or refers to forgotten content.
     pub fn is_in_event(&self, event: &Event) -> bool {
         let names = [
             event.entity.as_deref(),
@@ -471,7 +474,7 @@ impl Scrub {
             || raws()
     }
 
-    /// An event that says nothing any more; when it was, what it was and what it did stays.
+    /// The event without its text; its time, type and effects stay.
     fn erased_event(&self, event: &Event) -> Event {
         let draft = &event.draft;
         let fit = |text: &str| !self.needles.is_in(text);
@@ -563,7 +566,7 @@ impl Scrub {
             session,
             headline: FORGOTTEN.into(),
             body: String::new(),
-            // Made from nothing that is there, so it is due again.
+            // Its sources are gone, so it is due again.
             source: Hash::of(FORGOTTEN.as_bytes()),
             maker: Maker::Extract,
             provisional: true,
@@ -614,7 +617,7 @@ impl Scrub {
                 || name == "depth"
                 || !matches!(value, Value::String(_) | Value::Array(_) | Value::Object(_))
         });
-        // To be summarised again, from what is left.
+        // To be summarized again, from what is left.
         for (name, value) in [
             ("user_summary", FORGOTTEN),
             ("assistant_summary", FORGOTTEN),
@@ -628,7 +631,7 @@ impl Scrub {
 }
 
 impl Needles {
-    /// A record without the forgotten words; `None` if they are not in it.
+    /// A record without the forgotten words; `None` if it does not contain them.
     pub fn record(&self, record: &Record) -> Option<Record> {
         let raw = |raw: &String| {
             json::scrub(&format!("[{raw}]"), self)
@@ -654,8 +657,8 @@ impl Needles {
         (scrubbed != *record).then_some(scrubbed)
     }
 
-    /// A name by which things are known; one with forgotten words gives way to a hash of it, so
-    /// that they are still known.
+    /// A name used as an identifier; if it contains forgotten words, it is replaced by a hash of
+    /// it, so that references stay valid.
     pub fn name(&self, name: &str) -> String {
         if self.is_in(name) {
             format!("h{}", &Hash::of(name.as_bytes()).to_string()[..16])
@@ -665,35 +668,35 @@ impl Needles {
     }
 }
 
-/// Whether a text is nothing but marks of what is gone.
+/// Whether a text consists only of forgotten marks.
 pub fn is_forgotten(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
     lines.peek().is_some() && lines.all(|line| line == FORGOTTEN)
 }
 
-/// A text without the marks of what is gone.
+/// A text without the forgotten marks.
 pub fn without_marks(text: &str) -> String {
     let kept: Vec<&str> = text.lines().filter(|line| line.trim() != FORGOTTEN).collect();
     kept.join("\n")
 }
 
-/// Settings, which a person must change, and the tombstones themselves.
+/// Files that are never scrubbed: settings, which a person must change, and the tombstones.
 fn stays(path: &str) -> bool {
     matches!(path, layout::CONFIG | layout::FORGOTTEN | ".gitignore" | ".gitattributes")
         || path.starts_with("prompts/")
 }
 
-/// Whether a file is a setting that may hold words, and is left to a person.
+/// Whether a file is a setting that may contain words, and is left to a person.
 pub fn is_setting(path: &str) -> bool {
     path == layout::CONFIG || path.starts_with("prompts/")
 }
 
-/// Views of much at once; they are written again from what is left.
+/// Views of many sources; they are rendered again from what is left.
 pub fn is_view_of_many(path: &str) -> bool {
     path == layout::RECALL || path.starts_with("primers/upload/")
 }
 
-/// Files with an entry for each day or month, in which other programs have entries too.
+/// Files with an entry for each day or month, to which other programs add entries too.
 pub fn is_cascade_file(path: &str) -> bool {
     let year = |name: &str| {
         name.len() == 7
@@ -712,13 +715,13 @@ pub fn conversation_folder(path: &str) -> Option<&str> {
 
 fn named(scope: &Scope) -> Option<&str> {
     match scope {
-        // What a conversation is called is what it is known by, like its folder.
+        // The title of a conversation identifies it, like its folder.
         Scope::Everywhere | Scope::Conversation(_) => None,
         Scope::Project(name) => Some(name),
     }
 }
 
-/// What of a source is a name: all of it, or the id behind the path.
+/// The part of a source that is an identifier: all of it, or the id after the path.
 fn id_of_source(source: &str) -> Option<&str> {
     match source.split_once('#') {
         Some((_, id)) => Some(id),
@@ -727,7 +730,7 @@ fn id_of_source(source: &str) -> Option<&str> {
     }
 }
 
-/// The events that a text names.
+/// The event ids in a text.
 pub fn ids_in(text: &str) -> impl Iterator<Item = EventId> + '_ {
     text.match_indices("EVT-").filter_map(|(at, _)| {
         let rest = &text[at..];

@@ -1,4 +1,4 @@
-//! What becomes of each kind of file.
+//! The fate of each kind of file.
 
 use super::*;
 use crate::calendar::Moment;
@@ -42,7 +42,7 @@ fn lines_with_the_words_go_and_others_stay() {
         "- tea\n- the LAUNCH **code** seven alpha!\n- rest",
         Some("- tea\n[forgotten]\n- rest"),
     );
-    // Words that go over lines take them all, and leave one mark.
+    // Words that span lines remove all of them and leave one mark.
     check(
         &scrub,
         "memory/2026-02-13.md",
@@ -134,7 +134,7 @@ fn an_event_keeps_when_and_loses_what() {
     assert_eq!(ledger.entries()[2].event.field::<String>("quote"), None);
     assert_eq!(ledger.entries()[2].event.field::<String>("said").as_deref(), Some("2026-02-13"));
     assert_eq!(scrub.fate(layout::LEDGER, &bytes), Fate::Same);
-    // What names the event goes with it.
+    // Lines that name the event are removed with it.
     check(
         &scrub,
         "knowledge/entities/apollo.md",
@@ -359,7 +359,7 @@ proptest! {
             None => prop_assert!(!needles.is_in(&text)),
             Some(redacted) => {
                 prop_assert!(!needles.is_in(&redacted.text));
-                // The end of a line is not forgotten with it.
+                // The end of a line is not removed with it.
                 let is_forgotten = |line: &str| line.trim_end_matches('\r') == FORGOTTEN;
                 let kept: Vec<&str> = redacted.text.split('\n').filter(|line| !is_forgotten(line) && !line.starts_with('#')).collect();
                 prop_assert!(kept.iter().all(|line| lines.iter().any(|known| known.split('\n').any(|part| part == *line)) || line.is_empty()));

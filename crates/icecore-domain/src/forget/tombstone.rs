@@ -1,5 +1,5 @@
-//! Tombstones: that something was forgotten, when, by whom and why, and hashes by which it is known
-//! if it comes again.
+//! Tombstones: that something was forgotten, when, by whom and why, and hashes that recognize it if
+//! it is imported again. A tombstone never contains the forgotten words.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,21 +12,18 @@ use crate::id::EventId;
 use crate::record::Key;
 use crate::summary::Period;
 
-/// What is kept of something that was forgotten; never its words.
+/// The record of one forgetting, without the forgotten words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// Its name.
     pub id: String,
-    /// When.
     pub ts: String,
-    /// By whom.
     pub by: String,
-    /// Why, if somebody said so.
+    /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What the hashes are made with, so that those of two vaults cannot be compared.
+    /// The salt of the hashes, so that those of two vaults cannot be compared.
     salt: String,
-    /// Runs of words.
+    /// Hashed word sequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     words: Vec<Run>,
     /// Events of the ledger.
@@ -45,11 +42,11 @@ pub struct Tombstone {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
-    /// How many words it has.
+    /// The number of words.
     count: usize,
-    /// A byte of the hash of the first, for a cheap look.
+    /// One byte of the first word's hash, for a cheap pre-check.
     first: String,
-    /// The hash of all.
+    /// The hash of all words.
     hash: String,
 }
 
@@ -59,7 +56,7 @@ struct Done {
     ts: String,
 }
 
-/// The line that says that a forgetting came to its end.
+/// The line that marks a forgetting as complete.
 pub fn done(id: &str, ts: &str) -> String {
     serde_json::to_string(&Done { done: id.into(), ts: ts.into() }).unwrap_or_default()
 }
@@ -80,7 +77,7 @@ fn bytes_of(hex: &str) -> Option<[u8; 16]> {
 }
 
 impl Tombstone {
-    /// The tombstone of what `scrub` takes away.
+    /// The tombstone of what `scrub` forgets.
     pub fn new(scrub: &Scrub, ts: &str, by: &str, reason: Option<&str>, salt: &str) -> Self {
         let run = |phrase: &str| Run {
             count: phrase.split(' ').count(),
@@ -107,17 +104,17 @@ impl Tombstone {
         stone
     }
 
-    /// Its line, without the line break.
+    /// The JSON line, without the line break.
     pub fn line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether it took away summaries of that period.
+    /// Whether it forgets summaries of that period.
     pub fn names_period(&self, period: Period) -> bool {
         self.periods.contains_key(&period.to_string())
     }
 
-    /// Adds to `scrub` what it knows.
+    /// Adds what it forgets to `scrub`.
     pub fn add_to(&self, scrub: &mut Scrub) {
         for run in &self.words {
             let first = u8::from_str_radix(&run.first, 16).ok();
@@ -139,17 +136,17 @@ impl Tombstone {
     }
 }
 
-/// Every tombstone of a vault.
+/// All tombstones of a vault.
 #[derive(Debug, Clone, Default)]
 pub struct Tombstones {
-    /// The tombstones, oldest first.
+    /// Oldest first.
     stones: Vec<Tombstone>,
     finished: HashSet<String>,
     scrub: Scrub,
 }
 
 impl Tombstones {
-    /// Reads them; a line that is none is passed over.
+    /// Parses the file; invalid lines are skipped.
     pub fn read(bytes: &[u8]) -> Self {
         let mut all = Self::default();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
@@ -174,12 +171,12 @@ impl Tombstones {
         &self.stones
     }
 
-    /// Everything that was forgotten, as far as it can be known again.
+    /// Everything that was forgotten, as far as it can be recognized.
     pub fn scrub(&self) -> &Scrub {
         &self.scrub
     }
 
-    /// The words that must not come in again.
+    /// The words that must not be stored again.
     pub fn needles(&self) -> &Needles {
         &self.scrub.needles
     }
@@ -189,24 +186,24 @@ impl Tombstones {
         self.scrub.records.contains(key)
     }
 
-    /// The salt that further tombstones are made with.
+    /// The salt for further tombstones.
     pub fn salt(&self) -> Option<&str> {
         self.stones.last().map(|stone| stone.salt.as_str())
     }
 
-    /// Those whose forgetting was begun and did not come to its end.
+    /// The tombstones whose forgetting was interrupted.
     pub fn unfinished(&self) -> impl Iterator<Item = &Tombstone> {
         self.stones.iter().filter(|stone| !self.finished.contains(&stone.id))
     }
 
-    /// What the unfinished ones were about to take away.
+    /// What the unfinished forgettings still have to remove.
     pub fn left_to_do(&self) -> Scrub {
         let mut scrub = Scrub::default();
         self.unfinished().for_each(|stone| stone.add_to(&mut scrub));
         scrub
     }
 
-    /// Whether this text is among what was forgotten.
+    /// Whether this text contains forgotten words.
     pub fn knows(&self, text: &str) -> bool {
         !phrase(text).is_empty() && self.needles().is_in(text)
     }

@@ -1,9 +1,9 @@
-//! Words as forgetting compares them: runs of letters and digits, whatever their case, accents,
-//! marks and spacing.
+//! Word folding for forgetting: words are sequences of letters and digits, regardless of case,
+//! accents, punctuation and spacing.
 //!
-//! The same sentence stands in a log, in JSON, in JSON within JSON, in a page with emphasis and in
-//! a file's name. Folded, it is the same words everywhere, and so it can be found, and known again
-//! by a hash, wherever it was written down.
+//! The same sentence occurs in a log, in JSON, in JSON within JSON, in a page with emphasis and in
+//! a file name. Folding makes it equal everywhere, so that it can be found, or recognized by a
+//! hash, wherever it was written.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,26 +14,26 @@ use unicode_normalization::char::is_combining_mark;
 use crate::escapes;
 use crate::hash::Hash;
 
-/// So many bytes of a hash tell one run of words from another.
+/// The number of hash bytes that identify a phrase.
 const HASH_BYTES: usize = 16;
 
-/// A text as its words, and where each stands.
+/// A text folded into words, with their source positions.
 pub(super) struct Folded {
-    /// The words, with a blank between them.
+    /// The words, separated by a blank.
     text: String,
     words: Vec<Word>,
 }
 
 struct Word {
-    /// Where it stands in the folded text.
+    /// The offset in the folded text.
     start: usize,
     end: usize,
-    /// Where it stands in the text it was folded from.
+    /// The offset in the source text.
     from: usize,
     to: usize,
 }
 
-/// The words of a text, folded and with a blank between them.
+/// Folds a text into words separated by a blank.
 pub(super) fn fold(text: &str) -> Folded {
     let mut folded = Folded { text: String::with_capacity(text.len()), words: Vec::new() };
     let mut open = false;
@@ -41,8 +41,8 @@ pub(super) fn fold(text: &str) -> Folded {
     while let Some((at, mut c)) = rest.next() {
         let mut end = at + c.len_utf8();
         if c == '\\' {
-            // Text may be escaped more than once: backslashes say nothing, and what they stand for
-            // is a gap or a character.
+            // Text may be escaped more than once: backslashes are ignored, and an escape is a gap
+            // or a character.
             while rest.next_if(|(_, next)| *next == '\\').is_some() {}
             let next = rest.peek().copied();
             c = match next {
@@ -94,20 +94,19 @@ pub(super) fn fold(text: &str) -> Folded {
                 say(c.to_ascii_lowercase());
             }
         } else {
-            // One sign may stand for several letters, each of which may be a word of its own.
+            // One character may fold to several letters, each of which may be a word of its own.
             let parts = std::iter::once(c).nfkd().flat_map(char::to_lowercase);
             parts.filter(|part| part.is_alphanumeric() && !is_combining_mark(*part)).for_each(say);
         }
         if folded.text.len() == known {
-            // No letter and no digit: a gap.
+            // Neither letter nor digit: a gap.
             open = false;
         }
     }
     folded
 }
 
-/// The length of a tag of HTML that only changes how words look, or where a line may break within
-/// one.
+/// The length of an HTML tag that only changes the look of words or allows a line break.
 fn tag(text: &str) -> Option<usize> {
     const LOOKS: [&str; 16] = [
         "b", "i", "u", "s", "em", "strong", "span", "mark", "small", "big", "code", "font", "sub",
@@ -122,27 +121,27 @@ fn tag(text: &str) -> Option<usize> {
     LOOKS.iter().any(|known| name.eq_ignore_ascii_case(known)).then_some(length + 2)
 }
 
-/// What neither is part of a word nor ends one: accents of their own, and what cannot be seen.
+/// Characters that are neither part of a word nor end one: combining accents and invisible ones.
 fn is_silent(c: char) -> bool {
     !c.is_ascii() && (is_combining_mark(c) || escapes::is_invisible(c))
 }
 
-/// Scripts that put no blanks between words; there each character is one.
+/// Scripts without blanks between words; each character is a word.
 fn stands_alone(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// The words of a text, folded; empty if it has none.
+/// The folded words of a text; empty if it has none.
 pub(super) fn phrase(text: &str) -> String {
     fold(text).text
 }
 
-/// How many words a folded phrase has.
+/// The number of words in a folded phrase.
 pub fn count(text: &str) -> usize {
     fold(text).words.len()
 }
 
-/// Runs of words that are known only by their hashes.
+/// Phrases that are known only by their hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hashed {
     groups: Vec<Group>,
@@ -151,9 +150,9 @@ pub(super) struct Hashed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Group {
     salt: String,
-    /// The first bytes of the first words: a cheap look before a dear one.
+    /// The first bytes of the first words' hashes: a cheap pre-check.
     firsts: HashSet<u8>,
-    /// By number of words.
+    /// The phrase hashes by number of words.
     runs: HashMap<usize, HashSet<[u8; HASH_BYTES]>>,
 }
 
@@ -163,7 +162,7 @@ pub(super) fn first_byte(salt: &str, phrase: &str) -> u8 {
     Hash::of(format!("{salt}\0first\0{first}").as_bytes()).bytes()[0]
 }
 
-/// The hash that a phrase is known by.
+/// The hash of a phrase.
 pub(super) fn hash(salt: &str, phrase: &str) -> [u8; HASH_BYTES] {
     let whole = Hash::of(format!("{salt}\0words\0{phrase}").as_bytes());
     std::array::from_fn(|at| whole.bytes()[at])
@@ -187,7 +186,7 @@ impl Hashed {
     pub(super) fn merge(&mut self, others: &Self) {
         for group in &others.groups {
             for (&words, hashes) in &group.runs {
-                // Which first byte belongs to which is not known any more; any of them may do.
+                // The first byte of each phrase is not stored, so all of them are candidates.
                 for (&first, &hash) in group
                     .firsts
                     .iter()
@@ -205,7 +204,7 @@ impl Hashed {
 }
 
 impl Folded {
-    /// Where a phrase stands in the text that was folded, as whole words.
+    /// The source spans of a phrase, as whole words.
     pub(super) fn find<'a>(&'a self, phrase: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
         let text = self.text.as_bytes();
         let finder = memmem::Finder::new(phrase);
@@ -213,8 +212,7 @@ impl Folded {
         std::iter::from_fn(move || {
             loop {
                 let start = from + finder.find(text.get(from..).filter(|_| !phrase.is_empty())?)?;
-                // One byte on: what begins within another word may hide what begins at the next
-                // one.
+                // Continue one byte on: a match within another word may overlap the next one.
                 from = start + 1;
                 let end = start + phrase.len();
                 let whole = (start == 0 || text[start - 1] == b' ')
@@ -232,7 +230,7 @@ impl Folded {
         Some((self.words[first].from, self.words[last].to))
     }
 
-    /// Where runs of words stand that are known by their hashes.
+    /// The source spans of hashed phrases.
     pub(super) fn find_hashed(&self, hashed: &Hashed) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for group in &hashed.groups {

@@ -1,5 +1,5 @@
-//! The export of ChatGPT: conversations as trees, of which the branch that was last looked at is
-//! what was said.
+//! The export of ChatGPT: conversations as trees, of which the branch that was viewed last is
+//! imported.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use crate::transcript::{Object, text, trim_blank_lines};
 /// Reads a conversation.
 pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, into: &mut Harvest) {
     let Some(mapping) = object.object("mapping") else {
-        return into.complain(number, "has no `mapping`, so it is no conversation of ChatGPT");
+        return into.complain(number, "has no `mapping`; not a ChatGPT conversation");
     };
     if object.holds("is_do_not_remember") {
         return into.skip("conversation not to be remembered", 1);
@@ -75,8 +75,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The nodes from the first to the current one. Without a current one, the last node that nothing
-/// follows is; where no node names another, all of them are in the order they stand in.
+/// The nodes from the root to the current one. Without a current node, the last leaf counts;
+/// without links between nodes, all nodes in file order.
 fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<'a>> {
     if nodes.iter().all(|node| node.parent.is_none()) {
         return nodes.iter().collect();
@@ -87,7 +87,7 @@ fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<
     let leaf = || nodes.iter().rev().find(|node| !parents.contains(node.id.as_ref()));
     let mut at = current.and_then(|id| by_id.get(id).copied()).or_else(leaf);
     let mut branch = Vec::new();
-    // A ring of parents would have no end.
+    // A cycle of parents would not end.
     while let Some(node) = at.filter(|_| branch.len() < nodes.len()) {
         branch.push(node);
         at = node.parent.as_deref().and_then(|id| by_id.get(id).copied());
@@ -96,7 +96,7 @@ fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<
     branch
 }
 
-/// Who says what in a message, or why it is passed over.
+/// The speaker and text of a message, or why it is skipped.
 fn said(message: &Object<'_>) -> Result<(Role, String), String> {
     let word =
         message.object("author").and_then(|author| author.first(&["role"])).unwrap_or_default();
@@ -133,7 +133,7 @@ fn said(message: &Object<'_>) -> Result<(Role, String), String> {
     if words.trim().is_empty() { Err("empty".into()) } else { Ok((role, words)) }
 }
 
-/// The parts of a message as words; of a picture only that there was one.
+/// The parts of a message as text; a picture becomes a placeholder.
 fn words(content: &Object<'_>) -> String {
     let mut said: Vec<String> = Vec::new();
     for part in content.list("parts").unwrap_or_default() {
@@ -154,7 +154,7 @@ fn words(content: &Object<'_>) -> String {
     said.join("\n")
 }
 
-/// The words without the marks that stand for citations.
+/// The text without citation marks.
 fn unmarked(words: &str) -> Cow<'_, str> {
     let marks = [('\u{e200}', '\u{e201}', None), ('【', '】', Some('†'))];
     let mut words = Cow::Borrowed(words);

@@ -1,5 +1,5 @@
-//! The export of Claude.ai: conversations with what was attached to them, and what Claude had noted
-//! of the person.
+//! The export of Claude.ai: conversations with their attachments, and Claude's notes about the
+//! user.
 
 use jiff::tz::Offset;
 
@@ -61,7 +61,7 @@ pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, i
                 into.skip("attachment without text", 1);
                 continue;
             };
-            // A file's words are not those of the person who attached it.
+            // The content of a file is not the words of the person who attached it.
             into.say(
                 number,
                 Said {
@@ -100,15 +100,13 @@ fn words(message: &Object<'_>, into: &mut Harvest) -> String {
     trim_blank_lines(&said.join("\n\n")).to_owned()
 }
 
-/// What Claude noted of an account: a text of it all, and one for each project.
+/// Reads Claude's notes about an account: one text for everything, and one per project.
 fn memories(number: usize, object: &Object<'_>, into: &mut Harvest) {
     let whole = object.first(&["conversations_memory", "memory"]);
     let projects = object.object("project_memories");
     if whole.is_none() && projects.is_none() {
-        return into.complain(
-            number,
-            "has neither `chat_messages` nor memories, so it is nothing of Claude.ai's",
-        );
+        return into
+            .complain(number, "has neither `chat_messages` nor memories; not a Claude.ai export");
     }
     let mut learn = |name: &str, text: &str, project: Option<&str>| {
         for fact in noted(name, text, None) {

@@ -1,5 +1,5 @@
-//! Rollouts of Codex: each message once, though it is written down as an item and again as what was
-//! shown of it.
+//! Rollouts of Codex: each message once, though a rollout contains it as an item and again as a
+//! display event.
 
 use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
@@ -8,21 +8,19 @@ use super::{Format, Harvest, Place, Projects, raw};
 use crate::record::Said;
 use crate::transcript::{Lines, Strand};
 
-/// So many messages that were only shown wait for the items that would make them repetitions.
+/// The most displayed messages that wait for the items that would make them duplicates.
 const WAITING: usize = 10_000;
 
-/// Which of the two tellings counts.
+/// Which of the two representations is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Telling {
-    /// Not known yet.
     Unknown,
-    /// The items.
     Items,
-    /// What was shown: there are no items.
+    /// Display events: the rollout has no items.
     Shown,
 }
 
-/// What a reading that goes on has to know.
+/// What is needed to continue an import.
 #[derive(Serialize, Deserialize)]
 struct Left {
     session: Option<String>,
@@ -30,7 +28,7 @@ struct Left {
     telling: Telling,
 }
 
-/// A rollout that is being read.
+/// Reads a rollout.
 pub(super) struct Reading {
     lines: Lines,
     telling: Telling,
@@ -91,11 +89,11 @@ impl Reading {
                 }
             }
             (Strand::Echo, Telling::Items) | (Strand::Item, Telling::Shown) => {
-                into.skip("told twice", 1)
+                into.skip("duplicate message", 1)
             }
             (Strand::Item, _) => {
                 self.telling = Telling::Items;
-                into.skip("told twice", self.shown.len());
+                into.skip("duplicate message", self.shown.len());
                 self.shown.clear();
                 into.say(place.number, said);
             }

@@ -1,9 +1,8 @@
-//! Documents: notes, and what assistants noted in files of their own.
+//! Documents: notes, and memory files of assistants.
 //!
-//! A note is kept as it is, as something said on its day. The day is the one it names itself, in
-//! its front matter or its name; when a file was last written says more about the last copy than
-//! about the note, so that does not count. What an assistant noted is learnt statement by
-//! statement.
+//! A note is stored unchanged as a message of its day. The day comes from its front matter or its
+//! name; the modification time often is that of the last copy, so it does not count. Memory files
+//! of assistants are imported statement by statement.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
@@ -20,11 +19,10 @@ use crate::transcript::trim_blank_lines;
 /// A document that is read at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Document<'a> {
-    /// Its path below what was named, parts separated by `/`.
+    /// Its path below the imported folder, parts separated by `/`.
     pub path: &'a str,
-    /// What it says.
     pub text: &'a str,
-    /// The project it belongs to, for what an assistant noted.
+    /// The project of an assistant's memory file.
     pub project: Option<&'a str>,
 }
 
@@ -46,7 +44,7 @@ impl Document<'_> {
             .and_then(day_or_moment)
             .or_else(|| noon(day_in(self.path)?));
         if when.is_none() {
-            into.skip("date: none was named, so it is today's", 1);
+            into.skip("no date found; the current day is used", 1);
         }
         let heading = body.lines().find_map(|line| line.strip_prefix("# ")).map(str::trim);
         let title = field(&["title"]).or(heading).map(plain::one_line);
@@ -65,8 +63,8 @@ impl Document<'_> {
                     role: Some(Role::User),
                     title: title.clone().filter(|_| at == 0),
                     text: part.to_owned(),
-                    // Whose words they are, a file does not say: a saved page looks like a note of
-                    // one's own.
+                    // A file does not say whose words they are: a saved web page looks like one's
+                    // own note.
                     origin: Some(Origin::Import),
                     ..Said::default()
                 },
@@ -74,8 +72,8 @@ impl Document<'_> {
         }
     }
 
-    /// Reads what an assistant noted: the memory folder of Claude Code, or the list that Claude.ai
-    /// gives.
+    /// Reads an assistant's memory: the memory folder of Claude Code, or the list that Claude.ai
+    /// exports.
     pub fn memory(&self, into: &mut Harvest) {
         if read::topics(self.text).is_some() {
             return into.skip("index of memories", 1);
@@ -91,7 +89,7 @@ impl Document<'_> {
         }
         for mut fact in facts {
             fact.tags.extend(tag.clone());
-            // What somebody told an assistant to do differently holds until they say otherwise.
+            // Feedback to an assistant holds until the user changes it.
             if tag.as_deref() == Some("feedback") && fact.kind == Some(Kind::Fact) {
                 fact.kind = Some(Kind::Preference);
             }
@@ -100,7 +98,7 @@ impl Document<'_> {
     }
 }
 
-/// Statements of a text that an assistant tends.
+/// The statements of a text that an assistant maintains.
 pub(super) fn noted(path: &str, text: &str, said: Option<Moment>) -> Vec<Fact> {
     let path = named(path);
     let facts = read::statements(text, Which::All).statements.into_iter().map(|stated| Fact {
@@ -118,7 +116,7 @@ pub(super) fn noted(path: &str, text: &str, said: Option<Moment>) -> Vec<Fact> {
     facts.collect()
 }
 
-/// Lines such as `[2026-01-05] - likes tea`, if that is what most of the text is.
+/// Lines such as `[2026-01-05] - likes tea`, if most of the text consists of them.
 fn dated(path: &str, text: &str) -> Option<Vec<Fact>> {
     let line = |line: &str| -> Option<(Moment, String)> {
         let (date, rest) =
@@ -147,7 +145,7 @@ fn dated(path: &str, text: &str) -> Option<Vec<Fact>> {
     })
 }
 
-/// A path as a name that is short enough to be one.
+/// A path shortened to the length of a name.
 fn named(path: &str) -> String {
     let name = plain::one_line(path);
     let most = MAX_NAME_BYTES / 2;
@@ -158,7 +156,7 @@ fn named(path: &str) -> String {
     }
 }
 
-/// A body in parts that fit into a record each, cut between lines.
+/// A body split at line breaks into parts that fit a record each.
 fn parts(body: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = body;
@@ -173,7 +171,7 @@ fn parts(body: &str) -> Vec<&str> {
     parts
 }
 
-/// Noon of a day, by the clocks of whoever keeps it.
+/// Noon of a day, local time.
 fn noon(day: Date) -> Option<(Moment, bool)> {
     let at = Offset::UTC.to_timestamp(day.to_datetime(Time::constant(12, 0, 0, 0))).ok()?;
     Some((Moment::new(at, Offset::UTC), true))
@@ -189,8 +187,7 @@ fn day_or_moment(text: &str) -> Option<(Moment, bool)> {
     noon(text.get(..10)?.parse().ok()?)
 }
 
-/// The day that a path names: `2026-02-13`, `2026_02_13`, `2026.02.13` or `20260213`, nearest to
-/// its end.
+/// The last day in a path: `2026-02-13`, `2026_02_13`, `2026.02.13` or `20260213`.
 fn day_in(path: &str) -> Option<Date> {
     let bytes = path.as_bytes();
     let digits = |from: usize, count: usize| {

@@ -1,36 +1,34 @@
-//! A JSON document of any length, taken apart into the elements of its list while it streams by.
+//! A streaming scanner that splits a JSON document of any length into the elements of its list.
 //!
-//! Only one element is held at a time. What is in it is not looked at beyond what its end takes, so
-//! an element that is broken, too long or too deep costs that element and not the rest of the
-//! document.
+//! Only one element is in memory at a time. The scanner looks only for the end of an element, so an
+//! element that is broken, too long or too deep does not affect the rest of the document.
 
 use super::{MAX_DEPTH, MAX_PIECE_BYTES};
 
 /// An element.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Its number, from 1 on.
+    /// Its number, from 1.
     pub number: usize,
-    /// What it is, or why it is not told.
+    /// The element, or why it cannot be read.
     pub json: Result<&'a str, Unreadable>,
 }
 
-/// Why an element is not told, as the end of the sentence "this element …".
+/// Why an element cannot be read, as the end of the sentence "this element …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is more than is held at a time.
+    /// Longer than the buffer limit.
     #[error("has more than {MAX_PIECE_BYTES} bytes")]
     TooLong,
-    /// It nests too deep.
     #[error("nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// It is not text.
+    /// Not UTF-8.
     #[error("is not UTF-8")]
     NotText,
-    /// The document ended within it.
-    #[error("breaks off: the file ends within it")]
+    /// The document ends within it.
+    #[error("is incomplete: the file ends within it")]
     CutOff,
-    /// It is not part of a list.
+    /// Not part of a list.
     #[error("is not JSON")]
     NotJson,
 }
@@ -39,7 +37,7 @@ pub enum Unreadable {
 enum State {
     /// Before or between values of the whole document.
     Outside,
-    /// In the object around the list, of which only the names of its fields count.
+    /// In the object around the list, of which only the field names matter.
     Around,
     /// In the list, before or between its elements.
     Between,
@@ -49,35 +47,34 @@ enum State {
     Beside,
 }
 
-/// The elements of a document.
+/// Splits a document into elements.
 #[derive(Debug)]
 pub struct Elements {
-    /// Fields of an object around the list whose elements are wanted. Without any, an object is an
-    /// element itself.
+    /// The fields of a wrapping object whose lists are read. If empty, an object is an element
+    /// itself.
     lists: &'static [&'static str],
     state: State,
-    /// How deep the scan is within the element, or within the object around the list.
+    /// The nesting depth within the element or the wrapping object.
     depth: usize,
     quoted: bool,
     escaped: bool,
-    /// An element that is neither list nor object nor text ends where the next thing begins.
+    /// A number or literal; it ends where the next token begins.
     bare: bool,
     element: Vec<u8>,
     wrong: Option<Unreadable>,
     number: usize,
-    /// The list stands in an object.
+    /// The list is in an object.
     nested: bool,
-    /// The element stands in a list.
+    /// The element is in a list.
     listed: bool,
-    /// The last text of the object around the list, which is the name of a field if a colon
-    /// follows.
+    /// The last string of the wrapping object; a field name if a colon follows.
     name: Vec<u8>,
-    /// A field whose list is wanted has been named.
+    /// The name of a wanted list was read.
     wanted: bool,
 }
 
 impl Elements {
-    /// Of a document whose list stands in one of these fields, or is the document.
+    /// Scans a document that is a list, or an object with its list in one of these fields.
     pub fn new(lists: &'static [&'static str]) -> Self {
         Self {
             lists,
@@ -96,7 +93,7 @@ impl Elements {
         }
     }
 
-    /// Takes the next bytes and tells the elements that end in them.
+    /// Scans the next bytes and emits the elements that end in them.
     pub fn feed(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Piece<'_>)) {
         let mut at = 0;
         while at < bytes.len() {
@@ -110,7 +107,7 @@ impl Elements {
         }
     }
 
-    /// There are no more bytes. Tells what they broke off.
+    /// Ends the document and emits an unfinished element as an error.
     pub fn finish(&mut self, tell: &mut dyn FnMut(Piece<'_>)) {
         match self.state {
             State::Within if self.bare => self.told(tell),
@@ -146,7 +143,7 @@ impl Elements {
         }
     }
 
-    /// The next line may be another try.
+    /// Skips to the end of the line; the next line may be JSON.
     fn beside(&mut self, bytes: &[u8], at: usize) -> usize {
         match memchr::memchr(b'\n', &bytes[at..]) {
             Some(end) => {
@@ -195,7 +192,7 @@ impl Elements {
                 (self.depth, self.wanted) = (1, false);
                 at + 1
             }
-            // A brace too many must not keep the scan where it is.
+            // A surplus brace must not stop the scan.
             byte if byte.is_ascii_whitespace() || matches!(byte, b',' | b'}') => at + 1,
             _ => self.begin(at, true),
         }
@@ -211,7 +208,7 @@ impl Elements {
         at
     }
 
-    /// Where the text ends that is being scanned: after its closing quote, or with the bytes.
+    /// The end of the current string: after its closing quote, or at the end of the bytes.
     fn string(&mut self, bytes: &[u8], from: usize) -> usize {
         let mut at = from;
         if self.escaped {
@@ -228,7 +225,7 @@ impl Elements {
                 Some(found) => at += found + 2,
             }
         }
-        // The escaped byte is the first of what comes next.
+        // The escaped byte is the first of the next chunk.
         self.escaped = at > bytes.len();
         bytes.len()
     }
@@ -254,7 +251,7 @@ impl Elements {
                     self.depth -= 1;
                     done = self.depth == 0;
                 }
-                // A number, or one of the three words.
+                // A number or literal.
                 b'}' | b']' | b',' if self.depth == 0 => {
                     self.hold(&bytes[from..at]);
                     self.told(tell);
@@ -283,14 +280,14 @@ impl Elements {
     }
 
     fn told(&mut self, tell: &mut dyn FnMut(Piece<'_>)) {
-        // A document that is an element itself may be followed by others.
+        // A document that is itself an element may be followed by others.
         self.state = if self.listed { State::Between } else { State::Outside };
         let json = match self.wrong {
             Some(wrong) => Err(wrong),
             None => std::str::from_utf8(&self.element).map_err(|_| Unreadable::NotText),
         };
         tell(Piece { number: self.number, json });
-        // One long conversation must not hold its room for the rest of the document.
+        // Release the memory of one long conversation.
         if self.element.capacity() > MAX_PIECE_BYTES / 8 {
             self.element = Vec::new();
         }

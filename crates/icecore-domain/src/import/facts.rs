@@ -1,7 +1,7 @@
-//! What other memories had learnt: mem0's, and those of the MCP memory server.
+//! Facts of other memory systems: mem0, and the MCP memory server.
 //!
-//! They went through some model before, and nobody knows from whose words; so they come as an
-//! import's, and wait for somebody to confirm them.
+//! A model has processed them and their origin is unknown. So they have the origin `import` and
+//! need confirmation.
 
 use jiff::tz::Offset;
 
@@ -100,7 +100,7 @@ fn fact(
     said: Option<crate::calendar::Moment>,
 ) -> Fact {
     Fact {
-        // An observation has no id of its own; it is what it says of whom.
+        // An observation has no id; its entity and its words identify it.
         was: format!("mcp-memory:{}", Hash::of(format!("{name}\0{words}").as_bytes()).short()),
         kind,
         entity: Some(name.to_owned()),

@@ -1,9 +1,9 @@
-//! Other programs' histories, read into what was said and what was learnt (P1).
+//! Import of other programs' histories: messages and learned facts (P1).
 //!
-//! A history comes in pieces, one at a time: a line, an element of a long JSON list, a document.
-//! Whatever a stranger's file holds, nothing here is an error: a piece that cannot be read is a
-//! complaint with its number, and what is passed over is counted by what it is. What is read is
-//! kept by nobody yet; the gate is still before it.
+//! A history is read piece by piece: a line, an element of a long JSON list, or a document. Nothing
+//! in an untrusted file is an error: an unreadable piece is a complaint with its number, and
+//! skipped content is counted by kind. The result is not stored yet; it still has to pass the
+//! capture filter.
 
 mod chatgpt;
 mod claude_ai;
@@ -29,19 +29,19 @@ pub use document::Document;
 pub use elements::{Elements, Piece, Unreadable};
 pub use recognise::{HEAD_BYTES, inside, recognise};
 
-/// The longest piece that is read, in bytes: a whole conversation of a chat.
+/// The longest piece that is read: a whole chat conversation.
 pub const MAX_PIECE_BYTES: usize = 64 * 1024 * 1024;
-/// The longest line that is read, in bytes.
+/// The longest line that is read.
 pub const MAX_LINE_BYTES: usize = transcript::MAX_LINE_BYTES;
 /// How deep the JSON of a piece may nest.
 pub const MAX_DEPTH: usize = transcript::MAX_DEPTH;
-/// How many complaints of one file are told one by one; the rest is counted.
+/// The most complaints of one file that are listed; the rest is counted.
 pub const MAX_COMPLAINTS: usize = transcript::MAX_COMPLAINTS;
-/// How many kinds of passed over things are told apart.
+/// The most kinds of skipped content that are counted separately.
 const MAX_KINDS: usize = 64;
 
 words! {
-    /// Whose history it is.
+    /// The program whose history is imported.
     Format: "an import format" {
         /// Transcripts of Claude Code, and its memory folder.
         ClaudeCode = "claude-code",
@@ -57,23 +57,23 @@ words! {
         McpMemory = "mcp-memory",
         /// Notes.
         Markdown = "markdown",
-        /// A message a line.
+        /// One message per line.
         Jsonl = "jsonl",
     }
 }
 
 impl Format {
-    /// Whether it comes as lines that are only ever added to, so that reading can go on where it
-    /// ended.
+    /// Whether the file consists of lines and only grows, so that an import can continue where the
+    /// last one ended.
     pub fn is_lines(self) -> bool {
         matches!(self, Self::ClaudeCode | Self::Codex | Self::McpMemory | Self::Jsonl)
     }
 
-    /// The conversation that what was said belongs to; none where the pieces name it.
+    /// The conversation of the messages; `None` if the pieces name it.
     pub fn conversation(self) -> Option<&'static str> {
         match self {
-            // Where everything stands that assistants' programs tell of their sessions, whichever
-            // way it came.
+            // All sessions of coding assistants go into one conversation, whether they come from
+            // hooks or from imports.
             Self::ClaudeCode | Self::Codex => Some("sessions"),
             Self::ChatGpt | Self::ClaudeAi | Self::Markdown => Some(self.word()),
             Self::Mem0 | Self::McpMemory | Self::Jsonl => None,
@@ -81,58 +81,51 @@ impl Format {
     }
 }
 
-/// Something that another program had learnt.
+/// A fact that another program has learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// What it is known by where it comes from; the same one with other words replaces what was
-    /// known.
+    /// Its id at the source; a fact with the same id and other words replaces the earlier one.
     pub was: String,
-    /// What was learnt.
     pub text: String,
-    /// Its type, if it says so.
+    /// Its type, if the source states it.
     pub kind: Option<Kind>,
-    /// The thing it is about.
     pub entity: Option<String>,
-    /// What kind of thing that is.
+    /// The kind of the entity.
     pub entity_kind: Option<EntityKind>,
-    /// Labels.
     pub tags: Vec<String>,
-    /// When it was learnt, if that is known.
+    /// When it was learned, if known.
     pub said: Option<Moment>,
-    /// Where it comes from, for a person.
+    /// The source, for a person to read.
     pub source: String,
-    /// The project it belongs to.
     pub project: Option<String>,
-    /// Whose words it goes back to.
     pub origin: Origin,
 }
 
-/// Where a piece stands: its number from 1 on, and the byte it begins at.
+/// The position of a piece in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// Its number: of the line, or of the element.
+    /// The number of the line or element, from 1.
     pub number: usize,
-    /// How many bytes stand before it.
+    /// The byte offset.
     pub at: u64,
 }
 
-/// What was read.
+/// What was read from a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Harvest {
-    /// What was said, each with the number of its piece.
+    /// Messages, each with the number of its piece.
     pub said: Vec<(usize, Said)>,
-    /// What was learnt.
     pub facts: Vec<Fact>,
-    /// What was passed over on purpose, and how often.
+    /// Skipped content by kind, with counts.
     pub skipped: BTreeMap<String, usize>,
-    /// Pieces that could not be read, by number, as the end of the sentence "this line …".
+    /// Unreadable pieces by number, with the end of the sentence "this line …".
     pub complaints: Vec<(usize, String)>,
-    /// How many more there were.
+    /// The number of complaints that are not listed.
     pub beyond: usize,
 }
 
 impl Harvest {
-    /// Counts what is passed over.
+    /// Counts skipped content.
     pub fn skip(&mut self, what: &str, count: usize) {
         if count == 0 {
             return;
@@ -146,7 +139,7 @@ impl Harvest {
         *self.skipped.entry(what).or_default() += count;
     }
 
-    /// Says that a piece could not be read.
+    /// Reports an unreadable piece.
     pub fn complain(&mut self, number: usize, what: impl Into<String>) {
         if self.complaints.len() < MAX_COMPLAINTS {
             self.complaints.push((number, what.into()));
@@ -159,7 +152,7 @@ impl Harvest {
         self.said.push((number, said));
     }
 
-    /// Takes over what a reading of lines has to tell.
+    /// Adds the messages and complaints of a line reader.
     fn hear(&mut self, lines: &mut Lines) {
         for (what, count) in lines.out.skipped.drain(..) {
             self.skip(&what, count);
@@ -170,10 +163,10 @@ impl Harvest {
     }
 }
 
-/// The name of the project that a folder belongs to, if it does to any.
+/// Looks up the project of a folder.
 pub type Projects<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A reading of one file that is under way.
+/// Reads one file.
 pub struct Reader {
     form: Form,
     offset: Offset,
@@ -191,7 +184,7 @@ enum Form {
 }
 
 impl Reader {
-    /// Begins to read. `offset` is that of times without one.
+    /// Starts a file. `offset` applies to times without one.
     pub fn new(format: Format, offset: Offset) -> Self {
         let form = match format {
             Format::ClaudeCode => Form::ClaudeCode(Box::new(claude_code::Reading::new(offset))),
@@ -206,14 +199,14 @@ impl Reader {
         Self { form, offset }
     }
 
-    /// Goes on where a reading ended that left this behind.
+    /// Continues from a checkpoint of an earlier run.
     pub fn resume(&mut self, left: &str) {
         if let Form::Codex(reading) = &mut self.form {
             reading.resume(left);
         }
     }
 
-    /// What a reading that goes on after the pieces so far has to know.
+    /// The checkpoint for continuing after the pieces so far.
     pub fn leaves(&self) -> Option<String> {
         match &self.form {
             Form::Codex(reading) => reading.leaves(),
@@ -221,7 +214,7 @@ impl Reader {
         }
     }
 
-    /// The first piece that would have to be read again, because not all of it has been told.
+    /// The first piece that must be read again because its result is incomplete.
     pub fn waits_for(&self) -> Option<Place> {
         match &self.form {
             Form::ClaudeCode(reading) => reading.waits_for(),
@@ -260,7 +253,7 @@ impl Reader {
         }
     }
 
-    /// There are no more pieces.
+    /// Ends the file.
     pub fn finish(&mut self, into: &mut Harvest) {
         match &mut self.form {
             Form::ClaudeCode(reading) => reading.finish(into),
@@ -270,7 +263,7 @@ impl Reader {
     }
 }
 
-/// A line of somebody's own program: ours, or anything in which somebody says something at some
+/// Reads a line of any program: icecore's own format, or any object with a speaker, words and a
 /// time.
 fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
     let wrong = match record::read_import(json) {
@@ -280,7 +273,7 @@ fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
     lines.line(number, json);
     let turns: Vec<Said> = lines.take().map(|(said, _)| said).collect();
     let told = turns.iter().any(|said| said.ts.is_some());
-    // What has no time cannot be put anywhere; then what is missing is told as it is for our own
+    // A message without a time cannot be stored. Complain about missing fields as for icecore's own
     // lines.
     if !told {
         lines.out.complaints.clear();
@@ -296,7 +289,7 @@ fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
     into.hear(lines);
 }
 
-/// A time as exports have it: RFC 3339, or seconds since 1970.
+/// A time in an export: RFC 3339, or seconds since 1970.
 fn time(object: &Object<'_>, names: &[&str], offset: Offset) -> Option<Moment> {
     names.iter().find_map(|name| {
         let text = object.text(name)?;

@@ -1,12 +1,12 @@
-//! Whose history a file is, told from how it begins and, where that says nothing, from its name.
-
+//! Format detection: which program wrote a file, by its beginning and, if that is not conclusive,
+//! by its name.
 use super::Format;
 use crate::transcript::Object;
 
-/// So much of a file's beginning is enough to tell.
+/// The number of bytes at the beginning of a file that detection needs.
 pub const HEAD_BYTES: usize = 256 * 1024;
 
-/// What the lines of Claude Code are called that could begin a file and are no message.
+/// Types of Claude Code lines that may come first in a file and are no messages.
 const CLAUDE_CODE: [&str; 16] = [
     "summary",
     "system",
@@ -25,11 +25,11 @@ const CLAUDE_CODE: [&str; 16] = [
     "bridge-session",
     "started",
 ];
-/// What Codex calls its lines.
+/// Types of Codex lines.
 const CODEX: [&str; 6] =
     ["session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"];
 
-/// Whose history it is. `head` is the beginning of the file, as far as it is text.
+/// The format of a file. `head` is the beginning of the file, as far as it is text.
 pub fn recognise(name: &str, head: &str) -> Option<Format> {
     let start = head.trim_start_matches('\u{feff}').trim_start();
     let lower = name.to_ascii_lowercase();
@@ -39,14 +39,14 @@ pub fn recognise(name: &str, head: &str) -> Option<Format> {
         return match lower.rsplit_once('.').map(|(_, end)| end) {
             Some("md" | "markdown") => Some(Format::Markdown),
             Some("txt") if dated => Some(Format::ClaudeAi),
-            // Whatever stands in it, its lines are counted and told.
+            // Whatever the file holds, its lines are counted and reported.
             Some("jsonl" | "ndjson") => Some(Format::Jsonl),
             _ => None,
         };
     }
     let lines = || start.lines().take(50).find_map(of_line);
     let whole = || of_names(&names(start));
-    // A list, and an object over several lines, have lines that look like something else.
+    // The lines of a list or a multi-line object look like something else.
     let is_lines = start.lines().next().is_some_and(|line| Object::read(line.trim()).is_ok());
     if let Some(format) = if is_lines { lines().or_else(whole) } else { whole().or_else(lines) } {
         return Some(format);
@@ -62,7 +62,7 @@ pub fn recognise(name: &str, head: &str) -> Option<Format> {
     }
 }
 
-/// The fields of a format in which its list may stand, if the document is an object around it.
+/// The fields that may hold the list, if the document is an object around it.
 pub fn inside(format: Format, head: &str) -> &'static [&'static str] {
     let start = head.trim_start_matches('\u{feff}').trim_start();
     let lists: &'static [&'static str] = match format {
@@ -106,7 +106,7 @@ fn of_line(line: &str) -> Option<Format> {
     of_names(&object.fields().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
 }
 
-/// By the names of the fields that the first object has.
+/// Detects the format by the field names of the first object.
 fn of_names(names: &[String]) -> Option<Format> {
     let has = |name: &str| names.iter().any(|known| known == name);
     if has("mapping") {
@@ -127,7 +127,7 @@ fn of_names(names: &[String]) -> Option<Format> {
     }
 }
 
-/// The names of the fields of the first object, as far as the head goes.
+/// The field names of the first object, as far as the head goes.
 fn names(start: &str) -> Vec<String> {
     let mut found = Vec::new();
     let Some(open) = start.find('{') else { return found };

@@ -1,4 +1,4 @@
-//! Archives: batches of lines that left the ledger, each line in one of them.
+//! Archives: batches of lines that left the ledger. Every line is in exactly one batch.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ struct Batch<'a> {
     at: Option<Timestamp>,
     head: Option<&'a [u8]>,
     lines: Vec<&'a [u8]>,
-    /// Whether lines were taken out, so that the head counts too many.
+    /// Whether lines were removed, so that the head's count is too high.
     fewer: bool,
 }
 
@@ -70,10 +70,10 @@ fn recounted(head: &[u8], count: usize) -> Option<Vec<u8>> {
     Some(format!(r#"{{{}"lines":{count}}}"#, others.collect::<String>()).into_bytes())
 }
 
-/// Where a line stands: when its batch was archived, the file, the batch and the line.
+/// The position of a line: archive time of its batch, file, batch and line.
 type Place = (Option<Timestamp>, usize, usize, usize);
 
-/// The one event on a line.
+/// The only event on a line.
 fn event_of(line: &[u8]) -> Option<(EventId, bool)> {
     let parsed = line::parse(line);
     match parsed.events.as_slice() {
@@ -82,9 +82,8 @@ fn event_of(line: &[u8]) -> Option<(EventId, bool)> {
     }
 }
 
-/// The batches of both: those that both began with, in the wording in which a side has forgotten
-/// something, then the new ones in the order of time. A line that both have moved out is in the
-/// earlier batch alone.
+/// Merges the batches: those of the base, in the wording of a side that forgot something, then the
+/// new ones in order of time. A line that both sides archived is in the earlier batch only.
 pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
     let (base, ours, theirs) = (batches(sides.base), batches(sides.ours), batches(sides.theirs));
     let begins = |side: &[Batch<'_>]| {
@@ -133,7 +132,7 @@ fn settle<'a>(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<&'a [u
     }
 }
 
-/// Leaves every line in one batch: the earliest, but in the wording of the forgotten one if one is.
+/// Keeps every line in one batch: the earliest, but in the forgotten wording if there is one.
 fn unique<'a>(
     files: Vec<Vec<Batch<'a>>>,
     is_forgotten: impl Fn(EventId) -> bool,
@@ -184,7 +183,7 @@ fn unique<'a>(
     files
 }
 
-/// Archives in which a line stands twice, each once; only those files that change.
+/// Removes duplicate lines across archives; returns only the files that change.
 pub fn once(archives: &[(DocPath, Vec<u8>)]) -> BTreeMap<DocPath, Vec<u8>> {
     let read: Vec<Vec<Batch<'_>>> = archives.iter().map(|(_, text)| batches(text)).collect();
     let before = read.clone();

@@ -1,4 +1,4 @@
-//! The ledger: lines are known by the events on them.
+//! The ledger: lines are identified by their events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,14 @@ use crate::format::line;
 use crate::id::EventId;
 use crate::plain;
 
-/// What a line is known by: its event, or its bytes if it has not exactly one.
+/// The identity of a line: its event, or its bytes if it does not have exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Name<'a> {
     Event(EventId),
     Bytes(&'a [u8]),
 }
 
-/// The lines of a text by their names, in its order. A second use of an id is only a line.
+/// The lines of a text by identity, in order. A second use of an id counts as a plain line.
 #[derive(Default)]
 pub(super) struct Named<'a> {
     pub order: Vec<Name<'a>>,
@@ -49,13 +49,12 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Whether two events are the same but for when they were written down: what both machines made of
-/// the same.
+/// Whether two events differ only in the time they were recorded: both machines recorded the same.
 pub(super) fn are_alike(one: &Event, other: &Event) -> bool {
     one.id == other.id && Draft { ts: other.ts, ..one.draft.clone() } == other.draft
 }
 
-/// A few words of an event.
+/// The beginning of an event's text.
 fn gist(event: &Event) -> String {
     let said = plain::one_line(&event.content);
     let mut short: String = said.chars().take(60).collect();
@@ -65,7 +64,7 @@ fn gist(event: &Event) -> String {
     short
 }
 
-/// What one line of both becomes; `None` if it goes.
+/// The merged form of one line; `None` if it is removed.
 fn settle<'a>(
     base: Option<&'a [u8]>,
     ours: Option<&(&'a [u8], Option<Event>)>,
@@ -83,20 +82,19 @@ fn settle<'a>(
     let is_erased = |event: &Event| event.content == FORGOTTEN;
     let (one, other) = match (event(ours), event(theirs)) {
         (Some(one), Some(other)) => (one, other),
-        // One side has moved it to an archive, the other has forgotten it: there it is forgotten
-        // too.
+        // One side archived it, the other forgot it: the forgotten form is in the archive.
         (Some(left), None) | (None, Some(left)) if is_erased(&left) => return Ok(None),
         (Some(left), None) => {
             return Err(Clash::Changed {
                 id: left.id,
                 ours: gist(&left),
-                theirs: "(not there)".into(),
+                theirs: "(removed)".into(),
             });
         }
         (None, Some(left)) => {
             return Err(Clash::Changed {
                 id: left.id,
-                ours: "(not there)".into(),
+                ours: "(removed)".into(),
                 theirs: gist(&left),
             });
         }
@@ -105,7 +103,8 @@ fn settle<'a>(
     let smaller = bytes(ours).min(bytes(theirs));
     match (is_erased(&one), is_erased(&other)) {
         (true, true) => Ok(smaller),
-        // An id that both gave anew may name two things even if one of them was forgotten since.
+        // An id that both sides assigned may mean two things even if one of them was forgotten
+        // since.
         (true, false) if base.is_some() => Ok(bytes(ours)),
         (false, true) if base.is_some() => Ok(bytes(theirs)),
         _ if base.is_none() && are_alike(&one, &other) => {
@@ -118,8 +117,7 @@ fn settle<'a>(
     }
 }
 
-/// The lines of both: those that both began with in their order, then the new ones by their ids,
-/// which grow with the file.
+/// Merges the lines: those of the base in order, then the new ones by id, which grow with the file.
 pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
     let (base, ours, theirs) =
         (Named::read(sides.base), Named::read(sides.ours), Named::read(sides.theirs));

@@ -1,5 +1,5 @@
-//! Two machines count up from the same number, so they give the same ids. Ours, which nobody else
-//! has seen, get others.
+//! Renumbering: two machines count up from the same number and assign the same ids. Ours, which
+//! were not published yet, are renumbered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use crate::format::line;
 use crate::id::{EventId, MAX_NUMBER};
 use crate::layout;
 
-/// Which of our events get which ids.
+/// Maps our ids to their new ids.
 pub type Renumbering = BTreeMap<EventId, EventId>;
 
 fn events(texts: &[&[u8]]) -> HashMap<EventId, Event> {
@@ -25,10 +25,10 @@ fn events(texts: &[&[u8]]) -> HashMap<EventId, Event> {
     events
 }
 
-/// The ids that ours must get so that none means two things. Each side is its ledger and its
-/// archives; `spent` are ids that must not be given again. On a day on which any id was given
-/// twice, all of ours that are new come after theirs, so that ids still grow with the file. `None`
-/// if a day has not so many numbers left.
+/// Computes new ids for our events, so that no id means two things. Each side is its ledger and its
+/// archives; `spent` are ids that must not be reused. On a day on which any id was assigned twice,
+/// all of our new events come after theirs, so that ids still grow with the file. `None` if a day
+/// has no numbers left.
 pub fn renumbering(
     base: &[&[u8]],
     ours: &[&[u8]],
@@ -64,9 +64,8 @@ pub fn renumbering(
     Some(renumbering)
 }
 
-/// The same renumbering for a ledger that has grown since it was worked out: an event that was
-/// added under an id which is given to another gets the next one. `None` if a day has not so many
-/// numbers left.
+/// Extends a renumbering for a ledger that has grown since: an event that was added under an id
+/// assigned to another one gets the next id. `None` if a day has no numbers left.
 pub fn extend_renumbering(renumbering: &Renumbering, ours: &[&[u8]]) -> Option<Renumbering> {
     let ours = events(ours);
     let given: BTreeSet<EventId> = renumbering.values().copied().collect();
@@ -87,14 +86,14 @@ pub fn extend_renumbering(renumbering: &Renumbering, ours: &[&[u8]]) -> Option<R
     Some(extended)
 }
 
-/// Whether a file is somebody's very words, or counts ids of its own.
+/// Whether a file holds verbatim text, or has ids of its own.
 fn is_left(path: &str) -> bool {
     [layout::MESSAGES, layout::SNAPSHOTS, layout::TOOL_VERSIONS, "conversations"]
         .iter()
         .any(|folder| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
 }
 
-/// A file of ours with the new ids in place of the old; `None` if it names none of them.
+/// Replaces the old ids in one of our files; `None` if it contains none.
 pub fn rename(path: &str, bytes: &[u8], renumbering: &Renumbering) -> Option<Vec<u8>> {
     if is_left(path) {
         return None;
@@ -115,7 +114,7 @@ pub fn rename(path: &str, bytes: &[u8], renumbering: &Renumbering) -> Option<Vec
 fn renamed_line(line: &[u8], renumbering: &Renumbering) -> Option<Vec<u8>> {
     let bare = line.strip_suffix(b"\n").unwrap_or(line);
     match line::parse(bare).events.as_slice() {
-        // What it names is a conversation's own count.
+        // It refers to an event of a conversation, which has ids of its own.
         [event] if event.act == Act::Promote => {
             let id = renumbering.get(&event.id)?;
             Some(line::write(&event.draft.clone().with_id(*id)).into_bytes())
@@ -125,7 +124,7 @@ fn renamed_line(line: &[u8], renumbering: &Renumbering) -> Option<Vec<u8>> {
 }
 
 fn renamed(bytes: &[u8], renumbering: &Renumbering) -> Option<Vec<u8>> {
-    /// What stands before an event of a conversation, which has ids of its own.
+    /// Precedes an event of a conversation, which has ids of its own.
     const OF_CONVERSATION: &[u8] = b"events.jsonl#";
     let (mut out, mut from) = (Vec::new(), 0);
     for at in memchr::memmem::find_iter(bytes, b"EVT-") {

@@ -1,4 +1,4 @@
-//! Files that only grow, line by line.
+//! Line-based files that only grow.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::{Sides, wanted};
 use crate::calendar::Moment;
 
-/// Where a line of JSON may say when it was written.
+/// The JSON fields that may hold a line's time.
 const TIMES: [&str; 6] = ["ts", "recorded", "at", "captured", "archived", "finished"];
 
-/// The lines of a text that say something, without their ends.
+/// The lines of a text that are not blank, without line breaks.
 pub(super) fn of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// The lines as a text.
+/// Joins lines to a text.
 pub(super) fn text<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for line in lines {
@@ -27,8 +27,8 @@ pub(super) fn text<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     out
 }
 
-/// Two sequences as one, each in its own order; of their next ones the smaller goes first, and what
-/// both have next goes once.
+/// Merges two sequences, each in its own order: the smaller next item goes first, and equal next
+/// items become one.
 pub(super) fn woven<T: Clone>(
     ours: &[T],
     theirs: &[T],
@@ -56,7 +56,7 @@ fn counts(text: &[u8]) -> HashMap<&[u8], usize> {
     counts
 }
 
-/// When a line of JSON was written, if it says so.
+/// The time of a JSON line, if it has one.
 fn time(line: &[u8]) -> Option<Timestamp> {
     let Value::Object(fields) = serde_json::from_slice(line).ok()? else { return None };
     let moment =
@@ -64,8 +64,8 @@ fn time(line: &[u8]) -> Option<Timestamp> {
     TIMES.iter().find_map(moment)
 }
 
-/// Every line by set theory: what both began with and neither took out, then what either added, in
-/// the order of time.
+/// A set merge of the lines: the base without what either side removed, then what either side
+/// added, in order of time.
 pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let (base, ours, theirs) = (counts(sides.base), counts(sides.ours), counts(sides.theirs));
     let count =
@@ -89,7 +89,7 @@ pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     };
     let all = woven(&added(sides.ours), &added(sides.theirs), Ord::cmp);
     kept.extend(all.into_iter().map(|(_, line)| line).filter(|line| take(line)));
-    // More of a line than both began with.
+    // Additional copies beyond those of the base.
     let more: BTreeMap<&[u8], usize> = left.into_iter().filter(|(_, left)| *left > 0).collect();
     kept.extend(more.into_iter().flat_map(|(line, left)| std::iter::repeat_n(line, left)));
     text(kept)

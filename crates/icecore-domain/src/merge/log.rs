@@ -1,20 +1,20 @@
-//! Text that grows: logs, the integrity log, reports.
+//! Text that only grows: logs, the integrity log, reports.
 //!
 //! The unit is an entry: a line with everything that belongs to it. Entries are compared within
-//! their section, so that equal lines below different headings stay two. An entry that one side
-//! took out stays out, one that either side added is there once, and one that both sides changed is
-//! there in both wordings: a log never waits for a person. Entries are in the order of their file;
-//! where the two files say nothing about the order, times decide.
+//! their section, so equal lines under different headings stay two. An entry that one side removed
+//! stays removed, an entry that either side added exists once, and an entry that both sides changed
+//! exists in both wordings: a log never has conflicts. Entries keep the order of their file; where
+//! the two files do not determine the order, times do.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Sides, wanted};
 use crate::calendar::Moment;
 
-/// The deepest heading of Markdown.
+/// The deepest Markdown heading.
 const DEEPEST: usize = 6;
 
-/// An entry: its lines, and how many empty ones stand before it.
+/// An entry: its lines, and the number of blank lines before it.
 #[derive(Clone, Copy)]
 struct Entry<'a> {
     gap: usize,
@@ -29,12 +29,12 @@ struct Section<'a> {
     body: &'a [&'a [u8]],
 }
 
-/// The entries of all three as one text.
+/// Merges three versions of a text by entries.
 pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let texts = [sides.base, sides.ours, sides.theirs].map(lines);
     let mut out = Vec::new();
     merge_level(texts.each_ref().map(Vec::as_slice), 1, &mut out);
-    // Every line ends, and the text begins with what it says.
+    // Every line ends with a line break, and the text begins with its first content.
     let mut text: Vec<u8> = out.into_iter().flat_map(|line| [line, b"\n"].concat()).collect();
     let empty = text.iter().take_while(|byte| **byte == b'\n').count();
     text.drain(..empty);
@@ -55,7 +55,7 @@ fn level(line: &[u8]) -> usize {
     if marks <= DEEPEST && line.get(marks) == Some(&b' ') { marks } else { 0 }
 }
 
-/// Whether each line stands inside a block of code.
+/// Whether each line is inside a code block.
 fn in_code(lines: &[&[u8]]) -> Vec<bool> {
     let mut open = false;
     let mark = |line: &[u8]| {
@@ -69,12 +69,12 @@ fn in_code(lines: &[&[u8]]) -> Vec<bool> {
     lines.iter().map(inside).collect()
 }
 
-/// How many empty lines a text ends with.
+/// The number of blank lines at the end of a text.
 fn trailing_gap(lines: &[&[u8]]) -> usize {
     lines.iter().rev().take_while(|line| line.trim_ascii().is_empty()).count()
 }
 
-/// What stands before the first heading of this level, and the sections.
+/// The lines before the first heading of this level, and the sections.
 fn sections<'a>(lines: &'a [&'a [u8]], of: usize) -> (&'a [&'a [u8]], Vec<Section<'a>>) {
     let code = in_code(lines);
     let starts: Vec<usize> =
@@ -106,7 +106,7 @@ fn merge_level<'a>(sides: [&'a [&'a [u8]]; 3], of: usize, out: &mut Vec<&'a [u8]
         let body = found.map(|section| section.map_or(&[][..], |section| section.body));
         let mut below = Vec::new();
         merge_level(body, of + 1, &mut below);
-        // A section that one side took out is still there if the other side has written into it.
+        // A section that one side removed is still there if the other side added to it.
         let count = found.map(|section| usize::from(section.is_some()));
         if below.is_empty() && wanted(count[0], count[1], count[2]) == 0 {
             continue;
@@ -123,7 +123,7 @@ fn push_gap(gap: usize, out: &mut Vec<&[u8]>) {
     out.extend(std::iter::repeat_n(&b""[..], gap.saturating_sub(have)));
 }
 
-/// Entries of a text without headings.
+/// The entries of a text without headings.
 fn entries<'a>(lines: &'a [&'a [u8]]) -> Vec<Entry<'a>> {
     let code = in_code(lines);
     let is_empty = |at: usize| lines[at].trim_ascii().is_empty() && !code[at];
@@ -137,7 +137,7 @@ fn entries<'a>(lines: &'a [&'a [u8]]) -> Vec<Entry<'a>> {
         may_begin && !is_inside && !is_empty(at)
     };
     let mut starts: Vec<usize> = (0..lines.len()).filter(|&at| begins(at)).collect();
-    // Whatever a text begins with belongs to something.
+    // The first lines belong to the first entry.
     if let Some(first) = (0..lines.len()).find(|&at| !is_empty(at))
         && starts.first() != Some(&first)
     {
@@ -177,7 +177,7 @@ fn merge_entries<'a>(sides: [&'a [&'a [u8]]; 3], out: &mut Vec<&'a [u8]>) {
         timed.retain(|(key, _)| stays(key));
         timed
     };
-    // What stands before the first entry belongs to the section, whichever entry comes first.
+    // Lines before the first entry belong to the section, whichever entry comes first.
     let lead = split[1..]
         .iter()
         .filter_map(|entries| entries.first())
@@ -194,7 +194,7 @@ fn merge_entries<'a>(sides: [&'a [&'a [u8]]; 3], out: &mut Vec<&'a [u8]>) {
     }
 }
 
-/// What something is known by: its text, and how often the same came before.
+/// The identity of a text: itself, and the number of equal ones before it.
 type Key<T> = (T, usize);
 
 fn numbered<T: Copy + Eq + std::hash::Hash>(texts: impl Iterator<Item = T>) -> Vec<Key<T>> {
@@ -207,10 +207,10 @@ fn numbered<T: Copy + Eq + std::hash::Hash>(texts: impl Iterator<Item = T>) -> V
     texts.map(number).collect()
 }
 
-/// Seconds by which lines are put in order.
+/// The time by which lines are ordered.
 type Time = i64;
 
-/// What has no time has that of what stands before it.
+/// Entries without a time get that of the entry before them.
 fn timed<K>(keys: Vec<(K, Option<Time>)>) -> Vec<(K, Time)> {
     let mut last = Time::MIN;
     keys.into_iter()
@@ -221,8 +221,8 @@ fn timed<K>(keys: Vec<(K, Option<Time>)>) -> Vec<(K, Time)> {
         .collect()
 }
 
-/// The time that a line begins with, after its mark: `- 09:30 …`, `- 2026-02-13T09:30:00+01:00 …`,
-/// `## Run 2026-…`.
+/// The time at the beginning of a line, after its mark: `- 09:30 …`,
+/// `- 2026-02-13T09:30:00+01:00 …`, `## Run 2026-…`.
 fn time(line: &[u8]) -> Option<Time> {
     let text = std::str::from_utf8(line).ok()?;
     text.split_ascii_whitespace().skip(1).take(2).find_map(|word| {
@@ -241,9 +241,9 @@ fn time(line: &[u8]) -> Option<Time> {
     })
 }
 
-/// Both in one order, each key once. A key that only one side has keeps its place among those that
-/// both have; of two that nothing else puts in order, the earlier goes first. Either way round, the
-/// same comes out.
+/// Merges two sequences of keys into one order, each key once. A key that only one side has keeps
+/// its position among the shared ones; otherwise the earlier time goes first. The result does not
+/// depend on which side is ours.
 fn weave<K: Copy + Ord + std::hash::Hash>(ours: &[(K, Time)], theirs: &[(K, Time)]) -> Vec<K> {
     let known = |side: &[(K, Time)]| side.iter().map(|(key, _)| *key).collect::<HashSet<K>>();
     let (in_ours, in_theirs) = (known(ours), known(theirs));

@@ -1,4 +1,4 @@
-//! What is known of the vault itself: how far it was verified, and how far consolidation is.
+//! The vault's own state files: the integrity report and the consolidation checkpoint.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ fn fields(bytes: &[u8]) -> Map<String, Value> {
     serde_json::from_slice(bytes).unwrap_or_default()
 }
 
-/// Ids that are lost on either side are lost; the merged ledger has still to be verified.
+/// Ids lost on either side are lost; the merged ledger has still to be verified.
 pub(super) fn integrity(sides: Sides<'_>) -> Vec<u8> {
     let gaps: BTreeSet<_> =
         [sides.ours, sides.theirs].into_iter().flat_map(integrity::known_gaps).collect();
     pretty(&json!({ "known_gaps": gaps }))
 }
 
-/// Pages have taken up what both had; sessions and logs that were distilled on one machine need not
-/// be on the other.
+/// Merges the checkpoints: the earlier run counts, and sessions or logs that the two sides
+/// distilled in different states are distilled again.
 pub(super) fn checkpoint(sides: Sides<'_>) -> Vec<u8> {
     let (ours, theirs) = (fields(sides.ours), fields(sides.theirs));
     let mut merged = Map::new();

@@ -1,5 +1,5 @@
-//! Summaries: every accepted version of every period. What both machines have pressed keeps both,
-//! one version after the other.
+//! Summaries: every accepted version of every period. If both machines summarized a period, both
+//! versions stay, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,8 +7,8 @@ use super::{Sides, lines};
 use crate::record::SessionKey;
 use crate::summary::{Period, Summary};
 
-/// By set theory; then two sessions that were given the same number get two, and two versions of
-/// the same number likewise. The one that was made first keeps it.
+/// A set merge of the lines. Two sessions with the same number get two numbers, and so do two
+/// versions with the same number; the older one keeps it.
 pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let merged = lines::merge(sides);
     let (mut sessions, mut given): (HashMap<Period, SessionKey>, HashMap<SessionKey, Period>) =

@@ -1,9 +1,8 @@
-//! What is learnt from old files: statements of texts that somebody tended, and the events of an
-//! older ledger.
+//! Events from old files: statements of curated texts, and the events of an older ledger.
 //!
-//! A text says a thing once, however many files repeat it. A ledger's line is known by its old id
-//! and what it says, so that closing a commitment in the very words it was opened with is not taken
-//! for a repetition.
+//! A text counts a statement once, however many files repeat it. A ledger line is identified by its
+//! old id and its content, so closing a commitment in the words in which it was opened is no
+//! duplicate.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +15,12 @@ use crate::ledger;
 use crate::plain;
 
 impl Planner<'_> {
-    /// Learns what a text says, as far as the vault does not know it.
+    /// Adds the statements of a text that the vault does not know yet.
     pub(super) fn learn(&mut self, found: &Found, which: Which, account: &mut Account) {
         let text = String::from_utf8_lossy(&found.bytes);
         if matches!(text, std::borrow::Cow::Owned(_)) {
             self.complain(format!(
-                "{}: not all of it is UTF-8; it is kept as it is, and read without the rest",
+                "{}: not valid UTF-8; stored unchanged, read without the invalid bytes",
                 shown(&found.path)
             ));
         }
@@ -29,7 +28,7 @@ impl Planner<'_> {
         if reading.beyond > 0 {
             let path = shown(&found.path);
             self.complain(format!(
-                "{path}: {} statements beyond the first {} are kept as text only",
+                "{path}: {} statements beyond the first {} are stored as text only",
                 reading.beyond,
                 read::MAX_STATEMENTS
             ));
@@ -41,7 +40,7 @@ impl Planner<'_> {
                 Ok(draft) => draft,
                 Err(unfit) => {
                     self.complain(format!(
-                        "{}:{line} is kept as text only: {unfit}",
+                        "{}:{line} is stored as text only: {unfit}",
                         shown(&found.path)
                     ));
                     continue;
@@ -69,8 +68,8 @@ impl Planner<'_> {
             });
         }
         account.becomes.push(("event".into(), new));
-        account.becomes.push(("event known already".into(), known));
-        account.becomes.push(("line of text only".into(), account.lines.saturating_sub(lines)));
+        account.becomes.push(("known event".into(), known));
+        account.becomes.push(("text line".into(), account.lines.saturating_sub(lines)));
     }
 
     fn statement(&self, found: &Found, said: Statement) -> Draft {
@@ -85,7 +84,7 @@ impl Planner<'_> {
         draft
     }
 
-    /// Finds out what earlier runs have taken from these ledgers.
+    /// Loads the events that earlier runs created from these ledgers.
     pub(super) fn know<'f>(&mut self, ledgers: impl Iterator<Item = &'f Found>) {
         for found in ledgers {
             if self.is_at_home(found, &Shape::Ledger) {
@@ -112,7 +111,7 @@ impl Planner<'_> {
                 Ok(events) => events,
                 Err(why) => {
                     foreign += 1;
-                    self.complain(format!("{at} {why}; it is kept as text only"));
+                    self.complain(format!("{at} {why}; it is stored as text only"));
                     continue;
                 }
             };
@@ -124,7 +123,7 @@ impl Planner<'_> {
                     ids.entry(event.was.clone()).or_insert_with(|| event.draft.content.clone());
                 if *first != event.draft.content {
                     self.complain(format!(
-                        "{at} uses the id {} again for something else; both are taken",
+                        "{at} uses the id {} again for other content; both are migrated",
                         shown(&event.was)
                     ));
                 }
@@ -133,17 +132,17 @@ impl Planner<'_> {
                     Ok(false) => known += 1,
                     Err(unfit) => {
                         foreign += 1;
-                        self.complain(format!("{at} is kept as text only: {unfit}"));
+                        self.complain(format!("{at} is stored as text only: {unfit}"));
                     }
                 }
             }
         }
         account.becomes.push(("event".into(), new));
-        account.becomes.push(("event known already".into(), known));
-        account.becomes.push(("line of text only".into(), foreign));
+        account.becomes.push(("known event".into(), known));
+        account.becomes.push(("text line".into(), foreign));
     }
 
-    /// Learns an event of an older ledger; false if it is known.
+    /// Adds an event of an older ledger; false if it is known.
     fn learn_event(&mut self, found: &Found, line: usize, event: OldEvent) -> Result<bool, Unfit> {
         let states = event.only_states();
         let draft = fit(event.draft.clone())?;
@@ -153,7 +152,7 @@ impl Planner<'_> {
         if !self.lines_taken.insert((was.clone(), key.clone())) {
             return Ok(false);
         }
-        // Said before by something that is not from these ledgers: then this is the repetition.
+        // If an event from elsewhere has the same content, this one is the duplicate.
         let known =
             (self.vault.taken)(&was, &key).or(said.filter(|id| states && !self.taken.contains(id)));
         self.learnt.insert(key);
@@ -174,7 +173,7 @@ impl Planner<'_> {
     }
 }
 
-/// The draft as it will be kept; without the fields that would make it unfit.
+/// The draft as it will be stored, without the fields that would make it invalid.
 fn fit(draft: Draft) -> Result<Draft, Unfit> {
     match draft.clone().cleaned() {
         Ok((draft, _)) => Ok(draft),

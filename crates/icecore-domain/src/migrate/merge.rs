@@ -1,5 +1,5 @@
-//! Two texts of one day becoming one: what the second has and the first has not is appended, under
-//! a heading of its own.
+//! Merging two texts of one day: lines of the second that the first lacks are appended under a
+//! heading of their own.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::read;
 use crate::calendar::{Week, weekday};
 use crate::extract;
 
-/// A line as it is compared: without what editors put around it.
+/// A line normalized for comparison: without what editors put around it.
 pub(super) fn key(mut line: &[u8]) -> &[u8] {
     while let Some(rest) = line.strip_prefix("\u{feff}".as_bytes()) {
         line = rest;
@@ -17,14 +17,13 @@ pub(super) fn key(mut line: &[u8]) -> &[u8] {
     line.trim_ascii_end()
 }
 
-/// The lines of a text that are not blank, as they are compared.
+/// The normalized lines of a text that are not blank.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').map(key).filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// What has to be appended to `so_far`, the log of `day`, for it to have every line of `source`:
-/// the lines it has not, in their order, under `title` and the headings they stood under. `None` if
-/// it has them all.
+/// What has to be appended to `so_far`, the log of `day`, so that it has every line of `source`:
+/// the missing lines, in order, under `title` and their headings. `None` if nothing is missing.
 pub(super) fn missing(
     so_far: Option<&[u8]>,
     day: Date,
@@ -51,7 +50,7 @@ pub(super) fn missing(
             if !text.ends_with(b"\n") {
                 bytes.push(b'\n');
             }
-            // What comes now must not slip into a section whose lines become events.
+            // The appended lines must not end up in a section whose lines become events.
             level = extract::extracts(&String::from_utf8_lossy(text))
                 .open_section
                 .map_or(level, |open| open.min(level));
@@ -62,12 +61,11 @@ pub(super) fn missing(
     Some((bytes, new))
 }
 
-/// Lines that make sense only together: a fence with what it holds, an item with what goes on with
-/// it.
+/// Lines that belong together: a fenced block, or an item with its continuation lines.
 struct Block<'a> {
     level: Option<usize>,
     lines: Vec<&'a [u8]>,
-    /// Something blank stood before it.
+    /// It follows a blank line.
     apart: bool,
 }
 
@@ -126,8 +124,8 @@ impl<'a> Gathered<'a> {
         self.gap |= block.apart;
         if let (Some(level), Some(line)) = (block.level, block.lines.first()) {
             self.headings.retain(|(outer, _)| *outer < level);
-            // The title of the day is not said again; a section is, so that its lines stay what
-            // they were.
+            // The title of the day is not repeated. Section headings are, so that their lines keep
+            // their meaning.
             if new || !(first && level == 1) {
                 self.headings.push((level, line));
             }

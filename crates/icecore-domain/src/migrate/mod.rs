@@ -1,13 +1,13 @@
-//! Taking an older memory folder into a vault (L18, K11).
+//! Migration of an older memory folder into a vault (L18, K11).
 //!
-//! The caller reads the folder and the vault; here it is said what is to be done, step by step, and
-//! what becomes of every line. Nothing is destroyed: each old text comes to stand in the vault word
-//! for word, as the document it is or as a copy in the archive, and events are learnt from it
-//! besides. An old file goes to the archive only after what it holds is kept, and only where the
-//! folder is the vault itself; elsewhere the old folder is not touched.
+//! The caller reads the folder and the vault. This module plans the steps and accounts for every
+//! line. Nothing is destroyed: each old text is stored in the vault verbatim, as a document or as a
+//! copy in the archive; events are extracted in addition. An old file is moved to the archive only
+//! after its content is stored, and only where the folder is the vault itself. Elsewhere the old
+//! folder is not touched.
 //!
-//! A plan is worked out from what is there now, so one that was carried out in part is finished by
-//! planning again, and one that was carried out whole leaves nothing to do.
+//! A plan depends only on the current state. After an interrupted run, planning again yields the
+//! remaining steps; after a complete run it yields none.
 
 mod learn;
 mod merge;
@@ -27,137 +27,114 @@ pub use place::{ARCHIVE, INBOX, MEMORIES};
 pub use plan::plan;
 pub use read::{MAX_ITEM_BYTES, MAX_PARAGRAPH_BYTES, MAX_STATEMENTS};
 
-/// The field of an event with the id it had in an older ledger.
+/// The event field with the id that the event had in an older ledger.
 pub const WAS: &str = "was";
-/// A file that is no text and larger than this is left where it is, in bytes.
+/// A larger binary file is not migrated.
 pub const MAX_BINARY_BYTES: usize = 10 * 1024 * 1024;
-/// The most complaints one plan makes; how many more there were is the last of them.
+/// The most complaints of a plan; a last one counts the rest.
 pub const MAX_COMPLAINTS: usize = 1_000;
-/// Where the lines of a file stand that is not brought into the vault.
-pub const LEFT: &str = "left where it is";
+/// The location of lines whose file is not migrated.
+pub const LEFT: &str = "left in place";
 
 /// A file of the old folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its path in the folder, parts separated by `/`, as it was found.
+    /// Its path in the folder, parts separated by `/`, as found.
     pub path: String,
-    /// What it holds.
     pub bytes: Vec<u8>,
-    /// When it was last written, if that is known.
     pub modified: Option<Moment>,
 }
 
-/// What the vault holds now.
+/// Read access to the current vault.
 pub struct Vault<'a> {
     /// The document at a path.
     pub documents: &'a dyn Fn(&DocPath) -> Option<Vec<u8>>,
-    /// The earliest event, in any standing and also if archived, whose content has that
-    /// [`plain::sameness_key`].
+    /// The earliest event, in any state and also if archived, whose content has that
+    /// [`sanitize::sameness_key`].
     pub said: &'a dyn Fn(&str) -> Option<EventId>,
-    /// The event whose field [`WAS`] is that old id and whose content has that key: the line has
-    /// been taken before.
+    /// The event whose field [`OLD_ID_FIELD`] is that old id and whose content has that key: the
+    /// line was migrated by an earlier run.
     pub taken: &'a dyn Fn(&str, &str) -> Option<EventId>,
     /// The old folder is the vault itself.
     pub in_place: bool,
 }
 
-/// What is to be done, and what it comes to.
+/// The steps of a migration with their inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do, in this order. A run that stops anywhere is finished by planning again.
+    /// In order of execution. After an interrupted run, plan again.
     pub steps: Vec<Step>,
-    /// What becomes of each file, by path.
+    /// The account of each file, by path.
     pub inventory: Vec<Account>,
     /// What a person should look at.
     pub complaints: Vec<String>,
-    /// Old ids whose events are in the vault already, for [`Step::Learn`]'s `replaces` and
-    /// `related`.
+    /// Old ids whose events are in the vault already, for `replaces` and `related` of
+    /// [`MigrationStep::Learn`].
     pub known: Vec<(String, EventId)>,
 }
 
-/// One thing to do.
+/// One step of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A document comes into the vault word for word, where there is none yet.
-    Keep {
-        /// The old file.
-        from: String,
-        /// Where it goes.
-        to: DocPath,
-        /// What it holds.
-        bytes: Vec<u8>,
-    },
-    /// Lines that a document does not have yet are appended to it; it begins with them if there is
-    /// none.
+    /// Copies a document into the vault verbatim, where there is none yet.
+    Keep { from: String, to: DocPath, bytes: Vec<u8> },
+    /// Appends the lines that a document does not have yet; creates the document if needed.
     Merge {
-        /// The old file.
         from: String,
-        /// The document that grows.
+        /// The extended document.
         to: DocPath,
-        /// What is appended.
+        /// The appended bytes.
         bytes: Vec<u8>,
     },
-    /// Something is learnt.
+    /// Adds an event.
     Learn {
-        /// The old file.
         from: String,
-        /// Its line, counted from 1.
+        /// The line number in the old file, from 1.
         line: usize,
-        /// The event, cleaned; its references are in `replaces` and `related`.
+        /// The sanitized event; its references are in `replaces` and `related`.
         draft: Box<Draft>,
-        /// Its id in an older ledger, also in the draft's field [`WAS`].
+        /// Its id in an older ledger, also in the draft's field [`OLD_ID_FIELD`].
         was: Option<String>,
         /// Old ids of the events it replaces.
         replaces: Vec<String>,
-        /// Old ids of the events it belongs with or acts upon.
+        /// Old ids of the events it is related to or acts upon.
         related: Vec<String>,
     },
-    /// A saved state becomes a record.
+    /// Turns a saved state into a record.
     Record {
-        /// The old file.
         from: String,
         /// When it was saved.
         at: Moment,
-        /// Its title.
         title: Option<String>,
-        /// What was saved.
         text: String,
     },
-    /// In place only: the old file goes to the archive, now that what it holds is kept.
+    /// In place only: moves the old file to the archive, after its content is stored.
     Move {
-        /// The old file.
         from: String,
-        /// Its place there; if a document of the same content stands there, the old file just goes.
+        /// The path in the archive. If the same content is there already, the old file is deleted.
         to: DocPath,
     },
-    /// In place only: an empty folder of summaries goes; if something is in it after all, it stays.
+    /// In place only: removes a folder of summaries, if it is empty.
     RemoveFolder(String),
     /// There is nothing to do.
-    Nothing {
-        /// The old file.
-        from: String,
-        /// Why.
-        why: String,
-    },
+    Nothing { from: String, why: String },
 }
 
 /// What becomes of one old file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its path.
     pub path: String,
-    /// Its lines that are not blank.
+    /// The number of lines that are not blank.
     pub lines: usize,
-    /// Its size.
     pub bytes: usize,
-    /// Where its lines stand afterwards, and how many of them: together all of `lines`.
+    /// Where its lines are stored, with the number of lines; adds up to `lines`.
     pub stands: Vec<(String, usize)>,
-    /// What is made of them besides: events, log lines, states.
+    /// What is made of them in addition: events, log lines, states.
     pub becomes: Vec<(String, usize)>,
 }
 
 impl Account {
-    /// How many of its lines stand nowhere afterwards; none ever does.
+    /// The number of lines that are stored nowhere; always 0.
     pub fn missing(&self) -> usize {
         self.lines.saturating_sub(self.stands.iter().map(|(_, lines)| lines).sum())
     }
@@ -170,10 +147,10 @@ impl Plan {
     }
 }
 
-/// The plan for people: the inventory before and after, what will be done, and what needs a look.
+/// Renders the plan as Markdown: inventory, steps and complaints.
 pub fn report(plan: &Plan) -> String {
     let mut out = String::from(
-        "# Migration\n\n## Inventory\n\n| file | lines | bytes | stands in | becomes |\n|---|---:|---:|---|---|\n",
+        "# Migration\n\n## Inventory\n\n| file | lines | bytes | stored in | produces |\n|---|---:|---:|---|---|\n",
     );
     let cell = |text: &str| plain::one_line(text).replace('\\', "\\\\").replace('|', "\\|");
     let list = |items: &[(String, usize)]| {
@@ -200,7 +177,7 @@ pub fn report(plan: &Plan) -> String {
             }
         }
         let (stands, becomes) = (list(&account.stands), list(&account.becomes));
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "| {} | {} | {} | {stands} | {becomes} |",
@@ -222,9 +199,9 @@ pub fn report(plan: &Plan) -> String {
         let count = plan.steps.iter().filter(|step| admits(step)).count();
         if count > 0 { format!("- {what}: {count}\n") } else { String::new() }
     };
-    out.push_str(&counted("documents kept", &|step| matches!(step, Step::Keep { .. })));
-    out.push_str(&counted("documents that grow", &|step| matches!(step, Step::Merge { .. })));
-    out.push_str(&counted("events learnt", &|step| matches!(step, Step::Learn { .. })));
+    out.push_str(&counted("documents copied", &|step| matches!(step, Step::Keep { .. })));
+    out.push_str(&counted("documents extended", &|step| matches!(step, Step::Merge { .. })));
+    out.push_str(&counted("events learned", &|step| matches!(step, Step::Learn { .. })));
     out.push_str(&counted("states recorded", &|step| matches!(step, Step::Record { .. })));
     out.push_str(&counted("old files moved to the archive", &|step| {
         matches!(step, Step::Move { .. })
@@ -234,7 +211,7 @@ pub fn report(plan: &Plan) -> String {
         matches!(step, Step::Nothing { .. })
     }));
     if !plan.complaints.is_empty() {
-        out.push_str("\n## To look at\n\n");
+        out.push_str("\n## Needs attention\n\n");
         for complaint in &plan.complaints {
             let _ = writeln!(out, "- {}", plain::one_line(complaint));
         }

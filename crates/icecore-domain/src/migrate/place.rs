@@ -1,7 +1,7 @@
-//! What an old file is, told from its path, and under which name it may rest in a vault.
+//! Old files: their kind by path, and their paths in a vault.
 //!
-//! Old names are strangers' words: whatever they are, the names made here are paths inside a vault,
-//! on every file system.
+//! Old names are untrusted. Every path made here is inside the vault and valid on every file
+//! system.
 
 use jiff::civil::Date;
 
@@ -9,35 +9,34 @@ use crate::hash::Hash;
 use crate::layout::{self, DocPath};
 use crate::plain;
 
-/// Where old files rest once what they hold has been kept.
+/// The archive of old files whose content is stored.
 pub const ARCHIVE: &str = "memory/archive/migrated";
-/// Where loose notes wait for somebody to sort them.
+/// Loose notes that a person has yet to sort.
 pub const INBOX: &str = "knowledge/inbox";
 /// Files of single memories.
 pub const MEMORIES: &str = "memory/memories";
 
-/// Folders in which older systems kept what others have at the top.
+/// Folders in which older systems kept what others have at the top level.
 const ROOTS: [&str; 3] = [".claude/state/", "memory/", "state/"];
-/// The longest name that is made, in bytes; leaves room for what tells two of a name apart.
+/// The longest name that is made, in bytes; leaves room for a suffix.
 const MAX_NAME_BYTES: usize = 200;
-/// The longest path that is made, in bytes, likewise.
+/// The longest path that is made, in bytes; leaves room for a suffix.
 const MAX_PATH_BYTES: usize = 900;
 
-/// What an old file is. The order is that in which they are taken: what says most about a statement
-/// comes first, so that what merely repeats it is known to be a repetition.
+/// The kind of an old file. The order is that of processing: the most informative files come first,
+/// so that statements in later ones are recognized as duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
     /// `SOUL.md` or `USER.md`.
     Identity(&'static str),
-    /// An older ledger.
     Ledger,
-    /// The long `MEMORY.md` that somebody tends.
+    /// The long, curated `MEMORY.md`.
     Curated,
     /// A `MEMORY.md` that only lists topic files.
     Index,
-    /// The single file of facts from before there were others.
+    /// A single file of facts, the oldest layout.
     Facts,
-    /// The log of a day; the plainly named file of a day comes before the others.
+    /// The log of a day; a file named only by its day comes before the others.
     Log(Date, bool),
     /// Saved states in full, `24hr.md`.
     States,
@@ -47,19 +46,18 @@ pub(super) enum Shape {
     Year,
     /// The state saved last.
     State,
-    /// A single memory whose name says when it was made.
+    /// A single memory with a timestamp in its name.
     Memory,
-    /// A single memory whose name does not.
+    /// A single memory without one.
     Topic,
     /// A loose note, with its path among them.
     Inbox(String),
-    /// A page some program made for the start of a session.
+    /// A generated page for the start of a session.
     Briefing,
-    /// Anything else.
     Other,
 }
 
-/// The path without the folders that only say which system it was.
+/// The path without the folders that only identify the system.
 pub(super) fn core(path: &str) -> &str {
     let mut rest = path;
     // Each root at most once: `.claude/state/memory/…` is the deepest there is.
@@ -69,7 +67,7 @@ pub(super) fn core(path: &str) -> &str {
     rest
 }
 
-/// Whether somebody hid the file, or a folder it is in.
+/// Whether the file or one of its folders is hidden.
 pub(super) fn is_hidden(path: &str) -> bool {
     core(path).split('/').any(|part| part.starts_with('.') && part != "." && part != "..")
 }
@@ -80,7 +78,7 @@ pub(super) fn is_inside(path: &str) -> bool {
         && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-/// What the file at that path is.
+/// The kind of the file at that path.
 pub(super) fn shape(path: &str) -> Shape {
     let core = core(path);
     let (folder, name) = core.rsplit_once('/').unwrap_or(("", core));
@@ -116,7 +114,7 @@ pub(super) fn shape(path: &str) -> Shape {
     }
 }
 
-/// The day of a log's name, and whether the day is all of it: `2026-02-13`, or
+/// The day in a log's name, and whether the name is nothing else: `2026-02-13`, or
 /// `2026-02-13-standup`.
 fn log_day(stem: &str) -> Option<(Date, bool)> {
     let (day, rest) = stem.split_at_checked(10)?;
@@ -128,7 +126,7 @@ fn log_day(stem: &str) -> Option<(Date, bool)> {
     (rest.is_empty() || rest.starts_with(['-', '_', ' '])).then_some((day, rest.is_empty()))
 }
 
-/// Whether the name of a memory says when it was made: `20260213-0915-slug`.
+/// Whether a memory's name begins with a timestamp: `20260213-0915-slug`.
 fn is_stamped(stem: &str) -> bool {
     let stamp =
         stem.bytes().take(14).enumerate().all(|(at, byte)| {
@@ -138,7 +136,7 @@ fn is_stamped(stem: &str) -> bool {
 }
 
 impl Shape {
-    /// Where in a vault such a file belongs, if its kind has a place of its own there.
+    /// The path of such a file in a vault, if its kind has one.
     pub(super) fn home(&self, path: &str) -> Option<DocPath> {
         let name = || safe_name(path.rsplit('/').next().unwrap_or(path));
         match self {
@@ -157,11 +155,11 @@ impl Shape {
     }
 }
 
-/// Where the old file rests in the archive.
+/// The path of an old file in the archive.
 pub(super) fn archived(path: &str) -> Option<DocPath> {
     let place = safe_path(ARCHIVE, path)?;
-    // An archived `.jsonl` is read as events that left the ledger, and a sync program's leftover as
-    // something to clear up; this is neither.
+    // An archived `.jsonl` would be read as archived events, and a sync program's leftover as one
+    // to clean up.
     if place.as_str().ends_with(".jsonl") || place.is_sync_leftover() {
         format!("{place}.kept").parse().ok()
     } else {
@@ -169,7 +167,7 @@ pub(super) fn archived(path: &str) -> Option<DocPath> {
     }
 }
 
-/// The same place for other content under the same name.
+/// An alternative path for other content under the same name.
 pub(super) fn beside(place: &DocPath, bytes: &[u8]) -> Option<DocPath> {
     let (folder, name) = place.as_str().rsplit_once('/').unwrap_or(("", place.as_str()));
     let (stem, end) =
@@ -182,18 +180,18 @@ pub(super) fn beside(place: &DocPath, bytes: &[u8]) -> Option<DocPath> {
     }
 }
 
-/// `path` below `folder`, every part of it a name that every file system takes.
+/// `path` below `folder`, with every part valid on every file system.
 fn safe_path(folder: &str, path: &str) -> Option<DocPath> {
     let parts: Vec<String> = path.split('/').map(safe_name).collect();
     let whole = format!("{folder}/{}", parts.join("/"));
     if whole.len() <= MAX_PATH_BYTES {
         return whole.parse().ok();
     }
-    // Too deep to rest where it was: by a name of its own.
+    // Too deep: use a generated name.
     format!("{folder}/{}/{}", Hash::of(path.as_bytes()).short(), parts.last()?).parse().ok()
 }
 
-/// A name that every file system takes, as near to the old one as can be.
+/// The nearest name that is valid on every file system.
 pub(super) fn safe_name(part: &str) -> String {
     let cleaned = plain::clean(part).text;
     let odd = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
@@ -223,7 +221,7 @@ pub(super) fn safe_name(part: &str) -> String {
     }
 }
 
-/// A folder of summaries that an older system made and a vault has no use for.
+/// A folder of an older system's summaries, which a vault does not use.
 pub(super) fn is_summary_folder(path: &str) -> bool {
     const TIERS: [&str; 5] = ["daily", "weekly", "monthly", "quarterly", "yearly"];
     let parts: Vec<&str> = path.split('/').collect();
@@ -262,7 +260,7 @@ mod tests {
             ("memories/mira.md", Shape::Topic),
             ("second-brain/ideas/a.md", Shape::Inbox("ideas/a.md".into())),
             ("memory/ledger.jsonl", Shape::Ledger),
-            // Nothing of these is told by its name.
+            // Kinds that the name does not decide.
             ("memory/2026-02-31.md", Shape::Other),
             ("2026-02-03x.md", Shape::Other),
             ("projects/2026-02-03.md", Shape::Other),

@@ -1,5 +1,5 @@
-//! Working out the steps: file by file, in an order in which each can be stopped after any step and
-//! planned again.
+//! The planner: works out the steps file by file, in an order in which a run can stop after any
+//! step and be planned again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,8 +18,7 @@ use crate::plain;
 use crate::record::{self, Captured};
 use crate::summary::Summary;
 
-/// What is to be done to take the files of an old folder into the vault. `empty` are its empty
-/// folders.
+/// Plans the migration of the files of an old folder into the vault. `empty` are its empty folders.
 pub fn plan(
     found: &[Found],
     empty: &[String],
@@ -42,7 +41,7 @@ pub fn plan(
     planner.finish()
 }
 
-/// What each file is; those that a `MEMORY.md` lists are known only from it.
+/// The kind of each file; topic files are known only from the `MEMORY.md` that lists them.
 fn shaped(found: &[Found]) -> Vec<(Shape, &Found)> {
     let mut topics: HashSet<String> = HashSet::new();
     let mut indices: HashSet<&str> = HashSet::new();
@@ -76,7 +75,7 @@ fn shaped(found: &[Found]) -> Vec<(Shape, &Found)> {
     found.iter().map(|found| (shape(found), found)).collect()
 }
 
-/// Whether a place in the vault is free for some bytes.
+/// Whether a path in the vault is free for some bytes.
 #[derive(PartialEq, Eq)]
 enum Room {
     Free,
@@ -90,19 +89,19 @@ pub(super) struct Planner<'a> {
     pub(super) zone: &'a Zone,
     pub(super) plan: Plan,
     complaints_beyond: usize,
-    /// What this plan puts where, by the path as the vault's file system sees it.
+    /// The files that this plan creates, by [`Planner::path_key`].
     claimed: HashMap<String, (DocPath, Hash)>,
-    /// Logs as they will be.
+    /// Logs after the planned steps.
     logs: BTreeMap<Date, Option<Vec<u8>>>,
-    /// Saved states as they will be: time and text.
+    /// Saved states after the planned steps: time and text.
     states: BTreeMap<Date, HashSet<(String, String)>>,
-    /// Keys of what this plan learns.
+    /// Sameness keys of the events this plan adds.
     pub(super) learnt: HashSet<String>,
-    /// Lines of older ledgers that this plan has dealt with, by old id and key.
+    /// Lines of older ledgers that this plan has processed, by old id and key.
     pub(super) lines_taken: HashSet<(String, String)>,
-    /// Events that older ledgers have become in earlier runs.
+    /// Events that earlier runs created from older ledgers.
     pub(super) taken: HashSet<EventId>,
-    /// What summaries say, line by line.
+    /// The lines of the vault's summaries.
     told: Option<HashSet<String>>,
     moved: HashSet<String>,
     hidden: BTreeMap<String, usize>,
@@ -168,28 +167,28 @@ impl<'a> Planner<'a> {
                     .unwrap_or_default();
                 *self.hidden.entry(part.to_owned()).or_default() += 1;
             }
-            (None, "it is hidden, and no part of a memory")
+            (None, "hidden; not part of a memory")
         } else if found.bytes.len() > MAX_BINARY_BYTES && is_binary(&found.bytes) {
             self.complain(format!(
-                "{}: no text, and {} bytes; {LEFT}",
+                "{}: binary file of {} bytes; {LEFT}",
                 shown(&found.path),
                 found.bytes.len()
             ));
-            (None, "it is no text, and large")
+            (None, "a large binary file")
         } else if self.is_at_home(found, shape) {
             self.stay(found, shape, &mut account);
-            (Some(found.path.clone()), "it stands where it belongs")
+            (Some(found.path.clone()), "already in its place")
         } else if self.vault.in_place && *shape == Shape::Other {
-            (None, "it is no part of the vault")
+            (None, "not part of the vault")
         } else {
             let place = self.bring(found, shape, &mut account);
             if place.is_none() {
                 self.complain(format!(
-                    "{}: there is no place for it in the vault; {LEFT}",
+                    "{}: no valid path in the vault; {LEFT}",
                     shown(&found.path)
                 ));
             }
-            (place.map(|place| place.to_string()), "all of it is in the vault")
+            (place.map(|place| place.to_string()), "already migrated")
         };
         account.stands.push((place.unwrap_or_else(|| LEFT.into()), account.lines));
         account.becomes.retain(|(_, count)| *count > 0);
@@ -199,7 +198,7 @@ impl<'a> Planner<'a> {
         self.plan.inventory.push(account);
     }
 
-    /// Whether the file is a document of the vault already, at its own place.
+    /// Whether the file already is a document of the vault, at its own path.
     pub(super) fn is_at_home(&self, found: &Found, shape: &Shape) -> bool {
         let Some(here) = self.vault.in_place.then(|| found.path.parse::<DocPath>().ok()).flatten()
         else {
@@ -212,11 +211,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What is to be done about a document of the vault itself.
+    /// Plans the steps for a document of the vault itself.
     fn stay(&mut self, found: &Found, shape: &Shape, account: &mut Account) {
         match shape {
             Shape::Curated => self.learn(found, Which::All, account),
-            // These are ours to write anew, so what somebody else wrote there is copied before.
+            // icecore rewrites these files, so foreign content is copied first.
             Shape::States => {
                 let new = self.unrecorded(found);
                 if !new.is_empty() {
@@ -237,27 +236,28 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Brings a file into the vault and says where all of it stands then.
+    /// Migrates a file and returns the document that holds all of it.
     fn bring(&mut self, found: &Found, shape: &Shape, account: &mut Account) -> Option<DocPath> {
         let home = shape.home(&found.path);
         match shape {
-            Shape::Identity(name) => {
-                match self.keep(found, home) {
-                    Some(home) => self.retire(found, home),
-                    None => {
-                        let copy = self.put_away(found)?;
-                        self.complain(format!("{}: the vault's {name} says something else; this one is kept as {copy}", shown(&found.path)));
-                        Some(copy)
-                    }
+            Shape::Identity(name) => match self.keep(found, home) {
+                Some(home) => self.retire(found, home),
+                None => {
+                    let copy = self.put_away(found)?;
+                    self.complain(format!(
+                        "{}: differs from the vault's {name}; stored as {copy}",
+                        shown(&found.path)
+                    ));
+                    Some(copy)
                 }
-            }
+            },
             Shape::Ledger => {
                 self.learn_ledger(found, account);
                 self.put_away(found)
             }
             Shape::Curated => {
-                // Learnt first: once it stands at home, a run begun anew would find it there and
-                // name that as the source.
+                // Events first: once the document is in place, a restarted run would find it
+                // there and record it as the source.
                 self.learn(found, Which::All, account);
                 match self.keep(found, home) {
                     Some(home) => self.retire(found, home),
@@ -287,7 +287,7 @@ impl<'a> Planner<'a> {
                 self.put_away(found)
             }
             Shape::State => {
-                // A saved state is soon written over, so it is kept as what was saved, too.
+                // The last saved state is soon overwritten, so it becomes a record, too.
                 self.keep(found, home);
                 let new = self.state(found);
                 account.becomes.push(("state".into(), new));
@@ -303,7 +303,7 @@ impl<'a> Planner<'a> {
                 self.retire(found, place)
             }
             Shape::Topic => self.topic(found),
-            // Whoever lists topic files goes on using the list, so it is never moved.
+            // An index of topic files stays in use, so it is never moved.
             Shape::Index | Shape::Other => self.copy(found),
             Shape::Year => self.put_away(found),
         }
@@ -328,13 +328,13 @@ impl<'a> Planner<'a> {
         self.claimed.insert(self.as_seen(place), (place.clone(), Hash::of(bytes)));
     }
 
-    /// A path as the vault's file system sees it. Where two names that differ in case came from
-    /// elsewhere it may take them for one; where they stand in the vault itself it does not.
+    /// A path as the vault's file system compares it. For files from elsewhere, names that differ
+    /// in case may collide; for files of the vault itself they do not.
     fn as_seen(&self, place: &DocPath) -> String {
         if self.vault.in_place { place.to_string() } else { place.as_str().to_lowercase() }
     }
 
-    /// Keeps the file at that place; `None` if other content is there.
+    /// Keeps the file at that path; `None` if other content is there.
     fn keep(&mut self, found: &Found, place: Option<DocPath>) -> Option<DocPath> {
         let place = place?;
         match self.room(&place, &found.bytes) {
@@ -350,7 +350,7 @@ impl<'a> Planner<'a> {
         Some(place)
     }
 
-    /// Keeps the file at that place, or beside other content there.
+    /// Keeps the file at that path, or at an alternative path if other content is there.
     fn keep_beside(&mut self, found: &Found, place: DocPath) -> Option<DocPath> {
         let other = place::beside(&place, &found.bytes);
         self.keep(found, Some(place)).or_else(|| self.keep(found, other))
@@ -361,7 +361,7 @@ impl<'a> Planner<'a> {
         self.keep_beside(found, place::archived(&found.path)?)
     }
 
-    /// The file goes to the archive, or a copy of it where the old folder is not ours to touch.
+    /// Moves the file to the archive, or copies it where the old folder must not be touched.
     fn put_away(&mut self, found: &Found) -> Option<DocPath> {
         if !self.vault.in_place || !place::is_inside(&found.path) {
             return self.copy(found);
@@ -378,7 +378,7 @@ impl<'a> Planner<'a> {
         Some(to)
     }
 
-    /// What stands in the vault under another name need not stand where it was.
+    /// Archives the old file if its content is stored under another path.
     fn retire(&mut self, found: &Found, place: DocPath) -> Option<DocPath> {
         if self.vault.in_place {
             self.put_away(found);
@@ -405,7 +405,7 @@ impl<'a> Planner<'a> {
         self.logs.entry(day).or_insert_with(|| (self.vault.documents)(&DocPath::log(day))).as_ref()
     }
 
-    /// Adds to a log what it has not, and says how many lines that is.
+    /// Appends missing lines to a log and returns their number.
     fn append(&mut self, found: &Found, day: Date, title: &str, source: &[u8]) -> usize {
         let so_far = self.log_of(day).map(Vec::as_slice);
         let Some((bytes, new)) = merge::missing(so_far, day, title, source) else { return 0 };
@@ -418,7 +418,7 @@ impl<'a> Planner<'a> {
         new
     }
 
-    /// What was told of days goes to their logs, where a summary of the day will find it.
+    /// Appends summaries of days to the logs of those days, where the daily summary will use them.
     fn tell_days(&mut self, found: &Found, account: &mut Account) {
         let text = String::from_utf8_lossy(&found.bytes);
         let mut days: BTreeMap<Date, Vec<&str>> = BTreeMap::new();
@@ -434,13 +434,13 @@ impl<'a> Planner<'a> {
         account.becomes.push(("log line".into(), new));
     }
 
-    /// Whether a line of a file of summaries is one that the vault's own summaries say.
+    /// Whether the vault's own summaries contain that line.
     fn is_told(&mut self, line: &str) -> bool {
         let line = line.trim_matches(['\u{feff}', ' ', '\r', '\t']);
         if line.is_empty() || line == "---" || read::heading(line).is_some() {
             return true;
         }
-        // Elsewhere nobody writes these files for us.
+        // Elsewhere icecore does not generate these files.
         if !self.vault.in_place {
             return false;
         }
@@ -496,13 +496,13 @@ impl<'a> Planner<'a> {
     fn record(&mut self, found: &Found, at: Moment, title: Option<String>, text: &str) -> bool {
         if text.len() > record::MAX_TEXT_BYTES {
             self.complain(format!(
-                "{}: a state of {} bytes is kept as text only",
+                "{}: a state of {} bytes is stored as text only",
                 shown(&found.path),
                 text.len()
             ));
             return false;
         }
-        // The same twice within a minute is one state.
+        // The same text twice within a minute is one state.
         if !self.states_of(at.day()).insert((at.clock(), text.to_owned())) {
             return false;
         }
@@ -527,12 +527,12 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Records the state that was saved last, and says how many that makes.
+    /// Records the last saved state and returns the number of new records.
     fn state(&mut self, found: &Found) -> usize {
         let text =
             String::from_utf8_lossy(&found.bytes).trim_start_matches('\u{feff}').trim().to_owned();
-        // Without a time of its own it would be another state at every run; the copy in the archive
-        // says that it was taken.
+        // Without a time of its own it would be a new state at every run; the copy in the archive
+        // marks it as migrated.
         let taken = place::archived(&found.path)
             .is_some_and(|place| self.room(&place, &found.bytes) == Room::Same);
         let at = found.modified.map_or(self.now, |modified| self.zone.moment(modified.at()));
@@ -543,7 +543,7 @@ impl<'a> Planner<'a> {
         usize::from(self.record(found, at, Some("Migrated state".into()), &text))
     }
 
-    /// A single memory comes to stand among the others, under the time it was made.
+    /// Stores a single memory among the others, named by the time it was made.
     fn topic(&mut self, found: &Found) -> Option<DocPath> {
         let text = String::from_utf8_lossy(&found.bytes);
         let said = read::front_matter(&text)
@@ -553,8 +553,8 @@ impl<'a> Planner<'a> {
         });
         let made = said.or(found.modified);
         let archived = place::archived(&found.path);
-        // Without a time of its own it would get another name at every run; a copy in the archive
-        // says that it was taken.
+        // Without a time of its own it would get a new name at every run; a copy in the archive
+        // marks it as migrated.
         if let Some(copy) =
             archived.filter(|place| made.is_none() && self.room(place, &found.bytes) == Room::Same)
         {
@@ -579,12 +579,12 @@ impl<'a> Planner<'a> {
 
     // Folders
 
-    /// Folders of summaries that are empty, or will be once their files have moved.
+    /// Removes folders of summaries that are empty, or will be after their files have moved.
     fn clear_folders(&mut self, found: &[Found], empty: &[String]) {
         if !self.vault.in_place {
             return;
         }
-        // A folder that holds only empty folders is empty, once they are gone.
+        // A folder that holds only empty folders is empty after their removal.
         let mut folders: BTreeSet<&str> = empty.iter().map(String::as_str).collect();
         for path in self.moved.iter().chain(empty) {
             folders.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
@@ -598,7 +598,7 @@ impl<'a> Planner<'a> {
             .filter(|folder| place::is_summary_folder(folder) && !busy.contains(folder))
             .map(str::to_owned)
             .collect();
-        // What is inside goes before what it is in.
+        // Inner folders come first.
         going.sort_by(|one, other| {
             (other.matches('/').count(), one).cmp(&(one.matches('/').count(), other))
         });
@@ -606,14 +606,14 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The longest name a memory gets from an old file, in bytes.
+/// The longest name a memory gets from an old file.
 const MAX_SLUG_BYTES: usize = 60;
 
 fn is_binary(bytes: &[u8]) -> bool {
     memchr::memchr(0, bytes).is_some() || std::str::from_utf8(bytes).is_err()
 }
 
-/// A name for a complaint or a heading.
+/// A name shortened for a complaint or a heading.
 pub(super) fn shown(name: &str) -> String {
     const MAX_CHARS: usize = 120;
     plain::one_line(name).chars().take(MAX_CHARS).collect()

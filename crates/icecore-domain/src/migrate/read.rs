@@ -1,8 +1,8 @@
-//! What old files say: statements in Markdown, lines of an older ledger, an index of topic files,
+//! Parsing of old files: statements in Markdown, lines of an older ledger, an index of topic files,
 //! summaries of days.
 //!
-//! Reading never fails and decides nothing: what is no statement simply stays text, and every old
-//! text is kept whole elsewhere.
+//! Parsing never fails. What is no statement stays text, and every old text is stored whole
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -16,32 +16,32 @@ use crate::format::line;
 use crate::hash::Hash;
 use crate::plain;
 
-/// The longest paragraph that is one statement, in bytes; a longer one is prose.
+/// The longest paragraph that is one statement; a longer one is prose.
 pub const MAX_PARAGRAPH_BYTES: usize = 600;
-/// The longest item of a list that is one statement, in bytes.
+/// The longest list item that is one statement.
 pub const MAX_ITEM_BYTES: usize = 2_000;
-/// The most statements that are taken from one file.
+/// The most statements of one file.
 pub const MAX_STATEMENTS: usize = 20_000;
 /// The most tags that headings give a statement.
 const MAX_TAGS: usize = 8;
-/// The longest heading or label that names a thing, in bytes.
+/// The longest heading or label that names an entity.
 const MAX_NAME_BYTES: usize = 60;
 
-/// How much of a text is taken.
+/// Which statements of a text are extracted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Every item, `key: value` line and short paragraph: somebody tends this text.
+    /// Every item, `key: value` line and short paragraph of a curated text.
     #[default]
     All,
-    /// Only what says itself that it matters: `[P1]`, or a decision.
+    /// Only what is marked as important: `[P1]`, or a decision.
     Marked,
 }
 
-/// Something an old text says.
+/// A statement of an old text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Statement {
     pub line: usize,
-    /// How many lines it takes up.
+    /// The number of lines it takes up.
     pub lines: usize,
     pub text: String,
     pub kind: Kind,
@@ -51,15 +51,15 @@ pub(crate) struct Statement {
     pub status: Option<Status>,
 }
 
-/// What a text came to.
+/// The statements of a text.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     pub statements: Vec<Statement>,
-    /// Statements beyond what one file may give.
+    /// The number of statements beyond [`MAX_STATEMENTS`].
     pub beyond: usize,
 }
 
-/// Reads the statements of a Markdown text.
+/// Parses the statements of a Markdown text.
 pub(crate) fn statements(text: &str, which: Which) -> Reading {
     let mut reader = Reader { which, ..Reader::default() };
     let text = text.trim_start_matches('\u{feff}');
@@ -102,7 +102,7 @@ pub(crate) fn statements(text: &str, which: Which) -> Reading {
 }
 
 struct Open {
-    /// How far the item is indented; a paragraph has none.
+    /// The indentation of the item; `None` for a paragraph.
     item: Option<usize>,
     first: usize,
     lines: Vec<String>,
@@ -111,11 +111,11 @@ struct Open {
 #[derive(Default)]
 struct Reader {
     which: Which,
-    /// The headings the text is under, outermost first. The title of the whole says nothing about a
+    /// The headings above the current line, outermost first. The document title is no context of a
     /// line.
     headings: Vec<(usize, String, bool)>,
     titled: bool,
-    /// Items that only introduce those below them, by how far they are indented.
+    /// Items that only introduce the items below them, by indentation.
     labels: Vec<(usize, String)>,
     open: Option<Open>,
     found: Reading,
@@ -171,7 +171,7 @@ impl Reader {
         }
     }
 
-    /// Takes one statement, unless it is too long to be one.
+    /// Adds a statement, unless it is too long.
     fn state(
         &mut self,
         text: &str,
@@ -207,8 +207,7 @@ impl Reader {
             .last()
             .filter(|(level, title, _)| *level >= 3 && names_a_thing(title))
             .map(|(_, title, _)| title.as_str());
-        // What the lines above said about this one goes with it: alone, "lives in Hamburg" is about
-        // nobody.
+        // The statement needs its labels: "lives in Hamburg" alone is about no one.
         let mut content = said;
         let above = named.into_iter().chain(self.labels.iter().map(|(_, label)| label.as_str()));
         for name in above.collect::<Vec<_>>().into_iter().rev() {
@@ -254,7 +253,7 @@ impl Reader {
     }
 }
 
-/// What a heading says about the lines under it.
+/// What a heading says about the lines below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Category {
     Preference,
@@ -371,7 +370,7 @@ fn heading_words(title: &str) -> Vec<String> {
     words.filter(|word| (3..=40).contains(&word.len()) && !SMALL.contains(&word.as_str())).collect()
 }
 
-/// Whether a deep heading is the name of a thing, rather than of a kind of lines.
+/// Whether a deep heading names an entity, rather than a category of lines.
 fn names_a_thing(title: &str) -> bool {
     let words = title.split_whitespace().count();
     let name = title.contains(char::is_alphabetic)
@@ -401,8 +400,8 @@ pub(super) fn is_rule(line: &str) -> bool {
         && ['-', '*', '_'].iter().any(|mark| line.chars().all(|c| c == *mark || c == ' '))
 }
 
-/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: what it is said to be worth, what it is said
-/// to be, and the rest.
+/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: the priority, the type if stated, and the
+/// rest.
 fn mark(text: &str) -> Option<(Priority, Option<Kind>, &str)> {
     let item =
         ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| text.strip_prefix(tick)).unwrap_or(text);
@@ -435,12 +434,12 @@ fn bold_label(text: &str) -> Option<(&str, &str)> {
         .then_some((name, said))
 }
 
-/// A text all in italics says something about the file: when it was made, and by whom.
+/// A text entirely in italics is a note about the file: when it was made, and by whom.
 fn is_aside(text: &str) -> bool {
     text.starts_with('*') && !text.starts_with("**") && text.ends_with('*')
 }
 
-/// `key: value`, where the key is a name and no half of a sentence.
+/// `key: value`, where the key is a name and not half a sentence.
 fn key_value(line: &str) -> Option<(&str, &str)> {
     let line = (!is_aside(line)).then_some(line)?;
     let (key, value) = line.split_once(": ").or_else(|| line.split_once(":** "))?;
@@ -448,7 +447,7 @@ fn key_value(line: &str) -> Option<(&str, &str)> {
         .then_some((key, value))
 }
 
-/// The lines between the rules a text begins with.
+/// The lines between the rules at the beginning of a text.
 pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
     const MAX_LINES: usize = 100;
     let mut lines = text.trim_start_matches('\u{feff}').lines();
@@ -463,7 +462,7 @@ pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
     None
 }
 
-/// The value of a field of the front matter, wherever it is nested.
+/// The value of a front matter field, at any nesting.
 pub(crate) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
     let value = |line: &&'a str| {
         line.trim_start()
@@ -474,7 +473,7 @@ pub(crate) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str>
     front_matter.iter().find_map(value).filter(|value| !value.is_empty())
 }
 
-/// The topic files that a `MEMORY.md` lists, if listing is all it does.
+/// The topic files that a `MEMORY.md` lists, if it contains nothing else.
 pub(crate) fn topics(text: &str) -> Option<BTreeSet<&str>> {
     let body = text.trim_start_matches('\u{feff}');
     let skip = front_matter(body).map_or(0, |lines| lines.len() + 2);
@@ -498,14 +497,14 @@ pub(crate) fn topics(text: &str) -> Option<BTreeSet<&str>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// What `30day.md` tells of one day.
+/// The lines of one day in `30day.md`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Told<'a> {
     pub day: Date,
     pub lines: Vec<&'a str>,
 }
 
-/// The days a `30day.md` tells of, and how many of its lines belong to none.
+/// The days of a `30day.md`, and the number of lines that belong to none.
 pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
     let mut found: Vec<Told<'_>> = Vec::new();
     let mut before = 0;
@@ -527,18 +526,18 @@ pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
 #[derive(Debug)]
 pub(super) struct OldEvent {
     pub draft: Draft,
-    /// Its id there, or one made from its line.
+    /// Its old id, or one computed from its line.
     pub was: String,
-    /// The ids it replaces there.
+    /// The old ids of the events it replaces.
     pub replaces: Vec<String>,
-    /// The ids it belongs with there.
+    /// The old ids of related events.
     pub related: Vec<String>,
-    /// What had to be assumed to read it.
+    /// The assumptions made in parsing it.
     pub odd: Vec<String>,
 }
 
 impl OldEvent {
-    /// Whether it only states something, so that saying the same elsewhere makes it a repetition.
+    /// Whether it only states something, so that the same statement elsewhere is a duplicate.
     pub fn only_states(&self) -> bool {
         self.draft.act == Act::Assert
             && self.draft.status != Some(Status::Closed)
@@ -546,8 +545,7 @@ impl OldEvent {
     }
 }
 
-/// Reads a line of an older ledger: as one of ours if it is, else by the names that such fields
-/// usually have.
+/// Parses a line of an older ledger: in icecore's format, else by the usual names of such fields.
 pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<OldEvent>, String> {
     let parsed = line::parse(bytes);
     if !parsed.events.is_empty() && parsed.is_sound() {
@@ -566,7 +564,7 @@ pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<O
     }
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(text) else { return Err(why) };
-    // A line without an id must be known again, too.
+    // A line without an id must be recognized by the next run, too.
     let made = || format!("line-{}", Hash::of(text.trim_ascii()).short());
     let was = fields.get("id").and_then(|id| texts(id).into_iter().next()).unwrap_or_else(made);
     of_theirs(&fields, was, now, zone).map(|event| vec![event]).ok_or(why)
@@ -577,7 +575,7 @@ fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &
         draft.ts = in_zone(draft.ts, zone);
     }
     let mut names = |field: &str, ids: Vec<crate::id::EventId>| {
-        // Ids of another form stand among the fields that are not understood.
+        // Ids in a foreign format are among the unknown fields.
         let foreign = draft
             .extra
             .iter()
@@ -621,7 +619,7 @@ fn of_theirs(
             (Some(name), if read.offset_assumed { in_zone(read.moment, zone) } else { read.moment })
         }
         None => {
-            odd.push("does not say when; read as of now".to_owned());
+            odd.push("has no time; the current time is used".to_owned());
             (None, now)
         }
     };
@@ -675,7 +673,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// A moment that was written without an offset, as the clocks of the zone showed it.
+/// A moment that was written without an offset, interpreted in the zone's local time.
 pub(super) fn in_zone(moment: Moment, zone: &Zone) -> Moment {
     let civil = Offset::UTC.to_datetime(moment.at());
     zone.moment(zone.at(civil.date(), civil.time()))

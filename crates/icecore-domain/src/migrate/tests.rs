@@ -1,5 +1,5 @@
-//! Old folders taken into vaults: a realistic one, hostile ones, and any; whole, twice, and stopped
-//! after any step.
+//! Migrations of a realistic folder, hostile ones, and random ones: whole, repeated, and
+//! interrupted after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ struct World {
     folders: BTreeSet<String>,
     events: Vec<Draft>,
     in_place: bool,
-    /// The file system sees no difference between `a` and `A`.
+    /// The file system ignores case.
     ignores_case: bool,
     undated: bool,
 }
@@ -162,15 +162,15 @@ impl World {
     }
 }
 
-/// Everything that is promised of any folder. `stops` are steps after which the run is stopped and
-/// begun anew.
+/// Checks every guarantee for a folder. The run is interrupted and restarted after the steps in
+/// `stops`.
 fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
     let plan = world.plan();
     let mut done = world.clone();
     done.apply(&plan.steps);
     // The old folder is not touched.
     assert_eq!(done.old, world.old);
-    // Every line is accounted for, and stands where the account says.
+    // Every line is accounted for, and stored where the account says.
     assert_eq!(
         plan.inventory.iter().map(|account| &account.path).collect::<Vec<_>>(),
         world.files().keys().collect::<Vec<_>>()
@@ -205,11 +205,11 @@ fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
             }
         }
     }
-    // What the vault had, it still has.
+    // The vault keeps what it had.
     for line in world.lines() {
         assert!(lines.contains(&line), "{:?} is lost", String::from_utf8_lossy(&line));
     }
-    // Documents only of the vault, and none that a reader would take for something else.
+    // Only documents of the vault, and none that a reader would mistake for something else.
     for step in &plan.steps {
         if let Step::Keep { to, .. } | Step::Merge { to, .. } | Step::Move { to, .. } = step {
             assert!(to.is_kept() && !to.as_str().ends_with(".jsonl"), "{to}");
@@ -252,7 +252,7 @@ fn every(steps: usize) -> Vec<usize> {
     (0..=steps).collect()
 }
 
-/// A folder as somebody's assistant left it after two months.
+/// A folder as an assistant leaves it after two months.
 const OLD: &[(&str, &str)] = &[
     ("SOUL.md", "# Who I am\n\nA calm helper for the bindery.\n"),
     ("USER.md", "# Who you are\n\nIlse, who binds books in Lübeck.\n"),
@@ -377,7 +377,7 @@ fn a_folder_elsewhere_comes_into_the_vault_and_stays_where_it_is() {
             "learn briefing.md:4 P1 fact The press needs oil every month",
             "keep briefing.md -> memory/archive/migrated/briefing.md (71 bytes)",
             "keep heartbeat-state.json -> memory/archive/migrated/heartbeat-state.json (14 bytes)",
-            "nothing .obsidian/app.json: it is hidden, and no part of a memory",
+            "nothing .obsidian/app.json: hidden; not part of a memory",
         ]
     );
     assert_eq!(plan.complaints.len(), 2, "{:?}", plan.complaints);
@@ -393,7 +393,7 @@ fn a_folder_elsewhere_comes_into_the_vault_and_stays_where_it_is() {
         (Some(Status::Closed), Some("EVT-20260130-001"))
     );
     assert!(closing.supersedes.is_empty(), "old ids name other events here");
-    // Once the lines are taken, their old ids are known.
+    // Once the lines are migrated, their old ids are known.
     assert_eq!(done.plan().known.len(), 2);
 }
 
@@ -455,7 +455,7 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
             "remove summaries/weekly",
         ]
     );
-    // What is no memory is not ours to move.
+    // What is no memory is not moved.
     for path in [
         "src/main.rs",
         "heartbeat-state.json",
@@ -541,7 +541,7 @@ fn the_topic_files_of_an_index_become_memories() {
             "keep readme.md -> memory/archive/migrated/readme.md (12 bytes)",
         ]
     );
-    // In place its owner goes on using it.
+    // In place, its owner continues to use it.
     let (plan, done) = check(&World::of(&files, true), every);
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Move { .. })), "{:?}", steps(&plan));
     assert_eq!(done.documents.keys().filter(|path| path.starts_with(MEMORIES)).count(), 3);
@@ -643,7 +643,7 @@ fn lines_of_an_older_ledger_are_taken_once_each() {
         false,
     );
     let (plan, done) = check(&world, every);
-    // Said twice in the ledger is two events there, and so here; what another file repeats is none.
+    // Two equal lines of the ledger stay two events; a repetition in another file is none.
     assert_eq!(
         done.events.iter().map(|draft| draft.content.as_str()).collect::<Vec<_>>(),
         ["a", "A.", "b", "c", "no id", "d"]
@@ -653,7 +653,7 @@ fn lines_of_an_older_ledger_are_taken_once_each() {
         "{:?}",
         plan.complaints
     );
-    // What the vault has learnt in another way is not learnt again, and its id is known.
+    // An event from elsewhere is not added again, and its id is known.
     world.events.push(Draft::new(now(), Kind::Fact, Priority::P1, "a"));
     let (plan, done) = check(&world, every);
     assert_eq!(done.events.len(), 5);
@@ -716,13 +716,13 @@ fn the_report_counts_before_and_after() {
     assert_eq!(
         report(&World::of(&files, false).plan()),
         "# Migration\n\n## Inventory\n\n\
-         | file | lines | bytes | stands in | becomes |\n|---|---:|---:|---|---|\n\
-         | .env | 1 | 6 | left where it is: 1 | - |\n\
-         | MEMORY.md | 2 | 18 | MEMORY.md: 2 | event: 1, line of text only: 1 |\n\
+         | file | lines | bytes | stored in | produces |\n|---|---:|---:|---|---|\n\
+         | .env | 1 | 6 | left in place: 1 | - |\n\
+         | MEMORY.md | 2 | 18 | MEMORY.md: 2 | event: 1, text line: 1 |\n\
          | daily/2026-02-04.md | 2 | 9 | memory/2026-02-04.md: 2 | log line: 2 |\n\
-         | **3 files** | 5 | 33 | in the vault: 4, left where it is: 1, missing: 0 | event: 1, line of text only: 1, log line: 2 |\n\
-         \n## Steps\n\n- documents kept: 2\n- events learnt: 1\n- files with nothing to do: 1\n\
-         \n## To look at\n\n- .env: 1 hidden file left where it is\n"
+         | **3 files** | 5 | 33 | in the vault: 4, left in place: 1, missing: 0 | event: 1, log line: 2, text line: 1 |\n\
+         \n## Steps\n\n- documents copied: 2\n- events learned: 1\n- files with nothing to do: 1\n\
+         \n## Needs attention\n\n- .env: 1 hidden file left in place\n"
     );
     assert!(report(&Plan::default()).contains("| **0 files** | 0 | 0 |"));
 }

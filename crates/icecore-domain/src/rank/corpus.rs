@@ -1,40 +1,38 @@
-//! The corpus: of every passage the few numbers that ranking needs, held in memory column by
-//! column.
+//! The corpus: the numbers that ranking needs of every passage, held in memory as fixed-size rows.
 //!
-//! Passages have numbers from 1 on, given in the order they were taken in; a number whose passage
-//! is gone stays empty. Nothing of an answer depends on the numbers themselves.
+//! Passages are numbered from 1 in the order in which they were indexed. The number of a deleted
+//! passage stays empty. Search results do not depend on the numbers themselves.
 
 use super::passage::{Passage, PassageKind};
 use crate::record::Role;
 
-/// What a row takes when it is kept.
+/// The size of a stored row.
 pub const ROW_BYTES: usize = 20;
-/// The voice of a passage that nobody put a name to.
+/// The voice of a passage without a person's name.
 pub const NAMELESS: u16 = 0;
-/// The group of a passage that stands alone.
+/// The group of a passage that belongs to none.
 pub const ALONE: u32 = 0;
 
-/// What is known of one passage.
+/// The ranking data of one passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// When it was said, in seconds since 1970; `i64::MIN` if that is not known.
+    /// When it was said, in seconds since 1970; `i64::MIN` if unknown.
     pub at: i64,
-    /// The group it stands in; [`ALONE`] if in none.
+    /// The group it belongs to; [`NO_GROUP`] if none.
     pub group: u32,
-    /// How many terms it has.
+    /// The number of its terms.
     pub length: u16,
-    /// What it is; `None` where there is no passage any more.
+    /// `None` if the passage was deleted.
     pub kind: Option<PassageKind>,
-    /// Who speaks.
     pub role: Option<Role>,
-    /// The number of the name under which they speak; [`NAMELESS`] if there is none.
+    /// The number of the speaker's name; [`NO_VOICE`] if there is none.
     pub voice: u16,
-    /// Whether it asks something.
+    /// Whether it contains a question.
     pub asks: bool,
 }
 
 impl Row {
-    /// The row of a passage that is gone.
+    /// The row of a deleted passage.
     pub const GONE: Self = Self {
         at: i64::MIN,
         group: ALONE,
@@ -45,11 +43,11 @@ impl Row {
         asks: false,
     };
 
-    /// The row of a passage that has so many terms, with the numbers of its group and its voice.
+    /// The row of a passage with `terms` terms, in that group and with that voice.
     pub fn of(passage: &Passage, terms: u32, group: u32, voice: u16) -> Self {
         let at = match (passage.ts, passage.day) {
             (Some(ts), _) => ts.at().as_second(),
-            // Of a day only: its noon.
+            // Only the day is known: take its noon.
             (None, Some(day)) => {
                 day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second())
             }
@@ -67,7 +65,7 @@ impl Row {
         }
     }
 
-    /// As bytes, to be kept.
+    /// The stored form, [`ROW_BYTES`] long.
     pub fn bytes(&self) -> [u8; ROW_BYTES] {
         let mut bytes = [0; ROW_BYTES];
         bytes[..8].copy_from_slice(&self.at.to_le_bytes());
@@ -81,7 +79,7 @@ impl Row {
         bytes
     }
 
-    /// Read back.
+    /// Reads the stored form.
     pub fn read(bytes: &[u8; ROW_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, kind, role, o, p, asks, _] = *bytes;
         Self {
@@ -96,20 +94,20 @@ impl Row {
     }
 }
 
-/// Every passage's row, by number, and what they come to.
+/// The rows of all passages, by number, with totals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corpus {
     rows: Vec<Row>,
-    /// How many passages there are.
+    /// The number of passages.
     pub passages: u32,
-    /// How many terms they have together.
+    /// The number of terms in all passages.
     pub length: u64,
     group_lengths: Vec<u32>,
-    /// How many groups there are.
+    /// The number of groups.
     pub groups: u32,
-    /// Passages by group, and in it by time.
+    /// Passage numbers by group, then by time.
     order: Vec<u32>,
-    /// Where each passage stands in that order.
+    /// The position of each passage in `order`.
     places: Vec<u32>,
 }
 
@@ -120,8 +118,7 @@ impl Default for Corpus {
 }
 
 impl Corpus {
-    /// The corpus of rows that stand one after the other, beginning with the one that no passage
-    /// has.
+    /// Builds the corpus from concatenated rows. Row 0 belongs to no passage.
     pub fn of(bytes: &[u8]) -> Self {
         let mut rows: Vec<Row> = bytes.as_chunks().0.iter().map(Row::read).collect();
         if rows.is_empty() {
@@ -143,7 +140,7 @@ impl Corpus {
             corpus.length += u64::from(row.length);
             if row.group != ALONE {
                 let length = &mut corpus.group_lengths[row.group as usize];
-                // A group without a word is one all the same.
+                // A group without terms still counts as a group.
                 *length = length.saturating_add(u32::from(row.length).max(1));
             }
         }
@@ -154,8 +151,7 @@ impl Corpus {
         corpus
     }
 
-    /// Passages come in nearly the order they were said in, so this is hardly more than laying them
-    /// out.
+    /// Counting sort by group. Passages arrive nearly in time order, so few groups need sorting.
     fn put_in_order(&mut self) {
         let mut starts = vec![0_u32; self.group_lengths.len() + 1];
         for row in self.rows.iter().filter(|row| row.kind.is_some() && row.group != ALONE) {
@@ -185,7 +181,7 @@ impl Corpus {
         }
     }
 
-    /// The passage so many places after (or before) this one in its group.
+    /// The passage `steps` positions after (or before) this one in its group.
     pub fn beside(&self, passage: u32, steps: i32) -> Option<u32> {
         let place =
             self.places.get(passage as usize).copied().filter(|&place| place != u32::MAX)?;
@@ -193,7 +189,7 @@ impl Corpus {
         (self.rows[other as usize].group == self.rows[passage as usize].group).then_some(other)
     }
 
-    /// The passages of a group, by time.
+    /// The passages of the group this passage belongs to, by time.
     pub fn of_group(&self, passage: u32) -> &[u32] {
         let Some(place) = self
             .places
@@ -211,7 +207,7 @@ impl Corpus {
         &self.order[first..last]
     }
 
-    /// What is known of a passage; of one that is not there, that it is gone.
+    /// The row of a passage; [`PassageRow::DELETED`] if there is none.
     pub fn row(&self, passage: u32) -> Row {
         self.rows.get(passage as usize).copied().unwrap_or(Row::GONE)
     }
@@ -221,17 +217,17 @@ impl Corpus {
         (0..).zip(self.rows.iter().copied()).filter(|(_, row)| row.kind.is_some())
     }
 
-    /// One more than the highest number.
+    /// One more than the highest passage number.
     pub fn end(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many terms a group has.
+    /// The number of terms in a group.
     pub fn group_length(&self, group: u32) -> u32 {
         self.group_lengths.get(group as usize).copied().unwrap_or(0)
     }
 
-    /// One more than the highest number of a group.
+    /// One more than the highest group number.
     pub fn group_end(&self) -> usize {
         self.group_lengths.len()
     }

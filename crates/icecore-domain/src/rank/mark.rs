@@ -1,4 +1,4 @@
-//! Marking: which words of a text are those that were asked for.
+//! Highlighting: which words of a result match the question.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,8 @@ use super::language::Language;
 use super::question::Question;
 use super::terms::{Reader, Word, is_unspaced, words};
 
-/// The piece of a text around the first words that were asked for, at most about `room` bytes of
-/// it, taken apart: first what was not asked for, then what was, and so on in turns.
+/// An excerpt of at most about `room` bytes around the first match, split into alternating pieces:
+/// unmatched text first, then matched text, and so on.
 pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> Vec<String> {
     let asked: HashSet<&str> =
         question.asked.iter().flat_map(|asked| asked.terms.iter().map(String::as_str)).collect();
@@ -17,8 +17,8 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
     let has = |word: &Word<'_>, language: Language| {
         reader.of_word(word, language).iter().any(|term| asked.contains(term.as_str()))
     };
-    // A few words do not say which language they are of; one that begins like what was asked for
-    // may be of any.
+    // A few words are not enough to detect the language, so a word with a matching prefix is
+    // tried in every language.
     let begins = |word: &Word<'_>| {
         question.asked.iter().any(|asked| same_beginning(&word.lower, &asked.word))
     };
@@ -31,8 +31,8 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
         .flat_map(|word| places(word, question))
         .collect();
     for phrase in question.phrases.iter().filter(|phrase| !phrase.is_empty()) {
-        // Lower case has another length for some letters; then the phrase is left unmarked rather
-        // than marked beside.
+        // Lowercasing changes the byte length of some letters. The offsets would be wrong then, so
+        // the phrase stays unmarked.
         let lower = text.to_lowercase();
         if lower.len() == text.len() {
             spots.extend(
@@ -50,7 +50,7 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
         }
         let (from, to) = (from.max(at), to.min(end));
         let (Some(before), Some(hit)) = (text.get(at..from), text.get(from..to)) else { continue };
-        // Words that touch, or that a blank parts, are one.
+        // Matches that touch or are separated only by white space are merged.
         if before.trim().is_empty() && pieces.len() > 1 {
             if let Some(last) = pieces.last_mut().filter(|last| last.is_empty()) {
                 let _ = last;
@@ -85,8 +85,8 @@ pub fn marked(text: &str, question: &Question, reader: &Reader, room: usize) -> 
     pieces
 }
 
-/// Where a word that was found is to be marked: all of it; where a script has no blanks between
-/// words, only what was asked for.
+/// The byte ranges to highlight in a matching word: the whole word, or in scripts without spaces
+/// only the part that was asked for.
 fn places(word: &Word<'_>, question: &Question) -> Vec<(usize, usize)> {
     let within = |piece: &str| -> Vec<(usize, usize)> {
         word.text
@@ -110,7 +110,7 @@ fn same_beginning(one: &str, other: &str) -> bool {
     one.chars().take(LETTERS).eq(other.to_lowercase().chars().take(LETTERS))
 }
 
-/// About so many bytes of a text from a little before a place on, whole words where that is
+/// The byte range of an excerpt of about `room` bytes around `place`, cut at white space where
 /// possible.
 fn window(text: &str, place: usize, room: usize) -> (usize, usize) {
     if text.len() <= room {

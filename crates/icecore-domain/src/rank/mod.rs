@@ -1,4 +1,6 @@
-//! Finding: what can be looked up, what a question asks for, and which answer stands first.
+//! Ranking: what can be indexed, what a question asks for, and the order of the search results.
+//!
+//! Everything here is pure and deterministic: the store supplies postings and vectors.
 
 pub mod corpus;
 pub mod language;

@@ -1,8 +1,8 @@
-//! The passage: what search finds. A message, a saved state, an event, a summary, or a section of a
-//! page, log or artifact.
+//! The passage: the unit that search finds. A message, a saved state, an event, a summary, or a
+//! section of a page, log or artifact.
 //!
-//! Passages are cut out of the files of memory by rules that need nothing else, so a passage can be
-//! cut again from the bytes it came from, and an index of passages can always be made anew.
+//! Passages depend only on the bytes of the memory files. A passage can be read again from the
+//! bytes it came from, and the search index can always be rebuilt.
 
 use std::ops::Range;
 
@@ -19,78 +19,72 @@ use crate::summary::Summary;
 use crate::words::words;
 
 words! {
-    /// What a passage is.
+    /// The kind of a passage.
     PassageKind: "a kind of passage" {
-        /// Something said.
         Message = "message",
         /// A state that an assistant saved.
         State = "state",
-        /// Something learnt.
+        /// A statement of the ledger.
         Event = "event",
-        /// What a period came to.
+        /// The summary of a period.
         Summary = "summary",
-        /// A part of a page of knowledge.
+        /// A section of a knowledge page.
         Page = "page",
         /// A memory file.
         Memory = "memory",
-        /// A part of a day's log.
+        /// A section of a daily log.
         Log = "log",
-        /// A part of a document or artifact of a conversation.
+        /// A section of a document or artifact of a conversation.
         Artifact = "artifact",
     }
 }
 
-/// A section of prose is cut where it passes so many bytes.
+/// A section of prose is split when it exceeds this size.
 const SECTION_BYTES: usize = 1_500;
-/// More of a text than this is not looked at: nobody wrote it.
+/// Text beyond this size is not indexed: it is not written by hand.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// Something that can be found.
+/// The unit of search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {
-    /// What it is.
     pub kind: PassageKind,
-    /// What it is known by: a message's or event's id, a period, a path.
+    /// A message's or event's id, a period, or a path.
     pub id: String,
-    /// When it was said or written, as far as that is known.
+    /// When it was said or written, if known.
     pub ts: Option<Moment>,
-    /// The day it tells of.
+    /// The day it is about.
     pub day: Option<Date>,
-    /// The conversation it belongs to.
     pub conversation: Option<String>,
-    /// The session within it.
+    /// The session within the conversation.
     pub session: Option<String>,
-    /// Who speaks, in a message.
+    /// The speaker's role, in a message.
     pub role: Option<Role>,
-    /// By which name.
+    /// The speaker's name, or the entity of an event.
     pub name: Option<String>,
-    /// Whose words it goes back to, where its line says so.
+    /// Where the words come from, if the line records it.
     pub origin: Option<Origin>,
-    /// Its words.
     pub text: String,
 }
 
-/// A passage and where it stands in its file.
+/// A passage and its location in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The bytes it was cut from.
+    /// The bytes of the file it was read from.
     pub bytes: Range<usize>,
-    /// Which of several in those bytes.
+    /// Its index among the passages of those bytes.
     pub nth: u8,
-    /// The passage.
     pub passage: Passage,
 }
 
 impl Passage {
-    /// What it is known by among all passages, as a number. A later passage with the same key takes
-    /// its place.
+    /// A number that identifies the passage. A later passage with the same key replaces it.
     pub fn key(&self) -> u64 {
         let conversation = self.conversation.as_deref().unwrap_or_default();
         let hash = Hash::of([self.kind.word(), conversation, &self.id].join("\0").as_bytes());
         hash.bytes().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 
-    /// The passages it stands among: its session, page or log. `None` for one that stands alone.
+    /// The key of its session, page or log; `None` for a passage without context.
     pub fn group(&self) -> Option<String> {
         match self.kind {
             PassageKind::Message | PassageKind::State => {
@@ -105,19 +99,19 @@ impl Passage {
         }
     }
 
-    /// The name under which somebody speaks here; `None` if it is nobody's, or not a person's.
+    /// The name of the person who speaks; `None` if there is none or it is not a person's.
     pub fn voice(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| self.role.is_some() && question::is_persons(name))
     }
 
-    /// Whether its words are only a tool's, a stranger's or another person's: to be quoted, not to
-    /// be believed. Of an event the ledger knows more: somebody may have confirmed it.
+    /// Whether the words come only from a tool, a stranger or another person: such passages are
+    /// quoted, not believed. For an event the ledger knows more: it may have been confirmed.
     pub fn is_of_low_trust(&self) -> bool {
         self.role == Some(Role::Tool)
             || self.origin.is_some_and(|origin| Trust::of(origin) == Trust::Low)
     }
 
-    /// A number for its words: other words have another.
+    /// A hash of the text, to detect changes.
     pub fn wording(&self) -> i64 {
         Hash::of(self.text.as_bytes())
             .bytes()
@@ -127,12 +121,12 @@ impl Passage {
     }
 }
 
-/// Whether there are passages in a file of that name.
+/// Whether a file of that name contains passages.
 pub fn is_source(path: &DocPath) -> bool {
     form(path).is_some()
 }
 
-/// How a file is cut.
+/// How a file is split into passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Records,
@@ -166,12 +160,12 @@ fn form(path: &DocPath) -> Option<Form> {
     }
 }
 
-/// Whether new lines of a file leave the passages of its old lines as they are.
+/// Whether appending lines to the file leaves its existing passages unchanged.
 pub fn grows_by_lines(path: &DocPath) -> bool {
     matches!(form(path), Some(Form::Records | Form::Events | Form::Summaries))
 }
 
-/// The passages of a file, or of some whole lines of one that grows by lines, in order.
+/// The passages of a file, or of whole lines of an append-only file, in order.
 pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
     match form(path) {
         None => Vec::new(),
@@ -194,7 +188,7 @@ pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
     }
 }
 
-/// The passage that was cut from these bytes of a file.
+/// The passage at these bytes of a file.
 pub fn again(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
     match form(path)? {
         Form::Prose(kind) => Some(section(path, kind, &String::from_utf8_lossy(bytes), nth)),
@@ -272,11 +266,11 @@ fn of_summary(summary: &Summary) -> Passage {
     }
 }
 
-/// Sections of prose: at headings, and where one becomes too long at its paragraphs and bullets.
+/// Splits prose at headings, and long sections at paragraphs and bullets.
 fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
     let text = &text[..text.len().min(MOST_BYTES)];
     if text.contains(&0) {
-        // Not prose at all.
+        // Binary content.
         return Vec::new();
     }
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -329,7 +323,7 @@ fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
     }
 }
 
-/// The latest date that is written in a text.
+/// The latest ISO date in a text.
 fn last_date(text: &str) -> Option<Date> {
     let bytes = text.as_bytes();
     let dates =

@@ -1,23 +1,25 @@
-//! Postings: in which passages a term stands, and how often, packed small enough to be read whole.
+//! Postings: the passages that contain a term, with counts, packed small enough to be read whole.
+//!
+//! Passage numbers ascend within a block and from block to block.
 
-/// That a term stands in a passage.
+/// One passage that contains a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posting {
     /// The passage's number.
     pub passage: u32,
-    /// How often.
+    /// How often the term occurs in it.
     pub count: u32,
 }
 
-/// A block is closed when it has so many bytes, so that adding to it stays cheap.
+/// A block of this size takes no more postings, so that appending stays cheap.
 pub const FULL_BYTES: usize = 4096;
 
-/// Postings that follow each other, packed. Passages ascend.
+/// Consecutive postings, packed with ascending passage numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Block {
-    /// The packed bytes.
+    /// The packed postings.
     pub bytes: Vec<u8>,
-    /// The last passage in it; 0 in an empty one, as no passage has that number.
+    /// The last passage in it; 0 in an empty block, as no passage has that number.
     pub last: u32,
 }
 
@@ -43,19 +45,19 @@ fn take(bytes: &[u8], at: &mut usize) -> Option<u32> {
 }
 
 impl Block {
-    /// Whether what follows belongs into another block.
+    /// Whether the next posting needs a new block.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= FULL_BYTES
     }
 
-    /// Adds what comes after everything in it.
+    /// Appends a posting. Its passage must be greater than all passages in the block.
     pub fn push(&mut self, posting: Posting) {
         put(&mut self.bytes, posting.passage.wrapping_sub(self.last));
         put(&mut self.bytes, posting.count);
         self.last = posting.passage;
     }
 
-    /// What is in these bytes; what cannot be read ends it.
+    /// Decodes postings up to the first unreadable one.
     pub fn read(bytes: &[u8]) -> impl Iterator<Item = Posting> + '_ {
         let (mut at, mut passage) = (0, 0_u32);
         std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! The question: what is looked for, whose words, of which time, and whether the newest counts.
+//! Question analysis: search terms, quoted phrases, named people and times, and whether the newest
+//! statement counts.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +10,16 @@ use super::terms::{Reader, Word, words};
 use crate::calendar::Days;
 use crate::when::{self, When};
 
-/// A longer question says little of what answers it.
+/// A longer question is a poor search query.
 const MOST_ASKED_BYTES: usize = 300;
-/// The longest question that is read; what comes after is not looked for.
+/// The longest question that is analyzed; the rest is ignored.
 pub const MOST_BYTES: usize = 8 * 1024;
-/// The most words that are looked for.
+/// The most search terms of a question.
 const MOST_TERMS: usize = 256;
-/// The most words of a time, such as `in the first week of february 2026`.
+/// The most words of a time expression, such as `in the first week of february 2026`.
 const MOST_TIME_WORDS: usize = 6;
 
-/// Words of asking: they say how something is asked, not what it is about.
+/// Words of asking: they say how something is asked, not what about.
 const ASKING: &[&str] = &[
     "ask",
     "asked",
@@ -55,14 +56,14 @@ const ASKING: &[&str] = &[
     "type",
     "weißt",
 ];
-/// What begins a question about a fact.
+/// Words that begin a question about a fact.
 const OPENERS: &[&str] = &[
     "what", "which", "who", "whom", "whose", "when", "where", "why", "how", "did", "do", "does",
     "is", "are", "was", "were", "has", "have", "had", "can", "could", "would", "will", "should",
     "in", "for", "on", "at", "of", "was", "wer", "wem", "wen", "wann", "wo", "warum", "wie",
     "welche", "welcher", "welches", "hat", "habe", "haben", "ist", "war",
 ];
-/// What the assistant did, as a person says it to it.
+/// Verbs for what the assistant did, as the user says it.
 const DEEDS: &[&str] = &[
     "created",
     "explained",
@@ -79,7 +80,7 @@ const DEEDS: &[&str] = &[
     "told",
     "wrote",
 ];
-/// What shows that the newest word on something is wanted.
+/// Words that ask for the newest statement.
 const NEWEST: &[&str] = &[
     "current",
     "currently",
@@ -95,12 +96,12 @@ const NEWEST: &[&str] = &[
     "zuletzt",
     "neueste",
 ];
-/// Verbs by which one asks how things are.
+/// Verbs that ask for the current state.
 const PRESENT: &[&str] = &[
     "am", "are", "can", "do", "does", "has", "have", "is", "must", "what's", "where's", "who's",
     "bin", "habe", "hat", "heißt", "ist", "sind",
 ];
-/// Words by which one asks how things were.
+/// Words that ask for a former state.
 const PAST: &[&str] = &[
     "ago",
     "been",
@@ -126,14 +127,14 @@ const PAST: &[&str] = &[
     "waren",
     "zuerst",
 ];
-/// Words that look like the past and tell how things are.
+/// Words that look like past tense and describe the current state.
 const LASTING: &[&str] = &["based", "called", "located", "married", "named", "need", "supposed"];
-/// Words that name a time only together with others.
+/// Words that name a time only together with other words.
 const NO_TIME_ALONE: &[&str] = &[
     "may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week",
     "month", "year", "spring", "fall",
 ];
-/// Names of months and seasons, which come again every year.
+/// Names of months and seasons, which recur every year.
 const NAMES_OF_TIMES: &[&str] = &[
     "january",
     "february",
@@ -177,58 +178,57 @@ const NAMES_OF_TIMES: &[&str] = &[
     "sommer",
     "herbst",
 ];
-/// What stands before the name of a time.
+/// Words that come before a time.
 const BEFORE_TIMES: &[&str] = &[
     "in", "during", "since", "until", "till", "by", "of", "early", "late", "mid", "im", "seit",
     "bis",
 ];
-/// So many years back a month without a year is looked for.
+/// The number of past years in which a month without a year is looked for.
 const ANY_YEAR: i16 = 10;
 
-/// A word that is looked for.
+/// A word to search for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// As it was asked.
+    /// The word as written in the question.
     pub word: String,
-    /// The terms it may stand for; any of them will do.
+    /// The index terms it may stand for; any of them matches.
     pub terms: Vec<String>,
-    /// How often it was asked.
+    /// How often the question contains it.
     pub count: u32,
 }
 
 /// What a question asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Question {
-    /// The words that are looked for.
+    /// The words to search for.
     pub asked: Vec<Asked>,
-    /// What stands in quotes, in lower case.
+    /// Quoted phrases, in lower case.
     pub phrases: Vec<String>,
-    /// Whether that must stand there word for word. In a question it may as well be the title of
-    /// something.
+    /// Whether the phrases must match literally. In a question a quoted phrase may be a title.
     pub is_exact: bool,
-    /// Whether it is nothing but words to be looked up.
+    /// Whether the text is a plain keyword query.
     pub is_bare: bool,
-    /// The voices it names.
+    /// The numbers of the speakers it names.
     pub voices: Vec<u16>,
     /// The times it names.
     pub times: Vec<Days>,
-    /// Whether it asks for a fact; otherwise it goes on with some work.
+    /// Whether it asks for a fact; otherwise it continues some work.
     pub for_fact: bool,
     /// Whether it asks for what the assistant said.
     pub of_assistant: bool,
-    /// Whether it asks for how things are now.
+    /// Whether it asks for the current state.
     pub for_newest: bool,
-    /// The question as the one it names would say it of themselves: for comparing meanings.
+    /// The question in the first person of whom it names, for comparing embeddings.
     pub spoken: String,
 }
 
 impl Question {
-    /// Whether there is anything to look for.
+    /// Whether there is nothing to search for.
     pub fn is_empty(&self) -> bool {
         self.asked.is_empty() && self.phrases.is_empty()
     }
 
-    /// Reads a question that is asked on `today` of a memory in which these voices speak.
+    /// Analyzes a question asked on `today`, in a memory with these speakers.
     pub fn read(text: &str, voices: &[(u16, String)], today: Date, reader: &Reader) -> Self {
         let text = head(text, MOST_BYTES);
         let all = words(text);
@@ -243,7 +243,7 @@ impl Question {
         }
         let language = Language::of(lower.iter().copied());
         let is_function = |word: &str| language.unwrap_or(Language::English).is_function_word(word);
-        // The first of these that leaves a word to look for.
+        // The first filter that leaves a word to search for wins.
         let telling = [
             lower
                 .iter()
@@ -296,7 +296,7 @@ impl Question {
             .split_inclusive(['.', '!', '?'])
             .filter(|sentence| sentence.chars().any(char::is_alphanumeric))
             .count();
-        // A few bare words are looked up, not gone on with.
+        // A few bare words are a lookup.
         let is_lookup = lower.len() <= 12 && sentences <= 1;
         question.for_fact = is_lookup
             || text.trim_end().ends_with('?')
@@ -318,8 +318,8 @@ impl Question {
             || says(&["right", "now"])
             || says(&["these", "days"]);
         if !question.for_fact {
-            // Who goes on with some work speaks of now; a time in that is not one to look in, and
-            // quotes are those of prose.
+            // A prompt that continues work is about now: a time in it is no search range, and its
+            // quotes are prose.
             question.times.clear();
             question.phrases.clear();
         }
@@ -328,7 +328,7 @@ impl Question {
     }
 }
 
-/// The last question of a text, if it asks one and that is not too long.
+/// The last question of a text, unless it is too long.
 pub fn last_asked(text: &str) -> Option<&str> {
     const MARKS: [char; 2] = ['?', '？'];
     let mut sentences =
@@ -340,23 +340,23 @@ pub fn last_asked(text: &str) -> Option<&str> {
     })
 }
 
-/// The beginning of a text, at most so many bytes of whole characters.
+/// The beginning of a text, at most `bytes` long, cut at a character boundary.
 fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes.min(text.len()))]
 }
 
-/// A word without the ending that makes it somebody's.
+/// A word without a possessive `'s`.
 fn bare(word: &str) -> &str {
     word.strip_suffix("'s").unwrap_or(word)
 }
 
-/// Whether a name is somebody's; some programs put the name of a part where a person's could be.
+/// Whether a name is a person's; some programs put a role where a name belongs.
 pub fn is_persons(name: &str) -> bool {
     !["user", "assistant", "system", "human", "ai", "bot", "tool", "state", ""]
         .contains(&name.trim().to_lowercase().as_str())
 }
 
-/// Whether somebody is called by that word: by the name or a part of it.
+/// Whether a word is that name or a part of it.
 fn is_called(name: &str, word: &str) -> bool {
     is_persons(name)
         && word.chars().count() > 1
@@ -365,8 +365,7 @@ fn is_called(name: &str, word: &str) -> bool {
             .any(|part| part.chars().flat_map(char::to_lowercase).eq(word.chars()))
 }
 
-/// The terms a word of a question may stand for. One that is made of several pieces is looked for
-/// by each of them.
+/// The index terms a word of a question may stand for. A compound word gives one list per part.
 fn meant(word: &Word<'_>, language: Option<Language>, reader: &Reader) -> Vec<Vec<String>> {
     let languages = match &language {
         Some(language) => std::slice::from_ref(language),
@@ -389,7 +388,7 @@ fn meant(word: &Word<'_>, language: Option<Language>, reader: &Reader) -> Vec<Ve
         .collect()
 }
 
-/// What stands in double quotes, if it is more than nothing.
+/// The phrases in double quotes that contain a word.
 fn phrases(text: &str) -> Vec<String> {
     let marks = |c: char| matches!(c, '"' | '“' | '”' | '„');
     let pieces: Vec<&str> = text.split(marks).collect();
@@ -397,12 +396,12 @@ fn phrases(text: &str) -> Vec<String> {
     inner.map(|(_, piece)| sameness(piece)).filter(|piece| !piece.is_empty()).collect()
 }
 
-/// A text as phrases are compared: words in lower case with one space between them.
+/// A text normalized for phrase matching: words in lower case, separated by one space.
 pub fn sameness(text: &str) -> String {
     words(text).into_iter().map(|word| word.lower).collect::<Vec<_>>().join(" ")
 }
 
-/// The times that are named in a question, each widened a little: people remember roughly.
+/// The times a question names, each widened a little because people remember roughly.
 fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -422,8 +421,8 @@ fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     found
 }
 
-/// The days that these words name, if they name any. A month or a season without a year may be that
-/// of any year.
+/// The days that these words name, if any. A month or season without a year may be that of any
+/// recent year.
 fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Option<Vec<Days>> {
     let (first, last) = (window.first()?, window.last()?);
     let written = &text[first.at..last.at + last.text.len()];
@@ -445,7 +444,7 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
             return None;
         }
     }
-    // Its first and last words must belong to it, or a shorter window is meant.
+    // The first and last words must belong to the time, or a shorter window matches.
     let dangles =
         |word: &str| Language::English.is_function_word(word) && !["before", "may"].contains(&word);
     let opens = begins_with("this")
@@ -455,7 +454,7 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
     {
         return None;
     }
-    // Numbers make a date only if they are written as one.
+    // Numbers make a date only in a date format.
     if lower.len() > 1
         && lower.iter().all(|word| is_number(word))
         && (lower.len() > 3 || written.contains([' ', ':', ',']))
@@ -485,7 +484,7 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
     Some(found.collect::<Vec<_>>()).filter(|found| !found.is_empty())
 }
 
-/// A question about somebody in their own words: what they said, they said of themselves.
+/// A question about a named person in the first person: what they said about themselves.
 fn spoken(text: &str, all: &[Word<'_>], is_voice: impl Fn(&str) -> bool) -> String {
     let mut said = String::with_capacity(text.len());
     let mut from = 0;
@@ -617,7 +616,7 @@ mod tests {
                 .collect();
             assert_eq!(found, spans, "{text}");
         }
-        // Which year is meant is for the memory to say.
+        // The memory decides which year is meant.
         for text in
             ["Where was I in May?", "what did I plant since march", "Who came in the spring?"]
         {

@@ -1,8 +1,8 @@
-//! Scores: how well each passage answers a question, seen from several sides.
+//! Scoring: how well each passage answers a question.
 //!
-//! A first pass goes through the postings of the asked words and weighs every passage by itself and
-//! by the group it stands in. The best of them and their neighbours become candidates, which are
-//! then looked at from every side: the words around them, who speaks, when, and what they mean.
+//! The first pass walks the postings of the search terms and scores every passage by BM25, alone
+//! and within its group. The best passages and their context become candidates. The second pass
+//! scores the candidates by all features: context window, speaker, time and embedding similarity.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -13,73 +13,70 @@ use super::question::Question;
 use super::vector::{DIMENSIONS, Packed, Signs, dot, pack};
 use crate::record::Role;
 
-/// How quickly more of the same word stops to count, and how much long passages are held back: the
-/// usual values.
+/// The BM25 parameters for term saturation and length normalization, at their usual values.
 const K1: f32 = 1.2;
 const B: f32 = 0.75;
-/// So many of the best go into the second look, with their neighbours.
+/// This many passages go into the second pass, with their context.
 const FIRST_LOOK: usize = 400;
-/// So many neighbours on each side are a passage's window.
+/// The number of passages on each side that form a passage's context window.
 const BESIDE: i32 = 2;
-/// After so many days a word weighs half as recent.
+/// After this many days the recency of a passage is halved.
 const HALF_LIFE_DAYS: f32 = 10.0;
-/// So many hits stand by their score alone, and so many are the best whatever their order; from
-/// then on up to so many each brings another group.
+/// This many hits are placed by score alone; this many are the best in whatever order; from there
+/// up to this many, each hit comes from a new group.
 const BY_SCORE: usize = 5;
 const BEST: usize = 10;
 const SPREAD: usize = 20;
-/// So many of the best tell what the others should be like.
+/// This many of the best hits define the direction that `likeness` compares with.
 const ALIKE: usize = 3;
 const DAY_SECONDS: f32 = 86_400.0;
 
-/// What speaks for a passage, each from 0 to about 1.
+/// The features of a passage, each from 0 to about 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Features {
-    /// Its own words.
+    /// BM25 of the passage.
     pub words: f32,
-    /// The words of it and its neighbours.
+    /// BM25 of the context window.
     pub window: f32,
-    /// The words of its session, page or log.
+    /// BM25 of the session, page or log.
     pub group: f32,
-    /// That what it answers was asked in these words.
+    /// BM25 of a question that the passage directly follows.
     pub answers: f32,
-    /// How much it says: a long passage can answer more.
+    /// Length: a long passage can answer more.
     pub fullness: f32,
-    /// That the one who was asked about says it.
+    /// Whether the person who was asked about speaks.
     pub voice: f32,
-    /// That the person says it, where a fact of theirs is asked for.
+    /// Whether the user speaks and the question asks for a fact about them.
     pub own: f32,
-    /// That the assistant says it, where its words are asked for.
+    /// Whether the assistant speaks and the question asks for its words.
     pub assistant: f32,
-    /// That it is of the time that was asked about.
+    /// Whether it falls into a time that the question names.
     pub time: f32,
-    /// How recent it is.
+    /// Recency.
     pub recent: f32,
-    /// How near it is in meaning.
+    /// Embedding similarity.
     pub meaning: f32,
-    /// How near what its group means as a whole is.
+    /// Embedding similarity of the whole group.
     pub group_meaning: f32,
-    /// How like the best ones it is; where it has its place because of that.
+    /// Similarity to the best hits, where that decided the position.
     pub likeness: f32,
 }
 
-/// A passage that may be an answer.
+/// A passage that may be a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// The number of the passage.
     pub passage: u32,
-    /// What speaks for it.
     pub features: Features,
-    /// Which of the first asked words stand in it, a bit for each.
+    /// Which of the first search terms it contains, one bit per term.
     pub matched: u64,
 }
 
-/// An asked word: how much it weighs, and where it stands.
+/// A search term with its postings and weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sought {
-    /// Where it stands.
     pub postings: Vec<Posting>,
-    /// How often it was asked, softened.
+    /// Derived from its count in the question.
     pub weight: f32,
 }
 
@@ -92,7 +89,7 @@ fn bm25(count: f32, length: f32, average: f32) -> f32 {
 }
 
 impl Sought {
-    /// An asked word that may stand in the form of several terms.
+    /// A term that occurs in several forms; merges their postings.
     pub fn of(mut forms: Vec<Vec<Posting>>, asked: u32, corpus: &Corpus) -> Self {
         let mut postings = forms.pop().unwrap_or_default();
         for other in forms {
@@ -111,26 +108,25 @@ impl Sought {
     }
 }
 
-/// How often each asked word stands in each of a few passages.
+/// The counts of each search term in a few passages.
 struct Counts<'a> {
-    /// In order.
+    /// Ascending.
     passages: &'a [u32],
-    /// A row for each passage, a number for each word.
+    /// One row per passage, one column per term.
     counts: Vec<f32>,
     words: usize,
 }
 
 impl<'a> Counts<'a> {
-    /// One walk along the postings of each word; looking each passage up in each of them takes
-    /// several times as long.
+    /// Walks the postings of each term once; looking up every passage in each list takes several
+    /// times as long.
     fn of(passages: &'a [u32], sought: &[Sought]) -> Self {
         let words = sought.len();
         let mut counts = vec![0.0; passages.len() * words];
         for (word, one) in sought.iter().enumerate() {
             let mut postings = one.postings.as_slice();
             for (at, &passage) in passages.iter().enumerate() {
-                // The next posting is mostly near, and if it is not it is looked for in ever longer
-                // steps.
+                // The next posting is mostly near; otherwise gallop (exponential search).
                 let mut step = 1;
                 while postings.get(step).is_some_and(|posting| posting.passage < passage) {
                     step *= 2;
@@ -156,11 +152,11 @@ impl<'a> Counts<'a> {
 /// The candidates for a question.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pool {
-    /// In no order.
+    /// Unordered.
     pub candidates: Vec<Candidate>,
 }
 
-/// When a question is asked, and the times it asks about, in seconds since 1970.
+/// When a question is asked, and the times it names, in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Times {
     /// When it is asked.
@@ -169,8 +165,8 @@ pub struct Times {
     pub named: Vec<Range<i64>>,
 }
 
-/// Finds the candidates for a question. `admits` says which passages may be answers; `extra` are
-/// passages that are candidates whatever their words.
+/// Finds the candidates for a question. `admits` filters passages; `extra` passages are candidates
+/// whatever their words.
 pub fn candidates(
     corpus: &Corpus,
     question: &Question,
@@ -291,11 +287,11 @@ pub fn candidates(
     pool
 }
 
-/// Who speaks, and when.
+/// Sets the features that depend on the speaker and the time.
 fn see(features: &mut Features, row: &Row, question: &Question, times: &Times) {
     let flag = |is: bool| f32::from(u8::from(is));
     features.voice = flag(row.voice != NAMELESS && question.voices.contains(&row.voice));
-    // Where people speak by their names, roles say nothing.
+    // Where speakers have names, roles say nothing.
     let is = |role: Role| row.role == Some(role) && row.voice == NAMELESS;
     features.own = flag(is(Role::User) && question.for_fact && !question.of_assistant);
     features.assistant = flag(is(Role::Assistant) && question.of_assistant);
@@ -307,11 +303,11 @@ fn see(features: &mut Features, row: &Row, question: &Question, times: &Times) {
     }
 }
 
-/// How much each side counts.
+/// The weight of each feature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights(Features);
 
-/// Where meanings cannot be compared.
+/// The weights without embeddings.
 pub const BY_WORDS: Weights = Weights(Features {
     words: 0.7,
     window: 1.0,
@@ -328,7 +324,7 @@ pub const BY_WORDS: Weights = Weights(Features {
     likeness: 0.0,
 });
 
-/// Where they can: what is known of a passage besides its words counts half as much again.
+/// The weights with embeddings: the other context features count half as much again.
 pub const BY_MEANING: Weights = Weights(Features {
     fullness: 1.05,
     voice: 1.5,
@@ -342,37 +338,35 @@ pub const BY_MEANING: Weights = Weights(Features {
     ..BY_WORDS.0
 });
 
-/// One side of a score: its name, how much of it there is, and what it adds.
+/// One feature's contribution to a score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Side {
-    /// What it is.
     pub name: &'static str,
-    /// How much of it there is.
     pub value: f32,
-    /// What that adds to the score.
+    /// The value times its weight.
     pub adds: f32,
 }
 
 impl Features {
     fn sides(&self) -> [(&'static str, f32); 13] {
         [
-            ("its words", self.words),
-            ("words around it", self.window),
-            ("words of its session", self.group),
-            ("answers a question", self.answers),
-            ("says much", self.fullness),
-            ("said by the one asked about", self.voice),
-            ("said by the person", self.own),
-            ("said by the assistant", self.assistant),
-            ("of the time asked about", self.time),
-            ("recent", self.recent),
-            ("meaning", self.meaning),
-            ("meaning of its session", self.group_meaning),
-            ("like the best, which its place goes by", self.likeness),
+            ("keywords", self.words),
+            ("keywords nearby", self.window),
+            ("keywords in the session", self.group),
+            ("follows a matching question", self.answers),
+            ("length", self.fullness),
+            ("speaker is the person asked about", self.voice),
+            ("speaker is the user", self.own),
+            ("speaker is the assistant", self.assistant),
+            ("in the time asked about", self.time),
+            ("recency", self.recent),
+            ("semantic similarity", self.meaning),
+            ("semantic similarity of the session", self.group_meaning),
+            ("similarity to the top hits", self.likeness),
         ]
     }
 
-    /// Why it stands where it stands: every side that counts, the weightiest first.
+    /// Explains a score: every feature that contributes, the greatest contribution first.
     pub fn explained(&self, weights: &Weights) -> Vec<Side> {
         let sides = self.sides().into_iter().zip(weights.0.sides());
         let mut sides: Vec<Side> = sides
@@ -383,7 +377,7 @@ impl Features {
         sides
     }
 
-    /// All in all.
+    /// The weighted sum of the features.
     pub fn score(&self, weights: &Weights) -> f32 {
         self.sides()
             .iter()
@@ -394,15 +388,15 @@ impl Features {
 }
 
 impl Pool {
-    /// Tells how near the candidates' vectors are to the question's: their own, and what their
-    /// groups mean as a whole.
+    /// Sets the semantic features from the similarities of the candidates and of their groups.
+    /// Both maps hold cosine similarities to the question.
     pub fn compare(
         &mut self,
         corpus: &Corpus,
         nearness: &HashMap<u32, f32>,
         groups: &HashMap<u32, f32>,
     ) {
-        // One that has no vector is taken for the farthest.
+        // A passage without a vector counts as the least similar one.
         let known = self.candidates.iter().filter_map(|candidate| nearness.get(&candidate.passage));
         let least = known.copied().fold(1.0, f32::min).max(0.0);
         let own = |candidate: &Candidate| {
@@ -422,7 +416,7 @@ impl Pool {
         }
     }
 
-    /// The candidates, best first. Of such as are equally good the newer stands first.
+    /// The candidates by score, best first; ties go to the newer passage.
     pub fn ranked(mut self, corpus: &Corpus, weights: &Weights) -> Vec<(f32, Candidate)> {
         let mut ranked: Vec<(f32, Candidate)> = self
             .candidates
@@ -439,8 +433,8 @@ impl Pool {
     }
 }
 
-/// How near what the groups of these passages mean as a whole is to a question: the sum of the
-/// directions that all of a group's passages point to.
+/// The similarity of the question to the groups of these passages: a group's vector is the sum of
+/// the sign vectors of all its passages.
 pub fn group_nearness(
     passages: &[u32],
     corpus: &Corpus,
@@ -464,16 +458,16 @@ pub fn group_nearness(
     near
 }
 
-/// The passages that are nearest by these distances, at most so many, nearest first. `distances`
-/// are those of the signs of every passage's vector, by number; one without a vector is farther
-/// than any.
+/// At most `most` passages with the smallest distances, nearest first. `distances` holds the
+/// Hamming distance of every passage's sign vector, by number; a passage without a vector has a
+/// distance greater than any.
 pub fn nearest(
     distances: &[u32],
     corpus: &Corpus,
     admits: &dyn Fn(u32, &Row) -> bool,
     most: usize,
 ) -> Vec<u32> {
-    // Few distances are possible, so one look counts them and another takes what is near enough.
+    // There are few possible distances, so counting them gives the cut-off without sorting.
     let mut counts = [0_usize; DIMENSIONS + 1];
     let mut near: Vec<(u32, u32)> = Vec::new();
     let mut limit = DIMENSIONS as u32 / 2;
@@ -508,8 +502,8 @@ pub fn nearest(
     near.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Tells of each how like the best few it is. What answers a question in other words than it was
-/// asked in is often found by what was found already.
+/// Sets each hit's similarity to the best few. An answer in other words than the question often
+/// resembles the hits that were already found.
 pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
     let mut best = [0.0_f32; DIMENSIONS];
     for vector in
@@ -527,11 +521,11 @@ pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
     }
 }
 
-/// Puts the best passages into the order in which they are shown. Some stand by their score alone.
-/// Of the next few those stand first that bring another group, and after them the best of each
-/// group that is not there yet follows, so that no long session crowds out the others; among these
-/// counts, too, how like the best they are. Who goes on with some work wants what belongs to it, so
-/// there that counts for the last ones as well.
+/// Puts the hits into the order in which they are shown, so that no long session crowds out others.
+/// The first few are placed by score alone. Among the next few, hits of new groups come first. Then
+/// the best hit of each group that is not shown yet follows. Hits of new groups are ordered by
+/// score plus likeness; for a question that asks for a fact, likeness does not count for the last
+/// of them.
 pub fn spread(
     ranked: Vec<(f32, Candidate)>,
     corpus: &Corpus,
@@ -539,7 +533,7 @@ pub fn spread(
     goes_on: bool,
 ) -> Vec<(f32, Candidate)> {
     let group = |(_, candidate): &(f32, Candidate)| match corpus.row(candidate.passage).group {
-        // What stands alone is a group of its own.
+        // A passage without a group is a group of its own.
         ALONE => (ALONE, candidate.passage),
         group => (group, 0),
     };
@@ -555,7 +549,7 @@ pub fn spread(
     for (at, mut one) in ranked.into_iter().enumerate() {
         let is_new = at >= BY_SCORE && shown.insert(group(&one));
         if !is_new || at >= BEST && !goes_on {
-            // Its place has nothing to do with it.
+            // Likeness did not decide its position.
             one.1.features.likeness = 0.0;
         }
         match (at < BY_SCORE, at < BEST, is_new) {
@@ -578,7 +572,7 @@ pub fn spread(
     early.append(&mut beside);
     let after = late.split_off(late.len().min(SPREAD.saturating_sub(early.len())));
     early.append(&mut late);
-    // The others by their score again.
+    // The others by score.
     rest.extend(after);
     rest.sort_by(|a, b| b.0.total_cmp(&a.0));
     early.append(&mut rest);
@@ -596,7 +590,7 @@ mod tests {
         let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
         let rows = [Row::GONE, row(1, 1), row(1, 2), row(2, 3), row(ALONE, 4), row(3, 5)];
         let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
-        // The first half of all directions, every other one, and none at all.
+        // The first half of all directions, every second one, and none.
         let halves: [f32; DIMENSIONS] =
             std::array::from_fn(|at| if at < DIMENSIONS / 2 { 0.05 } else { -0.05 });
         let others: [f32; DIMENSIONS] =
@@ -621,8 +615,8 @@ mod tests {
     #[test]
     fn what_is_like_the_best_brings_its_session_forward() {
         let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
-        // Passages 1 to 12 by their score: ten of the first session and of others, then a session
-        // for each.
+        // Passages 1 to 12 by score: ten of the first session and of others, then one of each
+        // session.
         let groups = [1, 1, 1, 1, 1, 1, 2, 3, 1, 1, 4, 5];
         let rows: Vec<Row> =
             std::iter::once(Row::GONE).chain(groups.iter().map(|&group| row(group, 1))).collect();
@@ -654,7 +648,7 @@ mod tests {
         };
         assert_eq!(order(false), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 11, 12]);
         assert_eq!(order(true), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 12, 11]);
-        // Without vectors only other sessions come forward.
+        // Without vectors only other sessions move up.
         let plain: Vec<u32> = spread(ranked.clone(), &corpus, &BY_WORDS, true)
             .into_iter()
             .map(|(_, candidate)| candidate.passage)

@@ -1,8 +1,8 @@
-//! Skimming: which of a few statements have to do with a prompt, by their words alone and at once.
+//! Prompt relevance: which of a few statements relate to a prompt, by keywords alone.
 //!
-//! Search ranks everything there is; this decides whether a statement is worth a line beside a
-//! prompt that did not ask for it. So it would rather stay silent: one shared word has to be a rare
-//! one, several may be common.
+//! Search ranks everything. This decides whether a statement is worth a line beside a prompt that
+//! did not ask for it, so it prefers precision: one shared word must be rare, several may be
+//! common.
 
 use std::collections::HashMap;
 
@@ -10,35 +10,35 @@ use super::language::Language;
 use super::question::{Asked, Question};
 use super::terms::Reader;
 
-/// Fewer statements than this say nothing about how rare a word is.
+/// With fewer statements than this, word frequencies say nothing.
 const LEAST_STATEMENTS: usize = 50;
-/// A single shared word must stand in at most so many statements.
+/// A single shared word must occur in at most this many statements.
 const RARE: usize = 3;
-/// What several shared words must come to.
+/// The minimum summed weight when several words are shared.
 const ENOUGH: f32 = 3.5;
-/// What more than one statement in so many begins to say is no reason to look at any of them.
+/// A word that begins words in more than one of this many statements is ignored.
 const COMMON_SHARE: usize = 5;
 /// The shortest word that counts.
 const LEAST_CHARS: usize = 3;
 
-/// A statement that has to do with a prompt.
+/// A statement that relates to a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Relevant {
-    /// Which of the statements.
+    /// The index of the statement.
     pub at: usize,
-    /// How much; to be compared within one prompt only.
+    /// The score; comparable within one prompt only.
     pub score: f32,
-    /// The words they share, as they were said.
+    /// The shared words as the prompt has them.
     pub words: Vec<String>,
 }
 
-/// The statements that have to do with a question, the most relevant first; of equal ones the
-/// later.
+/// The statements that relate to a question, the most relevant first; ties go to the later
+/// statement.
 pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> Vec<Relevant> {
     let telling: Vec<&Asked> =
         question.asked.iter().filter(|asked| is_telling(&asked.word)).collect();
-    // Most statements have nothing telling in common with a prompt, and need not be taken apart to
-    // see it.
+    // Most statements share no informative word with a prompt, so a cheap prefix check comes
+    // before tokenizing.
     let lower: Vec<String> = statements.iter().map(|statement| statement.to_lowercase()).collect();
     let begins = |prefix: &str| lower.iter().filter(|statement| statement.contains(prefix)).count();
     let common = (statements.len() / COMMON_SHARE).max(LEAST_STATEMENTS);
@@ -67,7 +67,7 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
             shared.push((at, words));
         }
     }
-    // Of a common word not every statement was looked at; how many seem to have it is near enough.
+    // Not every statement with a common word is inspected; the estimate is good enough.
     let mut among = vec![0_usize; telling.len()];
     shared.iter().flat_map(|(_, words)| words).for_each(|&word| among[word] += 1);
     among.iter_mut().zip(widely).for_each(|(among, widely)| *among = (*among).max(widely));
@@ -81,7 +81,7 @@ pub fn relevant(question: &Question, statements: &[String], reader: &Reader) -> 
         .filter_map(|(at, words)| {
             let score: f32 = words.iter().map(|&word| rarity(word)).sum();
             let enough = match words.as_slice() {
-                // A number alone says nothing.
+                // A number alone is not informative.
                 [one] => among[*one] <= RARE && telling[*one].word.chars().count() >= LEAST_CHARS,
                 _ => score >= ENOUGH,
             };
@@ -103,7 +103,7 @@ fn is_telling(word: &str) -> bool {
     !short && !Language::English.is_function_word(word)
 }
 
-/// What every form of a word begins with, as far as that can be told without its language.
+/// A prefix that all forms of a word share, as far as it can be found without the language.
 fn prefix(term: &str) -> String {
     let chars = term.chars().count();
     term.chars().take(chars.saturating_sub(2).max(2)).collect()

@@ -1,8 +1,8 @@
-//! Terms: what of a text can be looked up.
+//! Terms: what the inverted index contains.
 //!
-//! A word becomes its stem in the language of the text, without accents; `OrderContext` is also
-//! found by its parts; scripts without spaces are cut into pairs of characters. The same rules make
-//! the terms of a text and those of a question, so that the two meet.
+//! A word becomes its stem in the language of the text, without accents. `OrderContext` is also
+//! indexed by its parts. Scripts without spaces become character bigrams. Texts and questions are
+//! analyzed by the same rules, so that their terms match.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,32 +12,32 @@ use unicode_normalization::char::is_combining_mark;
 
 use super::language::Language;
 
-/// Longer words are cut off here: nobody asks for more of them.
+/// Longer words are truncated.
 const MOST_CHARS: usize = 64;
 
 /// The terms of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// Each term with how often it stands there, sorted.
+    /// Each term with its count, sorted.
     pub counts: Vec<(String, u32)>,
-    /// How many words there are in all.
+    /// The number of words.
     pub length: u32,
-    /// The language it was read in, where that could be told.
+    /// The language in which it was analyzed, if detected.
     pub language: Option<Language>,
 }
 
-/// A word of a text: as it stands, and in lower case.
+/// A word of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word<'a> {
-    /// As it is written.
+    /// The word as written.
     pub text: &'a str,
-    /// In lower case, with plain apostrophes.
+    /// The word in lower case, with plain apostrophes.
     pub lower: String,
-    /// Where it begins, in bytes.
+    /// The byte offset of the word.
     pub at: usize,
 }
 
-/// Whether a script is written without spaces between words.
+/// Whether a character belongs to a script that is written without spaces between words.
 pub(super) fn is_unspaced(c: char) -> bool {
     matches!(c,
         '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}'
@@ -48,7 +48,7 @@ fn is_apostrophe(c: char) -> bool {
     matches!(c, '\'' | '’' | '‘' | 'ʼ')
 }
 
-/// Whether a character belongs to a word. Emoji are words too: people look for them.
+/// Whether a character belongs to a word. Emoji count: people search for them.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric()
         || is_combining_mark(c)
@@ -66,7 +66,7 @@ pub fn words(text: &str) -> Vec<Word<'_>> {
         }
         let mut end = at + first.len_utf8();
         while let Some(&(next, c)) = rest.peek() {
-            // Thousands keep together, as do a word and what an apostrophe ties to it.
+            // `10,000` and `don't` are one word.
             let ties = is_apostrophe(c)
                 || (c == ',' && text[at..next].ends_with(|c: char| c.is_ascii_digit()));
             let after = text[next + c.len_utf8()..].chars().next();
@@ -99,7 +99,7 @@ fn is_group(text: &str) -> bool {
     text.bytes().take_while(u8::is_ascii_digit).count() == 3
 }
 
-/// Without accents and the like.
+/// The word without accents and other combining marks.
 fn folded(word: &str) -> Cow<'_, str> {
     if word.is_ascii() {
         return Cow::Borrowed(word);
@@ -112,8 +112,7 @@ fn folded(word: &str) -> Cow<'_, str> {
     )
 }
 
-/// The parts of a word that is put together from several: `OrderContext`, `http2`. Empty for a
-/// plain one.
+/// The parts of a compound word such as `OrderContext` or `http2`; empty for a plain word.
 fn parts(word: &str) -> Vec<String> {
     let mut cuts = Vec::new();
     let mut before: Option<char> = None;
@@ -142,7 +141,7 @@ fn parts(word: &str) -> Vec<String> {
     found
 }
 
-/// Makes terms of words; keeps its stemmers.
+/// Turns text into terms; holds the stemmers of all languages.
 pub struct Reader {
     stemmers: HashMap<Language, frostem::Stemmer>,
 }

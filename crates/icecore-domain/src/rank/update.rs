@@ -1,24 +1,25 @@
-//! Updates: what was said later replaces what was said before (where somebody asks how things are).
+//! Updates: when a question asks for the current state, a later statement ranks above the earlier
+//! statement that it replaces.
 
 use super::terms::words;
 use super::vector::{Packed, dot};
 use crate::record::Role;
 
-/// Among so many of the best an update is looked for.
+/// Updates are looked for among this many of the best hits.
 const AMONG: usize = 10;
-/// An update has to be so good an answer in comparison with the best.
+/// The minimum score of an update relative to the best hit.
 const GOOD_ENOUGH: f32 = 0.5;
-/// From so near on two passages speak of the same thing: a long one, which may speak of several
-/// things, and a short one.
+/// From this similarity on, two passages are about the same subject: a long passage, which may
+/// cover several subjects, and a short one.
 const SAYS_SAME: f32 = 0.8;
 const SAYS_SAME_SHORT: f32 = 0.4;
-/// Likewise where the later one tells of a change.
+/// The same thresholds where the later passage mentions a change.
 const SAYS_CHANGED: f32 = 0.6;
 const SAYS_CHANGED_SHORT: f32 = 0.2;
-/// So many words have room for one statement.
+/// Up to this many words, a passage holds a single statement.
 const SHORT_WORDS: usize = 16;
 
-/// Words by which people tell that something is no longer as it was.
+/// Words that say that something is no longer as it was.
 const CHANGES: &[&str] = &[
     "actually",
     "anymore",
@@ -65,32 +66,29 @@ const CHANGES: &[&str] = &[
     "inzwischen",
 ];
 
-/// A passage that was found, as far as it may be an update.
+/// A search hit with what decides whether it updates another one.
 #[derive(Debug, Clone)]
 pub struct Told<'a> {
-    /// How good an answer it is.
     pub score: f32,
     /// When it was said, in seconds since 1970.
     pub at: i64,
-    /// Who speaks: the number of the name, and the role.
+    /// The speaker: number of the name, and role.
     pub speaker: (u16, Option<Role>),
-    /// Whether it asks something.
+    /// Whether it contains a question.
     pub asks: bool,
-    /// Which of the asked words stand in it, a bit for each.
+    /// Which words of the question it contains, one bit per word.
     pub matched: u64,
-    /// Its words.
     pub text: &'a str,
-    /// Its vector, if it has one.
     pub vector: Option<Packed>,
 }
 
-/// Whether somebody tells that something is no longer as it was.
+/// Whether a text says that something is no longer as it was.
 fn tells_change(text: &str) -> bool {
     words(text).iter().any(|word| CHANGES.contains(&word.lower.as_str()))
 }
 
 impl Told<'_> {
-    /// Whether it tells anew what the other told before.
+    /// Whether this hit is a newer version of what the other one says.
     fn replaces(&self, other: &Self) -> bool {
         if self.at <= other.at || self.speaker != other.speaker || self.asks {
             return false;
@@ -112,8 +110,7 @@ impl Told<'_> {
     }
 }
 
-/// The order in which these are to stand, best first: each that replaces one above it stands above
-/// that one.
+/// The new order of the hits, best first: an update stands directly above the hit it replaces.
 pub fn order(told: &[Told<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..told.len()).collect();
     let floor = told.first().map_or(0.0, |best| best.score * GOOD_ENOUGH);
@@ -154,7 +151,7 @@ mod tests {
         );
         assert_eq!(order(&[old.clone(), other.clone(), new.clone()]), [2, 0, 1]);
         assert_eq!(order(&[new.clone(), old.clone()]), [0, 1]);
-        // Somebody else's change is not a change of mine, nor is one about something else.
+        // A change of another speaker or subject is no update.
         assert_eq!(order(&[old.clone(), Told { speaker: (3, None), ..new.clone() }]), [0, 1]);
         assert_eq!(order(&[old.clone(), Told { matched: 2, ..new.clone() }]), [0, 1]);
         assert_eq!(order(&[old.clone(), Told { score: 0.3, ..new.clone() }]), [0, 1]);

@@ -1,4 +1,4 @@
-//! What stands in the place of a hidden secret, and the key under which it is computed.
+//! The marks that replace hidden secrets, and the key under which they are computed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,13 +10,13 @@ use sha2::Sha256;
 
 use super::{DASH, DIGIT, HEX, LOWER, run};
 
-/// How a mark begins.
+/// The beginning of every mark.
 pub(super) const MARK: &str = "[secret:";
-/// How many bytes a key has.
+/// The length of a key.
 const KEY_BYTES: usize = 32;
 
-/// The key of a memory for the marks of hidden secrets. Without it nobody can try whether a guess
-/// gives a mark.
+/// A memory's key for the marks of hidden secrets. Without it a mark cannot be tested against a
+/// guess.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MarkerKey([u8; KEY_BYTES]);
 
@@ -26,7 +26,7 @@ impl MarkerKey {
         Self(bytes)
     }
 
-    /// A key as [`MarkerKey::to_hex`] writes it; white space around it does not count.
+    /// Parses a key as written by [`MarkerKey::to_hex`]; surrounding white space is ignored.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim();
         if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
@@ -39,7 +39,7 @@ impl MarkerKey {
         Some(Self(key))
     }
 
-    /// The key as text, to be kept or carried.
+    /// The key as text, for storing and transferring it.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for MarkerKey {
     }
 }
 
-/// The length of the mark that begins at the start of `bytes`, and that of its kind.
+/// The length of the mark at the start of `bytes`, and that of its kind.
 fn mark_at(bytes: &[u8]) -> Option<(usize, usize)> {
     let rest = bytes.strip_prefix(MARK.as_bytes())?;
     let kind = run(rest, 0, LOWER | DIGIT | DASH, 40);
@@ -78,7 +78,7 @@ pub(super) fn mark_around(bytes: &[u8], start: usize) -> Option<usize> {
     mark_at(bytes.get(open..)?).map(|(length, _)| open + length)
 }
 
-/// The mark that a cut at `at` would go through.
+/// The mark that a cut at `at` would split.
 pub(super) fn mark_over(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     const LONGEST_MARK: usize = MARK.len() + 50;
     let from = at.saturating_sub(LONGEST_MARK);
@@ -87,8 +87,8 @@ pub(super) fn mark_over(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     (open + length > at).then_some(open..open + length)
 }
 
-/// A text as its identity sees it: every mark says only its kind. The same words with a secret
-/// hidden under another key, or by the plain hash that marks once had, are the same words.
+/// The text for identity comparison: every mark reduced to its kind. A secret hidden under another
+/// key, or by the plain hash that marks once had, makes no difference.
 pub fn without_codes(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();

@@ -1,16 +1,16 @@
-//! The rules of the secret filter, read once from `formats.txt` and `words.txt`, and the table by
-//! which a text is scanned for them. What a rule means is in the parent module; here is only how it
-//! is written down and looked up.
+//! The rules of the secret filter, parsed once from `formats.txt` and `words.txt`, and the lookup
+//! table for scanning. The parent module applies the rules; this module only parses and indexes
+//! them.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use super::{CLASSES, DIGIT, HEX, LOWER, UPPER};
 
-/// What makes the scan stop, and what is looked for there.
+/// A string at which the scan stops, and the rule that applies there.
 pub(super) struct Anchor {
     pub text: String,
-    /// Which three bytes of `text` the scan knows it by: the ones that are rarest in prose.
+    /// The offset of the three bytes of `text` that the scan looks for: the rarest ones in prose.
     pub at: usize,
     pub sign: Sign,
 }
@@ -22,26 +22,25 @@ pub(super) enum Sign {
         kind: &'static str,
         body: u16,
         least: usize,
-        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has
-        /// to look random.
+        /// The prefix is short enough to occur by chance: it must begin a word, and the body must
+        /// look random.
         wary: bool,
     },
-    /// A prefix that is followed by parts of a fixed length each: classes and count, or a literal
-    /// text.
+    /// A prefix followed by parts of fixed length: classes and count, or a literal text.
     Exact { kind: &'static str, parts: Vec<Part> },
-    /// A word after which a secret may stand.
+    /// A keyword after which a secret may follow.
     Word {
         kind: &'static str,
         class: Class,
-        /// Counts inside a longer word as well (`authtoken`).
+        /// Matches inside a longer word as well (`authtoken`).
         loose: bool,
-        /// Words of its own language that say that the value follows.
+        /// Words of its own language that introduce the value.
         own_is: &'static [&'static str],
     },
-    /// Something in the middle of a key that has no other mark: at least `before` bytes stand
-    /// before it, `after` behind it.
+    /// A string in the middle of a key that has no other mark: at least `before` bytes precede it,
+    /// `after` follow it.
     Middle { kind: &'static str, body: u16, before: usize, after: usize },
-    /// A rule of the program.
+    /// A rule implemented in code.
     Shape(Shape),
 }
 
@@ -54,7 +53,7 @@ pub(super) enum Part {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Shape {
-    /// A program whose options take a password.
+    /// A program with options that take a password.
     Command,
     /// `Cookie: name=value; …`
     Cookie,
@@ -74,47 +73,47 @@ pub(super) enum Shape {
     Basic,
 }
 
-/// How much a telling word tells.
+/// What kind of value a keyword announces.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Class {
-    /// What follows may be as short as people's passwords are.
+    /// A password, which may be short.
     Password,
-    /// What follows must look random.
+    /// A token, which must look random.
     Token,
-    /// Keys open doors, but also sort tables and caches: the word before decides.
+    /// A key, which may also be one of a table or cache: the word before decides.
     Key,
-    /// What follows is a short number.
+    /// A short number.
     Pin,
-    /// What follows is base64 of `user:password`.
+    /// Base64 of `user:password`.
     Pair,
 }
 
-/// What is said around passwords, in all languages together.
+/// Phrases around passwords, in all languages together.
 #[derive(Default)]
 pub(super) struct Phrases {
-    /// What says that the value follows, between blanks.
+    /// Words that introduce the value, between blanks.
     pub is: Vec<&'static str>,
-    /// The same in scripts that put no blanks around it.
+    /// The same in scripts without blanks.
     pub is_glued: Vec<&'static str>,
     pub now: Vec<&'static str>,
     pub of: Vec<&'static str>,
     pub set_to: Vec<&'static str>,
     pub setting: HashSet<&'static str>,
     pub and: HashSet<&'static str>,
-    /// What may follow a value without a blank, in scripts that have none.
+    /// What may follow a value without a blank, in scripts without blanks.
     pub and_glued: Vec<&'static str>,
     pub before: HashSet<&'static str>,
     pub not: HashSet<&'static str>,
     pub endings: Vec<&'static str>,
-    /// How words of a sentence end that says something about a password.
+    /// Endings of words that describe a password.
     pub endings_of_prose: Vec<&'static str>,
-    /// The words for a password themselves.
+    /// The words for a password.
     pub passwords: Vec<&'static str>,
 }
 
 pub(super) struct Rules {
     pub anchors: Vec<Anchor>,
-    /// Vendors' keys and JWTs, by their first byte.
+    /// Vendor keys and JWTs, by their first byte.
     pub known: Vec<Vec<usize>>,
     table: Table,
 }
@@ -126,13 +125,13 @@ pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
     rules
 });
 
-/// What is said around passwords. Apart from the rules, because it takes longest to read and only a
-/// text with a password needs it.
+/// The phrases around passwords. Separate from the rules, because parsing them takes longest and
+/// only a text with a password needs them.
 pub(super) static PHRASES: LazyLock<Phrases> =
     LazyLock::new(|| Phrases::read(include_str!("words.txt")));
 
 impl Rules {
-    /// Reads the rules; lines that cannot be read are left out and named.
+    /// Parses the rules; invalid lines are skipped and reported.
     pub fn read(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
         let mut faults = Vec::new();
         let mut anchors = Vec::new();
@@ -169,7 +168,7 @@ impl Rules {
     }
 }
 
-/// A line of `formats.txt`.
+/// Parses a line of `formats.txt`.
 fn format(line: &'static str) -> Option<Anchor> {
     let mut fields: Vec<&'static str> = line.split(" | ").collect();
     let at = match fields.last()?.strip_prefix('@') {
@@ -252,7 +251,7 @@ fn classes(body: &str) -> Option<u16> {
     })
 }
 
-/// `a14>.<h64>`: runs and what stands between them.
+/// `a14>.<h64>`: runs and the text between them.
 fn parts(text: &'static str) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     for piece in text.split('<') {
@@ -271,13 +270,12 @@ fn parts(text: &'static str) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// Whether a script puts no blanks between words.
+/// Whether a script has no blanks between words.
 pub(super) fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
 }
 
-/// The lists of `words.txt`, a line each: its number, the name of its list, its entries. `None`
-/// where a language begins.
+/// The lists of `words.txt` by line: number, name and entries. `None` where a language begins.
 fn lists(
     text: &'static str,
 ) -> impl Iterator<Item = (usize, Option<(&'static str, &'static str)>)> {
@@ -299,7 +297,7 @@ fn entries(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.split(' ').filter(|entry| !entry.is_empty()).map(spaced)
 }
 
-/// The words of a line of anchors, each with the byte from which on it is looked for.
+/// The words of a line of anchors, each with the byte offset to look for.
 fn anchor_words(list: &'static str) -> impl Iterator<Item = (&'static str, usize)> {
     entries(list).map(|entry| {
         entry
@@ -308,7 +306,7 @@ fn anchor_words(list: &'static str) -> impl Iterator<Item = (&'static str, usize
     })
 }
 
-/// Reads of `words.txt` the words after which a secret may stand: they become anchors.
+/// Adds the keywords of `words.txt` as anchors.
 fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut Vec<String>) {
     const PHRASES: [&str; 11] = [
         "is",
@@ -347,7 +345,7 @@ fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut 
 }
 
 impl Phrases {
-    /// Reads of `words.txt` what is said around passwords.
+    /// Parses the password phrases of `words.txt`.
     fn read(text: &'static str) -> Self {
         let mut phrases = Self::default();
         let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced);
@@ -381,7 +379,7 @@ impl Phrases {
     }
 }
 
-/// Makes anchors of the words of one language.
+/// Adds the keywords of one language as anchors.
 fn settle(
     pending: &mut Vec<(&'static str, usize, Class, bool)>,
     own_is: &mut Vec<&'static str>,
@@ -391,7 +389,7 @@ fn settle(
     for (word, at, class, loose) in pending.drain(..) {
         let kind = if class == Class::Pin { "pin" } else { "password" };
         let sign = Sign::Word { kind, class, loose, own_is };
-        // Beyond ASCII the scan tells capitals from small letters.
+        // Beyond ASCII the scan is case-sensitive.
         let mut forms = vec![word.to_owned()];
         if !word.is_ascii() {
             let mut letters = word.chars();
@@ -412,9 +410,10 @@ fn spaced(entry: &'static str) -> &'static str {
 const SLOTS_LOG2: u32 = 12;
 const FILTER_LOG2: u32 = 15;
 
-/// From three folded bytes to the anchors known by them. Slots hold a chain of links; 0 ends it.
+/// Maps three folded bytes to the anchors that contain them. Slots hold a chain of links; 0 ends
+/// it.
 struct Table {
-    /// One bit for each of many more slots: most of a text is passed over by asking here.
+    /// A bit for each of many more slots: most of a text is rejected by this filter.
     any: Box<[u64; 1 << (FILTER_LOG2 - 6)]>,
     first: Box<[u16; 1 << SLOTS_LOG2]>,
     links: Vec<(u16, u16)>,
@@ -427,10 +426,10 @@ impl Table {
             first: Box::new([0; 1 << SLOTS_LOG2]),
             links: vec![(0, 0)],
         };
-        // From the last to the first, because each is put before the ones already there.
+        // From the last to the first, because each is prepended to its chain.
         for (anchor, rule) in anchors.iter().enumerate().rev() {
             let (text, at) = (rule.text.as_bytes(), rule.at);
-            // A prefix of two bytes is known by each hex digit that can follow it.
+            // A prefix of two bytes is indexed with each hex digit that can follow it.
             let thirds: &[u8] = text.get(at + 2..at + 3).unwrap_or(b"0123456789abcdef");
             for third in thirds {
                 let trigram = fold(fold(fold(0, text[at]), text[at + 1]), *third);
@@ -458,7 +457,7 @@ fn bit(trigram: u32) -> usize {
 }
 
 impl Rules {
-    /// The next place from `from` on that may belong to an anchor, and its chain.
+    /// The next position at or after `from` that may belong to an anchor, and its chain.
     pub fn next_anchor(&self, bytes: &[u8], from: usize) -> Option<(usize, u16)> {
         let [first, second, rest @ ..] = bytes.get(from..)? else { return None };
         let any = &*self.table.any;
@@ -473,7 +472,7 @@ impl Rules {
         None
     }
 
-    /// The anchor of a link of a chain, and the next link.
+    /// The anchor of a chain entry, and the next entry.
     pub fn link(&self, link: u16) -> (&Anchor, u16) {
         let (anchor, next) = self.table.links[usize::from(link)];
         (&self.anchors[usize::from(anchor)], next)

@@ -1,38 +1,37 @@
-//! Texts as they were meant: escapes read, invisible characters left out. A secret that is written
-//! with them is found in such a view and hidden where it stands in the text itself.
+//! Decoded views of a text: escapes decoded, invisible characters removed. A secret that contains
+//! escapes is found in a view and hidden at its position in the source text.
 //!
-//! A view is made only of the lines that need one, and remembers for every byte where it comes
-//! from.
+//! A view covers only the lines that need decoding, and maps every byte to its source position.
 
 use std::ops::Range;
 
 use super::marker::mark_over;
 use crate::escapes;
 
-/// So far a view reaches back and forth from what has to be read, on its line.
+/// How far a view extends around an escape, on its line.
 const REACH: usize = 1024;
 
-/// A stretch of a text as it was meant.
+/// A decoded stretch of a text.
 pub(super) struct View {
     pub text: String,
-    /// Where each byte of `text` begins in the text itself, and the end.
+    /// The source position of each byte of `text`, and the end.
     from: Vec<usize>,
 }
 
 impl View {
-    /// Where a span of the view stands in the text itself.
+    /// The source range of a span of the view.
     pub fn place(&self, span: &Range<usize>) -> Range<usize> {
         self.from[span.start]..self.from[span.end]
     }
 }
 
-/// The views of the stretches of `text` that are written with escapes or invisible characters.
+/// The views of the stretches of `text` with escapes or invisible characters.
 pub(super) fn views(text: &str) -> Vec<View> {
     stretches(text).into_iter().map(|stretch| view(text, stretch)).collect()
 }
 
-/// What an escape at `at` stands for, and its length; `None` for the character if it stands for
-/// nothing that can be seen.
+/// The character that an escape at `at` encodes, and the escape's length; `None` for an invisible
+/// character.
 fn escape(text: &str, at: usize) -> Option<(Option<char>, usize)> {
     let rest = &text[at..];
     match rest.as_bytes()[0] {
@@ -60,8 +59,8 @@ fn seen(c: char) -> Option<char> {
     if c.is_control() { Some('\n') } else { Some(c).filter(|c| !escapes::is_invisible(*c)) }
 }
 
-/// The bytes with which an escape may begin, one after the other. Each half of them is looked for
-/// once, however often the other is found.
+/// Iterates over the bytes that may begin an escape. ASCII and wide characters are searched
+/// separately, each only once.
 struct Triggers<'a> {
     bytes: &'a [u8],
     ascii: Option<usize>,
@@ -83,7 +82,7 @@ impl<'a> Triggers<'a> {
         memchr::memchr3(0xC2, 0xE2, 0xEF, self.bytes.get(at..)?).map(|hit| at + hit)
     }
 
-    /// The first one at or behind `at`.
+    /// The first one at or after `at`.
     fn at(&mut self, at: usize) -> Option<usize> {
         if self.ascii.is_some_and(|hit| hit < at) {
             self.ascii = self.next_ascii(at);
@@ -98,7 +97,7 @@ impl<'a> Triggers<'a> {
     }
 }
 
-/// The lines around escapes, as far as a view reaches, in order and apart from each other.
+/// The lines around escapes, limited to the reach of a view, in order and disjoint.
 fn stretches(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -110,13 +109,13 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
         };
         at = hit + length;
         let reach = text.floor_char_boundary(hit.saturating_sub(REACH));
-        // Half a mark would be taken for a word with its value.
+        // Half a mark would be taken for a keyword with its value.
         let reach = mark_over(bytes, reach).map_or(reach, |mark| mark.start);
         let start =
             memchr::memrchr(b'\n', &bytes[reach..hit]).map_or(reach, |line| reach + line + 1);
         let reach = text.ceil_char_boundary((at + REACH).min(text.len()));
         let reach = mark_over(bytes, reach).map_or(reach, |mark| mark.end);
-        // The next line as well: a value may stand there.
+        // Include the next line: a value may be there.
         let mut lines = memchr::memchr_iter(b'\n', &bytes[at..reach]);
         let end = lines.nth(1).map_or(reach, |line| at + line);
         match found.last_mut().filter(|last| last.end >= start) {

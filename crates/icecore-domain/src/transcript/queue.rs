@@ -1,35 +1,35 @@
-//! Prompts that a person typed while Claude Code was working. Such a prompt stands in a transcript
-//! several times: when it is put into a queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
+//! Prompts that the user typed while Claude Code was working. A transcript contains such a prompt
+//! several times: when it enters the queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
 //! `popAll`), and, if it was delivered, as an ordinary message or as a `queued_command` attachment.
-//! The queue is first in, first out, and nothing but the words ties these lines together.
+//! The queue is first in, first out; only the words link these lines.
 //!
-//! Each prompt is one turn: the delivered message if there is one. Most prompts are absorbed into
-//! the turn that is running; older versions write no attachment for those, so that the `enqueue`
-//! line is all there is. A prompt that its person took back into the input box (`popAll`) was never
-//! said to the assistant; what becomes of it there is a prompt of its own.
+//! Each prompt becomes one turn: the delivered message if there is one. Most prompts are absorbed
+//! into the running turn; older versions write no attachment for those, so the `enqueue` line is
+//! the only source. A prompt that the user took back into the input box (`popAll`) was never sent
+//! to the assistant.
 
 use std::collections::VecDeque;
 
 use crate::record::Said;
 
-/// More prompts than this do not wait.
+/// The most prompts in the queue.
 const MAX_WAITING: usize = 1_000;
-/// The words of so many absorbed prompts are known, in case their attachment comes after the line
-/// that takes them off the queue.
+/// The number of absorbed prompts to remember, in case an attachment comes after the line that
+/// removes its prompt from the queue.
 const MAX_ABSORBED: usize = 16;
 
 /// A prompt in the queue.
 struct Queued {
     line: usize,
     said: Said,
-    /// A person typed it; otherwise it is a program's notice, which only takes its place in the
+    /// A person typed it; otherwise it is a program's notice, which only holds its position in the
     /// queue.
     is_typed: bool,
     /// It has left the queue and is about to be delivered as a message.
     is_sent: bool,
 }
 
-/// The queue as far as it was read.
+/// The queue as of the last line.
 #[derive(Default)]
 pub(super) struct PromptQueue {
     waiting: VecDeque<Queued>,
@@ -42,7 +42,7 @@ impl PromptQueue {
         self.waiting.iter().find(|queued| queued.is_typed).map(|queued| queued.line)
     }
 
-    /// Puts a prompt into the queue; the oldest one if there are too many.
+    /// Adds a prompt; returns the oldest one if the queue is full.
     pub(super) fn enqueue(&mut self, line: usize, said: Said) -> Option<Said> {
         let is_typed = is_typed(&said.text);
         self.waiting.push_back(Queued { line, said, is_typed, is_sent: false });
@@ -59,8 +59,8 @@ impl PromptQueue {
         }
     }
 
-    /// A prompt is absorbed into the turn that is running: the prompt, unless its attachment was
-    /// read already.
+    /// A prompt is absorbed into the running turn; returns it, unless its attachment was read
+    /// already.
     pub(super) fn remove(&mut self, text: &str) -> Option<Said> {
         let queued = self.take(text)?;
         if !queued.is_typed {
@@ -73,14 +73,14 @@ impl PromptQueue {
         Some(queued.said)
     }
 
-    /// Its person takes back what is queued; how many prompts that were.
+    /// The user takes back what is queued; returns the number of prompts.
     pub(super) fn pop_all(&mut self) -> usize {
         let typed = self.waiting.iter().filter(|queued| queued.is_typed && !queued.is_sent).count();
         self.waiting.retain(|queued| queued.is_sent);
         typed
     }
 
-    /// An attachment delivers a prompt; false if that prompt was a turn already.
+    /// An attachment delivers a prompt; false if that prompt already was a turn.
     pub(super) fn attach(&mut self, text: &str) -> bool {
         if self.take(text).is_some() {
             return true;
@@ -93,7 +93,7 @@ impl PromptQueue {
     /// A message delivers prompts: one, or several as lines of one message.
     pub(super) fn deliver(&mut self, text: &str) {
         if is_command(text) {
-            // What a command looks like when it was run does not tell how it was typed.
+            // The recorded form of a command does not tell how it was typed.
             let sent = self.waiting.iter().position(|queued| queued.is_sent);
             sent.and_then(|at| self.waiting.remove(at));
             return;
@@ -106,7 +106,7 @@ impl PromptQueue {
         });
     }
 
-    /// There are no more lines: the prompts that were typed and never delivered.
+    /// Ends the file; returns the prompts that were typed and never delivered.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = Said> {
         std::mem::take(&mut self.waiting)
             .into_iter()
@@ -117,7 +117,7 @@ impl PromptQueue {
     fn take(&mut self, text: &str) -> Option<Queued> {
         let words = words(text);
         let same = |queued: &Queued| self::words(&queued.said.text) == words;
-        // Where the words are not told, it is the first one.
+        // Without words it is the first one.
         let at = self
             .waiting
             .iter()
@@ -126,14 +126,14 @@ impl PromptQueue {
     }
 }
 
-/// Whether a person typed it as words for the assistant: no notice of a program, no command to the
-/// client.
+/// Whether a person typed it as words for the assistant: not a program's notice, not a command to
+/// the client.
 pub(super) fn is_typed(text: &str) -> bool {
     let text = text.trim();
     !text.is_empty() && !super::is_command_output(text) && !is_slash_command(text)
 }
 
-/// `/name`, which runs a command of the client; a path has further slashes.
+/// `/name`, which runs a command of the client; a path has more slashes.
 fn is_slash_command(text: &str) -> bool {
     let Some(name) = text.strip_prefix('/').and_then(|rest| rest.split_whitespace().next()) else {
         return false;
@@ -142,7 +142,7 @@ fn is_slash_command(text: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_:".contains(c))
 }
 
-/// Whether a message is the client's way of writing down a command that was run.
+/// Whether a message records a command that was run.
 fn is_command(text: &str) -> bool {
     ["<command-name>", "<command-message>", "<bash-input>"]
         .iter()
@@ -184,8 +184,7 @@ mod tests {
         json!({ "type": "attachment", "uuid": format!("a{clock}"), "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z"), "attachment": inner })
     }
 
-    /// What was said, by the reader of hooks and `session add` and by the reader of imports, which
-    /// must agree.
+    /// The messages as read for hooks and `session add` and as read for imports; both must agree.
     fn said(lines: &[Value]) -> Vec<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let read =
@@ -211,8 +210,8 @@ mod tests {
         turns
     }
 
-    // P1: what is typed while the assistant works is said once, however often the transcript tells
-    // of it.
+    // P1: a prompt typed while the assistant works becomes one turn, however often the transcript
+    // contains it.
     #[test]
     fn a_queued_prompt_is_one_turn_of_the_person() {
         let first = || message("09:00:00", "user", "begin");
@@ -274,7 +273,7 @@ mod tests {
             said(&two),
             ["09:00 user: begin", "09:03 user: also the tests\nand look it up", "09:01 user: ok"]
         );
-        // The same words twice are said twice.
+        // The same words twice are two prompts.
         let twice = [
             put("go on"),
             put("go on"),

@@ -496,7 +496,7 @@ fn judge(plan: &Plan) -> Result<()> {
     match plan.due.first() {
         None => Ok(()),
         Some(step) => Err(Error::Schema(format!(
-            "its tables lack step {} (`{}`); `icecore migrate --store …` applies it",
+            "its tables lack step {} (`{}`); `icecore db migrate --store …` applies it",
             step.number, step.name
         ))),
     }

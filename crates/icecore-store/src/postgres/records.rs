@@ -50,7 +50,7 @@ type SoFar = HashMap<(DocPath, SessionKey), SessionStat>;
 
 fn damaged() -> Error {
     Error::Database(
-        "a row of a record or a session is damaged; rebuild it with `icecore reindex`".into(),
+        "a row of a record or a session is damaged; rebuild it with `icecore vault reindex`".into(),
     )
 }
 
@@ -643,7 +643,7 @@ impl Space {
             noted.sort_by(|a, b| a.key.cmp(&b.key));
             if noted != stats {
                 say(format!(
-                    "the sessions of {path} do not match its records. Rebuild them with `icecore reindex`"
+                    "the sessions of {path} do not match its records. Rebuild them with `icecore vault reindex`"
                 ));
             }
             for (key, wording) in words {
@@ -666,7 +666,7 @@ impl Space {
             (strays, "documents have sessions but no records"),
         ] {
             if many > 0 {
-                say(format!("{many} {what}. Rebuild the rows with `icecore reindex`"));
+                say(format!("{many} {what}. Rebuild the rows with `icecore vault reindex`"));
             }
         }
         Ok(found)

@@ -894,13 +894,13 @@ impl Store for Vault {
                 )));
             }
             Some(Some(wrong)) => found.push(say(format!(
-                "the index is damaged: {wrong}. Rebuild it with `icecore reindex`"
+                "the index is damaged: {wrong}. Rebuild it with `icecore vault reindex`"
             ))),
             Some(None) => {}
         }
         if let Some(wrong) = self.inspect_search()? {
             found.push(say(format!(
-                "the search index is damaged: {wrong}. Rebuild it with `icecore reindex`"
+                "the search index is damaged: {wrong}. Rebuild it with `icecore vault reindex`"
             )));
         }
         // Builds an index from the files in a temporary file and compares row by row. The lock
@@ -915,10 +915,10 @@ impl Store for Vault {
         self.door.remove_index(&temporary);
         match compared {
             Ok(None) => {}
-            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). Rebuild it with `icecore reindex`"))),
+            Ok(Some(difference)) => found.push(say(format!("the index differs from the files ({difference}). Rebuild it with `icecore vault reindex`"))),
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => return Err(Error::Full { path: temporary }),
             Err(error) => {
-                found.push(say(format!("the index could not be compared with the files: {error}. Rebuild it with `icecore reindex`")))
+                found.push(say(format!("the index could not be compared with the files: {error}. Rebuild it with `icecore vault reindex`")))
             }
         }
         Ok(found)

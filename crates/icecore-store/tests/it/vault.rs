@@ -420,7 +420,7 @@ fn a_search_index_that_says_something_else_is_found() {
     assert!(
         told().len() == 1
             && told()[0].contains("search index")
-            && told()[0].contains("icecore reindex"),
+            && told()[0].contains("icecore vault reindex"),
         "{:?}",
         told()
     );

@@ -1,5 +1,5 @@
-//! `token`, `space` and `audit`: who may do what in a home in a database, how much, and who did
-//! what.
+//! `db token`, `db space` and `db audit`: permissions, quotas and the audit log of a store in a
+//! database. Every change is recorded in the audit log.
 
 use anyhow::Result;
 use axum::http::StatusCode;
@@ -23,35 +23,35 @@ use crate::wire;
 
 #[derive(Debug, Subcommand)]
 pub enum Token {
-    /// Make a token; what has to be shown is printed this once
+    /// Add a token; its secret is printed only once
     #[command(
-        after_help = "Examples:\n  icecore token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore token add --user ann --scope proxy      for chats only\n  icecore token add --scope admin                 for the whole home\n\nScopes: read looks at memory, write changes it, proxy speaks to the model, admin does everything."
+        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      for chats only\n  icecore db token add --scope admin                 for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
     )]
     Add(Add),
-    /// List tokens; never what has to be shown
+    /// List tokens, without their secrets
     #[command(
-        after_help = "Examples:\n  icecore token list\n  icecore token list --user ann --json"
+        after_help = "Examples:\n  icecore db token list\n  icecore db token list --user ann --json"
     )]
     List(List),
-    /// Put a new token in the place of one, which stays good for a while
+    /// Replace a token by a new one; the old one stays valid for a while
     #[command(
-        after_help = "Examples:\n  icecore token rotate 00c0ffee00c0ffee\n  icecore token rotate 00c0ffee00c0ffee --grace 0    the old one ends at once"
+        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    the old one expires at once"
     )]
     Rotate(Rotate),
-    /// Revoke a token: within five seconds it is good nowhere
-    #[command(after_help = "Example:\n  icecore token revoke 00c0ffee00c0ffee")]
+    /// Revoke a token; every server refuses it within five seconds
+    #[command(after_help = "Example:\n  icecore db token revoke 00c0ffee00c0ffee")]
     Revoke(Revoke),
 }
 
 #[derive(Debug, Args)]
 pub struct Add {
-    /// The end user whose space it is bound to; else it is good for the whole home
+    /// The end user whose space it is bound to; without it, the whole store
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// What it may do: read, write, proxy, admin; several with commas
     #[arg(long, value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = right)]
     scope: Vec<Right>,
-    /// For how long it is good, such as 90d or 12h; else until it is revoked
+    /// How long it is valid, such as 90d or 12h; without it, until it is revoked
     #[arg(long, value_name = "TIME", value_parser = access::lasts)]
     expires: Option<SignedDuration>,
     /// What it is for
@@ -61,10 +61,10 @@ pub struct Add {
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those that are bound to this end user's space
+    /// Only tokens bound to this end user's space
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// At most so many, the newest ones
+    /// At most this many, the newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
     limit: usize,
 }
@@ -74,7 +74,7 @@ pub struct Rotate {
     /// The token
     #[arg(value_name = "ID")]
     id: String,
-    /// How long the old one stays good; 0 ends it at once
+    /// How long the old token stays valid; 0 ends it at once
     #[arg(long, value_name = "TIME", default_value = told::GRACE, value_parser = access::lasts)]
     grace: SignedDuration,
 }
@@ -89,30 +89,29 @@ pub struct Revoke {
 #[derive(Debug, Subcommand)]
 pub enum Space {
     /// List the end users who have a space
-    #[command(after_help = "Example:\n  icecore space list")]
+    #[command(after_help = "Example:\n  icecore db space list")]
     List(Spaces),
-    /// Show how much a space has and may do
-    #[command(after_help = "Example:\n  icecore space show ann")]
+    /// Show the usage and limits of a space
+    #[command(after_help = "Example:\n  icecore db space show ann")]
     Show(Named),
-    /// Erase a space with everything in it, its tokens too; only the audit log keeps that it was
-    /// there
+    /// Erase a space with everything in it, including its tokens; only the audit log remembers it
     #[command(
-        after_help = "Examples:\n  icecore space erase ann --yes\n  icecore space erase --home --yes --space chat    the home itself, with all its end users"
+        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --home --yes --space chat    the store itself, with all its end users"
     )]
     Erase(Erase),
-    /// Show or set how much a space may do, or all of which nothing else is said
+    /// Show or set the limits of a space, or the defaults of all spaces
     #[command(
-        after_help = "Examples:\n  icecore space quota                                  what holds for all\n  icecore space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore space quota ann --bytes none --messages-per-day default"
+        after_help = "Examples:\n  icecore db space quota                                  the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
     )]
     Quota(Quota),
 }
 
 #[derive(Debug, Args)]
 pub struct Spaces {
-    /// Those after this one
+    /// Only names after this one
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     after: String,
-    /// At most so many
+    /// At most this many
     #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
     limit: usize,
 }
@@ -129,34 +128,34 @@ pub struct Erase {
     /// The end user
     #[arg(value_name = "NAME", required_unless_present = "home", conflicts_with = "home")]
     name: Option<String>,
-    /// The home itself, with every end user's space beneath it
+    /// The store itself, with the space of every end user
     #[arg(long)]
     home: bool,
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Quota {
-    /// The end user; else what holds for all
+    /// The end user; without it, the defaults of all spaces
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Requests in a minute, for each process that serves it: a number, none (or 0), or default
+    /// Requests per minute and server process: a number, none (or 0), or default
     #[arg(long, value_name = "N", value_parser = requests)]
     requests_per_minute: Option<Set>,
-    /// Messages kept in a day of UTC, likewise; 0 is not one
+    /// Messages stored per UTC day: a number, none, or default; 0 allows none
     #[arg(long, value_name = "N", value_parser = limit)]
     messages_per_day: Option<Set>,
-    /// Bytes of its documents, likewise
+    /// Bytes of documents: a number, none, or default
     #[arg(long, value_name = "N", value_parser = limit)]
     bytes: Option<Set>,
-    /// Tokens that models read and write for it in a day of UTC, likewise
+    /// Model tokens read and written per UTC day: a number, none, or default
     #[arg(long, value_name = "N", value_parser = limit)]
     model_tokens_per_day: Option<Set>,
 }
 
-/// A limit as it is to be.
+/// A new limit; `None` resets it to the default.
 #[derive(Debug, Clone, Copy)]
 pub struct Set(Option<Limit>);
 
@@ -165,10 +164,10 @@ pub struct Audit {
     /// Only in this end user's space
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Since this moment, or so long ago: 2026-02-13T09:30:00Z, 12h
+    /// Since this moment, or this long ago: 2026-02-13T09:30:00Z, 12h
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// At most so many, the newest ones
+    /// At most this many, the newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
     limit: usize,
 }
@@ -185,9 +184,9 @@ fn requests(text: &str) -> Result<Set, String> {
     access::requests(text).map(Set)
 }
 
-/// The home that is meant, whether it is there or not.
+/// The store named by the options, whether it exists or not.
 async fn meant(global: &Global) -> Result<Home> {
-    // Not whichever vault is nearest: there are no tokens in it.
+    // The nearest vault does not count: a folder has no tokens.
     if wire::address(&global.named())?.is_none() {
         return Err(access::needs_a_store());
     }
@@ -196,8 +195,8 @@ async fn meant(global: &Global) -> Result<Home> {
     Home::at(&place)
 }
 
-/// The home that is meant, which must be there: tokens and limits of a mistyped one would be good
-/// nowhere, and nobody would know why.
+/// The store named by the options, which must exist: tokens and limits of a mistyped store would
+/// silently have no effect.
 async fn home(global: &Global) -> Result<Home> {
     let home = meant(global).await?;
     match home.database.glance(&home.name).await? {
@@ -210,7 +209,7 @@ fn missing(home: &Home) -> anyhow::Error {
     StoreError::NotASpace(home.name.clone()).into()
 }
 
-/// Whoever has the database at hand.
+/// The audit actor of the command line: the user of the operating system.
 fn by() -> By {
     let who =
         ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
@@ -222,8 +221,8 @@ fn by() -> By {
     }
 }
 
-/// Notes that a command was given to a memory in a database, and what came of it: which one, never
-/// with what.
+/// Records in the audit log that a command ran on a memory in a database: its name and status,
+/// never its arguments.
 pub async fn note(place: &Place, command: &str, outcome: &Result<()>) -> Result<()> {
     let Place::Space { database, name } = place else { return Ok(()) };
     let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| as_status(error).0).as_u16();
@@ -245,7 +244,7 @@ fn tell_made(home: &Home, made: &Made, by: &By, out: &mut Out) -> Result<()> {
         .expires
         .map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {end}"));
     out.say(format!(
-        "Token {} ({}), good {until}. It is shown this once; keep it where secrets are kept.",
+        "Token {} ({}), valid {until}. It is shown only once; store it like a password.",
         made.token.id,
         made.token.scopes.join(", ")
     ));
@@ -275,7 +274,7 @@ pub async fn token(global: &Global, token: &Token, out: &mut Out) -> Result<()> 
                 return out.json_named("tokens", &tokens);
             }
             if tokens.is_empty() {
-                return out.line("There are no tokens; `icecore token add` makes one.");
+                return out.line("There are no tokens; `icecore db token add` makes one.");
             }
             let scopes = |token: &Value| {
                 token["scopes"]
@@ -289,7 +288,7 @@ pub async fn token(global: &Global, token: &Token, out: &mut Out) -> Result<()> 
             let row = |token: &Value| {
                 vec![
                     text(&token["id"]),
-                    Cell::new(token["user"].as_str().unwrap_or("(the whole home)")),
+                    Cell::new(token["user"].as_str().unwrap_or("(the whole store)")),
                     Cell::new(scopes(token)),
                     text(&token["state"]),
                     text(&token["expires"]),
@@ -311,12 +310,12 @@ pub async fn token(global: &Global, token: &Token, out: &mut Out) -> Result<()> 
             if out.is_json() {
                 return out.json(&json!({ "id": token.id, "revoked": true }));
             }
-            out.line(format!("Revoked {}: within five seconds it is good nowhere", token.id))
+            out.line(format!("Revoked {}; every server refuses it within five seconds", token.id))
         }
     }
 }
 
-/// A value for people.
+/// A JSON value as a table cell.
 fn text(value: &Value) -> Cell {
     Cell::new(match value {
         Value::Null => String::new(),
@@ -346,7 +345,7 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
             out.line(format!(
                 "{}: {}",
                 text(&shown["user"]).content(),
-                counted(shown["tokens"].as_u64(), "good token")
+                counted(shown["tokens"].as_u64(), "valid token")
             ))?;
             let nothing = Value::Null;
             let used = [
@@ -363,11 +362,12 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
         Space::Erase(Erase { name, yes, .. }) => {
             let user = user_name(name.as_deref().unwrap_or_default())?;
             let is_meant = *yes
-                || (out.can_ask() && out.ask(&format!("Erase everything of {user}, for good?"))?);
+                || (out.can_ask()
+                    && out.ask(&format!("Erase everything of {user} permanently?"))?);
             if !is_meant {
                 return Err(Stop::new(
                     Exit::Usage,
-                    format!("everything of {user} would be gone for good; say so with --yes"),
+                    format!("this erases everything of {user} permanently; pass --yes to do it"),
                 )
                 .into());
             }
@@ -408,12 +408,12 @@ pub async fn space(global: &Global, space: &Space, out: &mut Out) -> Result<()> 
     }
 }
 
-/// So many names are told before somebody says yes to losing them.
+/// At most this many end users are named before erasing a store is confirmed.
 const NAMED: usize = 20;
 
 async fn erase_home(home: &Home, yes: bool, out: &mut Out) -> Result<()> {
     let mut users = home.users("", usize::MAX).await?;
-    // One that was cut short may have left users without a home.
+    // An interrupted erasure may have left end users without their store.
     if users.is_empty() && home.database.glance(&home.name).await?.is_none() {
         return Err(missing(home));
     }
@@ -427,15 +427,15 @@ async fn erase_home(home: &Home, yes: bool, out: &mut Out) -> Result<()> {
     }
     let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
     let what = format!(
-        "the home `{}` with {}{named}",
+        "the store `{}` with {}{named}",
         home.name,
         counted(u64::try_from(many).ok(), "end user")
     );
-    let is_meant = yes || (out.can_ask() && out.ask(&format!("Erase {what}, for good?"))?);
+    let is_meant = yes || (out.can_ask() && out.ask(&format!("Erase {what} permanently?"))?);
     if !is_meant {
         return Err(Stop::new(
             Exit::Usage,
-            format!("{what} would be gone for good; say so with --yes"),
+            format!("this erases {what} permanently; pass --yes to do it"),
         )
         .into());
     }
@@ -447,7 +447,7 @@ async fn erase_home(home: &Home, yes: bool, out: &mut Out) -> Result<()> {
         return out.json(&json!({ "home": home.name, "users": erased, "erased": true }));
     }
     out.line(format!(
-        "Erased the home `{}` and {}. Backups of the database are out of reach.",
+        "Erased the store `{}` and {}. Backups of the database are out of reach.",
         home.name,
         counted(u64::try_from(erased).ok(), "end user")
     ))
@@ -476,7 +476,7 @@ pub async fn audit(global: &Global, audit: &Audit, out: &mut Out) -> Result<()> 
         many(audit.limit),
     )
     .await?;
-    // The log of a home that was erased can still be looked at.
+    // The log of an erased store can still be read.
     if deeds.is_empty() && home.database.glance(&home.name).await?.is_none() {
         return Err(missing(&home));
     }

@@ -1,5 +1,4 @@
-//! Commands that look across time: what comes up again, what was at this time before, what is like
-//! what.
+//! `insights`: recurring topics, anniversaries, and periods similar to one.
 
 use anyhow::Result;
 use clap::Args;
@@ -23,7 +22,7 @@ pub struct Trends {
     /// months]
     #[arg(long, value_name = "SPAN")]
     when: Option<String>,
-    /// At most so many topics
+    /// At most this many topics
     #[arg(long, value_name = "N", default_value = "20", value_parser = read::amount)]
     limit: usize,
     /// Only what comes up together with this
@@ -43,23 +42,22 @@ pub struct Lookback {
 
 #[derive(Debug, Args)]
 pub struct SimilarTo {
-    /// Like this session, day, week, month or year [default: the latest week, else the latest
+    /// Similar to this session, day, week, month or year [default: the latest week, else the latest
     /// month]
     #[arg(value_name = "PERIOD", value_parser = read::period)]
     period: Option<Period>,
-    /// Print one text of what it and those like it say, each thing once
+    /// Print one text of it and the similar ones, each line once
     #[arg(long)]
     merge: bool,
-    /// At most so many bytes of it
+    /// At most this many bytes of it
     #[arg(long, value_name = "BYTES", default_value = "8192", value_parser = read::amount, requires = "merge")]
     budget: usize,
 }
 
-/// The most topics that are shown.
 const MOST_TOPICS: usize = 1_000;
-/// The smallest text that can say anything.
+/// Below this size a merged text has no room for content.
 const LEAST_BYTES: usize = 512;
-/// More months than this are drawn together.
+/// A sparkline with more months merges neighbouring ones.
 const MOST_BARS: usize = 36;
 
 pub async fn trends(open: &Open, asked: &Trends, out: &mut Out) -> Result<()> {
@@ -116,14 +114,14 @@ fn nothing_came_up(trended: &Trended, asked: &Trends, out: &mut Out) -> Result<(
         .about
         .as_ref()
         .map_or(String::new(), |word| format!(" about {}", plain::one_line(word)));
-    out.line(format!("Nothing{about} came up again and again in {}.", trended.days))?;
+    out.line(format!("No recurring topic{about} in {}.", trended.days))?;
     match trended.memory {
-        None => out.say("Nothing was captured yet: `icecore import`, `icecore session add` and `icecore log` take in what is said."),
-        Some(memory) if asked.about.is_some() => out.say(format!("`icecore trends --when {memory}` shows what did in all of it.")),
+        None => out.say("Nothing was captured yet: `icecore import`, `icecore session add` and `icecore log` store what is said."),
+        Some(memory) if asked.about.is_some() => out.say(format!("`icecore insights trends --when {memory}` covers all of memory.")),
         Some(memory) if memory.first < trended.days.first || memory.last > trended.days.last => {
-            out.say(format!("What is known reaches from {} to {}: `icecore trends --when {memory}`.", memory.first, memory.last));
+            out.say(format!("Memory covers {} to {}: `icecore insights trends --when {memory}`.", memory.first, memory.last));
         }
-        Some(_) => out.say("It takes three occasions; there have not been enough yet."),
+        Some(_) => out.say("A topic needs three occasions; there have not been enough yet."),
     }
     Ok(())
 }
@@ -138,7 +136,7 @@ fn topic_row(topic: &Topic, ascii: bool) -> Vec<Cell> {
     ]
 }
 
-/// The counts of the months, several of them in one where there are too many for a line.
+/// The counts by month; neighbouring months are merged if there are too many for a line.
 fn bars(months: &[usize]) -> Vec<usize> {
     let each = months.len().div_ceil(MOST_BARS).max(1);
     months.chunks(each).map(|some| some.iter().sum()).collect()
@@ -177,10 +175,10 @@ pub async fn lookback(open: &Open, asked: &Lookback, out: &mut Out) -> Result<()
 }
 
 fn nothing_back_then(looked: &LookedBack, out: &mut Out) -> Result<()> {
-    out.line(format!("Nothing is known of a month, half a year or years before {}.", looked.day))?;
+    out.line(format!("Nothing was recorded a month, half a year or years before {}.", looked.day))?;
     match looked.begun {
-        None => out.say("Nothing was captured yet: `icecore import` takes in a history, `icecore log` what happens today."),
-        Some(begun) => out.say(format!("What is known begins on {begun}: `icecore zoom {begun}`.")),
+        None => out.say("Nothing was captured yet: `icecore import` imports a history, `icecore log` records what happens today."),
+        Some(begun) => out.say(format!("Memory begins on {begun}: `icecore zoom {begun}`.")),
     }
     Ok(())
 }
@@ -214,7 +212,7 @@ fn tell_look(look: &Look, out: &mut Out) -> Result<()> {
             ))
         })
     };
-    list("decided and reached", &look.decided)?;
+    list("decided and achieved", &look.decided)?;
     list("promised then and still open", &look.open)?;
     if look.left_out > 0 {
         out.line(format!(
@@ -237,8 +235,8 @@ pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()
         if out.is_json() {
             return out.json(&told::similar(None));
         }
-        out.line("Nothing was pressed yet, so there is nothing to compare.")?;
-        out.say("`icecore rollup` presses what is due.");
+        out.line("There are no summaries yet, so there is nothing to compare.")?;
+        out.say("`icecore rollup` summarizes what is due.");
         return Ok(());
     };
     if asked.merge {
@@ -254,9 +252,9 @@ pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()
     ))?;
     if alike.like.is_empty() {
         let others = match alike.others {
-            0 => "There is no other to compare it with yet.".to_owned(),
-            1 => "The only other one is not like it.".to_owned(),
-            others => format!("None of the {others} others is like it."),
+            0 => "There is no other period to compare it with yet.".to_owned(),
+            1 => "The only other period is not similar.".to_owned(),
+            others => format!("None of the {others} other periods is similar."),
         };
         return out.line(others);
     }
@@ -268,7 +266,7 @@ pub async fn similar(open: &Open, asked: &SimilarTo, out: &mut Out) -> Result<()
             Cell::new(show::gist(&summary.headline)),
         ]
     });
-    out.table(&["PERIOD", "LIKE", "SHARED", "WHAT IT CAME TO"], rows.collect())
+    out.table(&["PERIOD", "LIKE", "SHARED", "HEADLINE"], rows.collect())
 }
 
 fn merge(open: &Open, alike: &Alike, budget: usize, out: &mut Out) -> Result<()> {
@@ -282,12 +280,12 @@ fn merge(open: &Open, alike: &Alike, budget: usize, out: &mut Out) -> Result<()>
     out.raw(&plain::visible(&merged.text()))?;
     if alike.like.is_empty() {
         out.say(format!(
-            "{YELLOW}nothing else is like {}; this is its own text{YELLOW:#}",
+            "{YELLOW}nothing else is similar to {}; this is its own text{YELLOW:#}",
             alike.summary.period
         ));
     }
     if merged.repeated > 0 {
-        out.say(format!("{} said again what another says", counted(merged.repeated, "line")));
+        out.say(format!("{} repeated another one", counted(merged.repeated, "line")));
     }
     if merged.left_out > 0 {
         out.say(format!("left out: {} (--budget {budget})", counted(merged.left_out, "line")));

@@ -1,4 +1,5 @@
-//! Commands that take things in: messages, transcripts, states, whole histories.
+//! Commands that store messages, transcripts and assistant states. All text passes the capture
+//! filter before anything is written.
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -20,9 +21,9 @@ use crate::wire::Open;
 
 #[derive(Debug, Subcommand)]
 pub enum Message {
-    /// Keep one message
+    /// Store one message
     #[command(
-        after_help = "Examples:\n  icecore message add \"we use port 7431\" --conversation app\n  icecore message add --role assistant --conversation app --id m2 \"noted\"\n  some-program | icecore message add -\n\nThe same --conversation and --id twice is one message."
+        after_help = "Examples:\n  icecore message add \"we use port 7431\" --conversation app\n  icecore message add --role assistant --conversation app --id m2 \"noted\"\n  some-program | icecore message add -\n\nA second message with the same --conversation and --id is the same message."
     )]
     Add(Add),
 }
@@ -38,13 +39,13 @@ pub struct Add {
     /// The session within the conversation
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Its id within the conversation; made from the words if not given
+    /// Its id within the conversation; derived from the text if not given
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Who speaks: user, assistant, system, tool
+    /// The speaker: user, assistant, system, tool
     #[arg(long, value_name = "ROLE", default_value = "user", value_parser = read::role)]
     role: Role,
-    /// By which name
+    /// The speaker's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// When it was said, e.g. 2026-02-13T09:30:00+01:00; now if not given
@@ -57,9 +58,9 @@ pub struct Add {
 
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// Keep a transcript and write its primer
+    /// Store a transcript and write its primer
     #[command(
-        after_help = "Examples:\n  icecore session add talk.md\n  icecore session add ~/.claude/projects/app/5b0e.jsonl --conversation app\n  icecore session add notes.txt --at 2026-02-13T09:30:00+01:00\n\nPlain text, Markdown and JSONL are told apart by themselves. Adding a transcript that has grown adds what is new."
+        after_help = "Examples:\n  icecore session add talk.md\n  icecore session add ~/.claude/projects/app/5b0e.jsonl --conversation app\n  icecore session add notes.txt --at 2026-02-13T09:30:00+01:00\n\nPlain text, Markdown and JSONL are detected. Adding a transcript that has grown adds what is new."
     )]
     Add(SessionAdd),
 }
@@ -69,7 +70,7 @@ pub struct SessionAdd {
     /// The transcript; `-` reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How it is written; guessed if not given
+    /// Its format; detected if not given
     #[arg(long, value_name = "FORMAT", value_parser = read::shape)]
     format: Option<Shape>,
     /// The conversation it belongs to
@@ -78,10 +79,10 @@ pub struct SessionAdd {
     /// The session's name; the file's if not given
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// When it was, for turns without a time of their own; now if not given
+    /// Its time, for turns without a time of their own; now if not given
     #[arg(long, value_name = "RFC3339", value_parser = read::moment)]
     at: Option<Moment>,
-    /// Keep the words only; the primer is written by the next `icecore rollup`
+    /// Store the messages only; the next `icecore rollup` writes the primer
     #[arg(long)]
     no_primer: bool,
 }
@@ -95,7 +96,7 @@ pub struct SaveState {
     /// What it is about
     #[arg(long, short, value_name = "TEXT")]
     title: Option<String>,
-    /// Whose words: user, assistant, tool, import, file
+    /// The origin of the words: user, assistant, tool, import, file
     #[arg(long, value_name = "WHO", default_value = "assistant", value_parser = read::origin)]
     origin: Origin,
 }
@@ -120,7 +121,7 @@ fn open_input(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// A whole file as text; what is not UTF-8 is shown as such and told.
+/// Reads a whole file as text; invalid UTF-8 is replaced, with a warning.
 pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     let mut bytes = Vec::new();
     open_input(path)?
@@ -143,7 +144,7 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
         Ok(text) => text,
         Err(error) => {
             out.warn(format!(
-                "{} is not UTF-8; what could not be read stands as \u{fffd}",
+                "{} is not UTF-8; invalid bytes were replaced by \u{fffd}",
                 path.display()
             ));
             String::from_utf8_lossy(error.as_bytes()).into_owned()
@@ -151,12 +152,12 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     })
 }
 
-/// Says what the gate did.
+/// Prints what the capture filter did.
 pub fn tell(taken: &Taken, out: &mut Out) {
     ledger::tell_hidden(&taken.secrets, out);
     if taken.own_bytes > 0 {
         out.say(format!(
-            "{} bytes were icecore's own text coming back; they were left out",
+            "{} bytes were text that icecore had injected; they were left out",
             taken.own_bytes
         ));
     }
@@ -169,24 +170,24 @@ pub fn tell(taken: &Taken, out: &mut Out) {
             .collect();
         let more = if taken.others.len() > 5 { ", …" } else { "" };
         out.say(format!(
-            "messages by other people: {}{more}. They make no rules of yours; if one of these names is you, add it to `names` under \
+            "messages by other people: {}{more}. They cannot set your rules; if one of these names is you, add it to `names` under \
              `[person]` in icecore.toml",
             shown.join(", "),
         ));
     }
     if taken.forgotten > 0 {
         out.say(format!(
-            "{} messages hold what was forgotten; they came in without it, or not at all",
+            "{} messages contained forgotten text; it was removed, or the message was skipped",
             taken.forgotten
         ));
     }
     if taken.passed_over > 0 {
-        out.say(format!("{} empty messages were passed over", taken.passed_over));
+        out.say(format!("{} empty messages were skipped", taken.passed_over));
     }
     if !taken.revised.is_empty() {
         let shown: Vec<&str> = taken.revised.iter().take(5).map(String::as_str).collect();
         out.warn(format!(
-            "{} known with other words: {}{}. The new words count; the old ones stay in the file",
+            "{} already stored with other text: {}{}. The new text counts; the old one stays in the file",
             taken.revised.len(),
             shown.join(", "),
             if taken.revised.len() > 5 { ", …" } else { "" }
@@ -216,7 +217,7 @@ pub async fn message(open: &Open, Message::Add(add): &Message, out: &mut Out) ->
         ..Said::default()
     };
     if said.text.trim().is_empty() && said.parts.is_none() {
-        return Err(Stop::new(Exit::Usage, "there is nothing to keep: the text is empty").into());
+        return Err(Stop::new(Exit::Usage, "there is nothing to store: the text is empty").into());
     }
     let taken = open.memory.add_messages(vec![said], &Gaps::default()).await?;
     refuse(&taken)?;
@@ -225,18 +226,18 @@ pub async fn message(open: &Open, Message::Add(add): &Message, out: &mut Out) ->
     }
     tell(&taken, out);
     out.line(match (taken.new, taken.same, taken.passed_over) {
-        (1, ..) => "kept",
-        (_, 1, _) => "known already",
-        (_, _, 1) => "nothing of it was new: it was icecore's own text",
-        _ => "kept as a revision",
+        (1, ..) => "stored",
+        (_, 1, _) => "already stored",
+        (_, _, 1) => "nothing new: it was text that icecore had injected",
+        _ => "stored as a revision",
     })
 }
 
-/// A single thing that could not be taken is an error.
+/// A single message that was refused is an error.
 fn refuse(taken: &Taken) -> Result<()> {
     match taken.complaints.first() {
         Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
-            Err(Stop::new(Exit::Usage, format!("nothing was kept: {complaint}")).into())
+            Err(Stop::new(Exit::Usage, format!("nothing was stored: {complaint}")).into())
         }
         _ => Ok(()),
     }
@@ -265,15 +266,13 @@ pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) ->
             sessions: Some(taken.sessions.clone()),
         };
         match press::roll(open, &wish, out).await {
-            // The words are kept; only the primer has to wait.
+            // The messages are stored; only the primer has to wait.
             Err(error)
                 if error
                     .downcast_ref::<icecore_engine::Error>()
                     .is_some_and(|error| matches!(error, icecore_engine::Error::Busy(_))) =>
             {
-                out.warn(
-                    "another run is pressing; the primer comes with the next `icecore rollup`",
-                );
+                out.warn("another rollup is running; the next `icecore rollup` writes the primer");
                 Rolled::default()
             }
             other => other?,
@@ -284,16 +283,14 @@ pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) ->
     }
     tell(&taken.taken, out);
     for (what, count) in &taken.skipped {
-        out.whisper(format!("passed over: {count} × {what}"));
+        out.whisper(format!("skipped: {count} × {what}"));
     }
     out.line(format!(
-        "{} turns read as {}: {} new, {} known already",
+        "{} turns read as {}: {} new, {} already stored",
         taken.turns, taken.shape, taken.taken.new, taken.taken.same
     ))?;
     match add.no_primer {
-        true if taken.taken.new > 0 => {
-            out.say("its primer is written by the next `icecore rollup`")
-        }
+        true if taken.taken.new > 0 => out.say("the next `icecore rollup` writes its primer"),
         true => {}
         false => press::tell_what_was_done(&rolled, out)?,
     }

@@ -1,4 +1,4 @@
-//! Commands that set a vault up and look after it.
+//! Commands that create, check, repair and restore a vault, and show its status.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub struct Init {
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Mend what can be mended without losing anything
+    /// Repair what can be repaired without data loss
     #[arg(long)]
     fix: bool,
 }
@@ -38,11 +38,14 @@ pub struct Doctor {
 #[derive(Debug, Subcommand)]
 pub enum Config {
     /// Show every setting in force
+    #[command(after_help = "Example:\n  icecore vault config show")]
     Show,
     /// Check icecore.toml
+    #[command(after_help = "Example:\n  icecore vault config check --json | jq .ok")]
     Check,
-    /// Put another icecore.toml in place, if it is in order: for a memory in a database, which has
-    /// no file to edit
+    /// Replace icecore.toml, if the new one is valid: for a memory in a database, which has no file
+    /// to edit
+    #[command(after_help = "Example:\n  icecore vault config set icecore.toml --space ann")]
     Set {
         /// The file; `-` reads standard input
         #[arg(value_name = "FILE")]
@@ -52,7 +55,7 @@ pub enum Config {
 
 #[derive(Debug, Args)]
 pub struct Snapshot {
-    /// Why
+    /// The reason
     #[arg(long, short, value_name = "TEXT", default_value = "snapshot", hide_default_value = true)]
     note: String,
     /// List the snapshots instead of making one
@@ -67,18 +70,15 @@ pub struct Undo {
     to: Option<String>,
 }
 
-/// A vault, or a space of a database, that was just made.
+/// A vault, or a space of a database, that was just created.
 pub struct NewVault {
     pub open: Open,
-    /// The name of the time zone whose days are its days.
     pub zone: String,
-    /// Whether snapshots are kept.
     pub git: bool,
-    /// What the person should know about it.
     pub notes: Vec<String>,
 }
 
-/// Makes a vault, with its first snapshot.
+/// Creates a vault with its first snapshot.
 pub async fn make_vault(
     global: &Global,
     folder: Option<&Path>,
@@ -178,7 +178,7 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     ))?;
     out.line("")?;
     if status.statements == 0 && status.days_captured == 0 {
-        out.line("  Nothing is remembered yet. Begin with one of these:")?;
+        out.line("  Nothing is recorded yet. Start with one of these:")?;
         for example in [
             "icecore remember \"Never deploy on Fridays\" --priority P0",
             "icecore remember \"Send the offer\" --due friday",
@@ -244,7 +244,7 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     if !status.conflicts.is_empty() {
         out.line("")?;
         out.line(format!(
-            "{BOLD}Conflicts{BOLD:#}  {DIM}icecore conflicts says how to settle them{DIM:#}"
+            "{BOLD}Conflicts{BOLD:#}  {DIM}`icecore conflicts` shows how to settle them{DIM:#}"
         ))?;
         for conflict in status.conflicts.iter().take(5) {
             let ids: Vec<String> = conflict.events.iter().map(ToString::to_string).collect();
@@ -264,13 +264,13 @@ pub async fn status(open: &Open, out: &mut Out) -> Result<()> {
     }
     match &status.integrity {
         Integrity::Whole { days_ago: 0, .. } => {
-            out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, today"))?
+            out.line(format!("{GREEN}✓{GREEN:#} verified today: no damage"))?
         }
         Integrity::Whole { days_ago, at } if *days_ago < 0 => {
             out.line(format!("{DIM}Verified on {}{DIM:#}", at.day()))?
         }
         Integrity::Whole { days_ago, .. } => {
-            out.line(format!("{GREEN}✓{GREEN:#} whole when last verified, {days_ago} d ago"))?
+            out.line(format!("{GREEN}✓{GREEN:#} verified {days_ago} d ago: no damage"))?
         }
         Integrity::Unknown => out.line(format!("{DIM}Not verified yet: icecore verify{DIM:#}"))?,
         Integrity::Failing { .. } => {}
@@ -289,14 +289,14 @@ fn here(status: &Status, out: &mut Out) -> Result<()> {
     let ended = status.statements - active;
     out.line(format!(
         "  {}",
-        if parts.is_empty() { "nothing holds at the moment".into() } else { parts.join(", ") }
+        if parts.is_empty() { "no active statements".into() } else { parts.join(", ") }
     ))?;
     let mut rest = Vec::new();
     if status.p0 > 0 {
         rest.push(format!("{} of them P0", status.p0));
     }
     if ended > 0 {
-        rest.push(format!("{ended} replaced, closed or taken back"));
+        rest.push(format!("{ended} replaced, closed or retracted"));
     }
     if !rest.is_empty() {
         out.line(format!("  {DIM}{}{DIM:#}", rest.join("; ")))?;
@@ -311,7 +311,7 @@ pub async fn verify(open: &Open, out: &mut Out) -> Result<()> {
     } else {
         tell_verdict(&verdict, out)?;
         if !verdict.ok {
-            out.say("`icecore doctor --fix` mends what can be mended without losing anything.");
+            out.say("`icecore doctor --fix` repairs what can be repaired without data loss.");
         }
     }
     if verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
@@ -338,7 +338,7 @@ pub fn tell_verdict(verdict: &Verdict, out: &mut Out) -> Result<()> {
     let events = format!("{} event{}", verdict.events, if verdict.events == 1 { "" } else { "s" });
     out.line(format!(
         "{events}, {bytes} bytes: {}",
-        if verdict.ok { "everything whole" } else { "DAMAGED" }
+        if verdict.ok { "no damage" } else { "DAMAGED" }
     ))?;
     Ok(())
 }
@@ -361,26 +361,26 @@ pub async fn doctor(open: &Open, doctor: &Doctor, out: &mut Out) -> Result<()> {
         out.json(&told::repairs(&repairs))?;
     } else {
         if repairs.done.is_empty() {
-            out.say("Nothing needed mending.");
+            out.say("Nothing needed repair.");
         }
         for done in &repairs.done {
             out.line(format!("{GREEN}+{GREEN:#} {}", plain::one_line(done)))?;
         }
         tell_verdict(&repairs.verdict, out)?;
         if !repairs.verdict.ok {
-            out.say("What is left needs your decision; an event that refers to nothing can be retracted.");
+            out.say("The remaining problems need your decision; an event with a dangling reference can be retracted.");
         }
     }
     if repairs.verdict.ok { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
 }
 
-/// What hooks could not do in the last days.
+/// Prints the failures of hooks in the last days.
 fn tell_troubles(troubles: &[Trouble], out: &mut Out) -> Result<()> {
     const SHOWN: usize = 10;
     if troubles.is_empty() {
         return Ok(());
     }
-    out.line(format!("{YELLOW}Hooks could not do their work{YELLOW:#}"))?;
+    out.line(format!("{YELLOW}Hooks failed{YELLOW:#}"))?;
     for trouble in troubles.iter().take(SHOWN) {
         let at = trouble.ts.get(..16).unwrap_or(&trouble.ts).replace('T', " ");
         out.line(format!(
@@ -397,7 +397,7 @@ fn tell_troubles(troubles: &[Trouble], out: &mut Out) -> Result<()> {
 
 #[derive(Debug, Args)]
 pub struct Reindex {
-    /// Leave out what takes longest: the vectors by which meanings are compared
+    /// Skip the vectors for semantic search, which take longest
     #[arg(long)]
     words: bool,
 }
@@ -411,7 +411,7 @@ pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()
     bar.finish_and_clear();
     let mut embedded = open.memory.embedded().await?;
     if let Some(model) = if reindex.words { None } else { wire::embedder()? } {
-        let bar = out.steps("Comparing meanings");
+        let bar = out.steps("Computing vectors");
         embedded = open.memory.embed_passages(&model, usize::MAX, &moves(&bar)).await?;
         bar.finish_and_clear();
     }
@@ -420,7 +420,7 @@ pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()
         return out.json(&told::reindexed(events, open_loops, passages, embedded.have));
     }
     out.line(format!(
-        "Made anew: the index ({events} event{}), open-loops.json ({open_loops} open), search ({passages} passage{}, {} of {} with a vector)",
+        "Rebuilt: the index ({events} event{}), open-loops.json ({open_loops} open), search ({passages} passage{}, {} of {} with a vector)",
         if events == 1 { "" } else { "s" },
         if passages == 1 { "" } else { "s" },
         embedded.have,
@@ -428,7 +428,7 @@ pub async fn reindex(open: &Open, reindex: &Reindex, out: &mut Out) -> Result<()
     ))
 }
 
-/// Puts other settings in place. Those that cannot be read are refused, and the old ones stay.
+/// Replaces the settings. Invalid ones are refused, and the old ones stay.
 async fn set_config(open: &Open, file: &Path, out: &mut Out) -> Result<()> {
     let mut text = String::new();
     let read = match file.to_str() {
@@ -448,7 +448,7 @@ async fn set_config(open: &Open, file: &Path, out: &mut Out) -> Result<()> {
         .store()
         .swap(&path, text.as_bytes(), icecore_store::ContentVersion::of(known.as_deref()))
         .await?;
-    if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is in place")?) }
+    if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is replaced")?) }
 }
 
 pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
@@ -457,10 +457,10 @@ pub async fn config(open: &Open, config: &Config, out: &mut Out) -> Result<()> {
     }
     let policy = open.memory.policy();
     match (config, out.is_json()) {
-        // Opening the vault has read and checked the settings already.
+        // Opening the vault has validated the settings already.
         (Config::Check, true) => out.json(&json!({ "ok": policy.warnings.is_empty() })),
         (Config::Check, false) if policy.warnings.is_empty() => {
-            Ok(out.line("icecore.toml is in order")?)
+            Ok(out.line("icecore.toml is valid")?)
         }
         (Config::Check, false) => Ok(out.line("icecore.toml can be used; see the warnings")?),
         (Config::Show, true) => out.json(policy),
@@ -539,7 +539,7 @@ pub async fn undo(open: &Open, undo: &Undo, out: &mut Out) -> Result<()> {
     }
     if let Some(before) = &undone.before {
         out.say(format!(
-            "{DIM}The state before is snapshot {}; `icecore undo` comes back to it.{DIM:#}",
+            "{DIM}The previous state is snapshot {}; `icecore undo` returns to it.{DIM:#}",
             short(before)
         ));
     }

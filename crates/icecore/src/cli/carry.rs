@@ -1,4 +1,5 @@
-//! The commands that move a whole memory: to a folder, out of one, into a backup and back.
+//! `vault export`, `vault backup` and `import --whole`: copying a whole memory between a folder, a
+//! database and a backup. Every document is compared after it was copied.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
@@ -22,7 +23,7 @@ use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
 pub struct Export {
-    /// The folder to make a vault of; it must not be one yet
+    /// The folder of the new vault
     #[arg(value_name = "DIR")]
     to: PathBuf,
 }
@@ -30,21 +31,30 @@ pub struct Export {
 #[derive(Debug, Subcommand)]
 pub enum Backup {
     /// Write everything into one file, a zip with a hash of every document
+    #[command(
+        after_help = "Examples:\n  icecore vault backup create\n  icecore vault backup create memory.zip"
+    )]
     Create {
-        /// The file; else one named after the memory and the time, here
+        /// The file; if not given, one in this folder, named after the memory and the time
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Read a backup through and compare everything in it with its hashes
+    /// Verify a backup against its hashes
+    #[command(
+        after_help = "Examples:\n  icecore vault backup verify memory.zip\n  icecore vault backup verify memory.zip --drill"
+    )]
     Verify {
         /// The file
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Also bring it back into a temporary vault, and check that as `icecore verify` does
+        /// Also restore it into a temporary vault and run `icecore verify` there
         #[arg(long)]
         drill: bool,
     },
-    /// Make a memory of a backup, where none is yet: --vault DIR, or --store with --space
+    /// Restore a backup into a new memory: --vault DIR, or --store with --space
+    #[command(
+        after_help = "Examples:\n  icecore vault backup restore memory.zip --vault ./again\n  icecore vault backup restore memory.zip --store postgres://db/chat --space anna"
+    )]
     Restore {
         /// The file
         #[arg(value_name = "FILE")]
@@ -52,7 +62,7 @@ pub enum Backup {
     },
 }
 
-/// What else is told of a memory that was moved.
+/// What a transfer reports besides its counts.
 #[derive(Debug, Default, Serialize)]
 struct More {
     /// The file it is in.
@@ -81,7 +91,7 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
     if let Some(links) = more.left_links.as_deref().filter(|links| !links.is_empty()) {
         let (many, first) = (links.len(), links[..links.len().min(5)].join(", "));
         out.warn(format!(
-            "{many} of its files and folders are links, and were not taken along: {first}{}",
+            "{many} of its files and folders are links and were not copied: {first}{}",
             if many > 5 { ", …" } else { "" }
         ));
     }
@@ -89,7 +99,7 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
         let (many, first) =
             (more.left_users.len(), more.left_users[..more.left_users.len().min(5)].join(", "));
         out.warn(format!(
-            "memories of {} beneath it are not in this file: {first}{}. Back up each, or take all of them along with `icecore export`",
+            "memories of {} beneath it are not in this file: {first}{}. Back up each of them, or copy all with `icecore vault export`",
             counted(many, "end user"),
             if many > 5 { ", …" } else { "" }
         ));
@@ -102,7 +112,7 @@ fn tell(what: &str, carried: &Carried, more: &More, out: &mut Out) -> Result<()>
         .filter(|many| *many > 0)
         .map_or(String::new(), |many| format!(", with {}", counted(many, "end user")));
     out.say(format!(
-        "{what}{users}: {} documents, {} bytes, {} events; every byte was compared",
+        "{what}{users}: {} documents, {} bytes, {} events; every byte was verified",
         carried.documents, carried.bytes, carried.events
     ));
     Ok(())
@@ -113,7 +123,7 @@ async fn policy_of(home: &Home) -> Result<String> {
     String::from_utf8(text).with_context(|| format!("{} is no text", layout::CONFIG))
 }
 
-/// A home where none is, to be filled; one that was left half filled is taken up again.
+/// Creates an empty memory to copy into, or reopens one that an interrupted transfer left.
 async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
     if let Place::Space { database, name } = place {
         database.prepare().await?;
@@ -122,7 +132,7 @@ async fn to_fill(place: &Place, policy: &str) -> Result<Home> {
     if place.look().await?.is_some() { place.open().await } else { place.create(policy).await }
 }
 
-/// Copies a memory, and those of the end users beneath it.
+/// Copies a memory and the memories of its end users.
 async fn copied(source: &Place, from: &Home, target: &Place, out: &mut Out) -> Result<()> {
     let bar = out.steps("Copying");
     let all = async {
@@ -137,7 +147,7 @@ async fn copied(source: &Place, from: &Home, target: &Place, out: &mut Out) -> R
             let one = one_user(&named, place, &target.of_user(&named), &moves(&bar)).await;
             let one = one.with_context(|| {
                 format!(
-                    "{source} is in {target}, but not all of its end users: it broke off at {named}"
+                    "{source} is in {target}, but not all of its end users: it failed at {named}"
                 )
             })?;
             (carried.documents, carried.bytes, carried.events) = (
@@ -164,7 +174,7 @@ async fn one_user(
     let from = source.open().await?;
     let to = to_fill(target, &policy_of(&from).await?).await?;
     let carried = carry(from.0.as_ref(), to.0.as_ref(), progress).await?;
-    // A folder does not say by its name whose it is.
+    // The name of a folder does not tell the end user.
     let named = NAMED.parse()?;
     if target.folder().is_some() && to.0.document(&named).await?.is_none() {
         to.0.put(&named, &serde_json::to_vec(&Named { user: user.to_owned() })?).await?;
@@ -172,8 +182,8 @@ async fn one_user(
     Ok(carried)
 }
 
-/// The links in a vault, which nobody follows: what they lead to may be anybody's. Nothing for a
-/// database, which has none.
+/// The links in a vault. They are not followed: they may lead outside of it. `None` for a database,
+/// which has no links.
 fn links(place: &Place) -> Option<Vec<String>> {
     let root = place.folder()?;
     let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
@@ -181,7 +191,7 @@ fn links(place: &Place) -> Option<Vec<String>> {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
             let Ok(short) = path.strip_prefix(root) else { continue };
-            // What is private to the vault, and memories of their own.
+            // Private files of the vault, and other memories.
             if [".git", ".icecore", "spaces"].iter().any(|own| short == Path::new(own)) {
                 continue;
             }
@@ -196,8 +206,7 @@ fn links(place: &Place) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// The folder that something is to be put into, which must be there: one that was mistyped would be
-/// made, and nobody find it.
+/// The parent folder of a target, which must exist: a mistyped one must not be created silently.
 fn above(target: &Path) -> Result<PathBuf> {
     let folder = match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -228,20 +237,21 @@ pub async fn export(open: &Open, export: &Export, out: &mut Out) -> Result<()> {
     copied(&open.place, &open.place.open().await?, &Place::Folder(export.to.clone()), out).await
 }
 
-/// Adds what hooks put into notes, which stay on this machine.
+/// Imports pending notes of hooks, which exist on this machine only.
 async fn take_waiting(memory: &Memory, out: &mut Out) {
     match memory.take_all_waiting().await {
         Ok(0) => {}
         Ok(left) => out.warn(format!(
-            "{} from hooks could not be added now and will be missing",
+            "{} from hooks could not be imported and will be missing",
             counted(left, "note")
         )),
-        Err(error) => out
-            .warn(format!("notes from hooks could not be added now and will be missing: {error}")),
+        Err(error) => {
+            out.warn(format!("notes from hooks could not be imported and will be missing: {error}"))
+        }
     }
 }
 
-/// Takes a whole vault over.
+/// Copies a whole vault into a new memory.
 pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> Result<()> {
     let [folder] = paths else {
         return Err(Stop::new(Exit::Usage, "--whole takes one folder, which is a vault").into());
@@ -250,13 +260,13 @@ pub async fn import_whole(global: &Global, paths: &[PathBuf], out: &mut Out) -> 
     let from = source.open().await?;
     match Memory::open(from.0.clone(), from.1.clone(), Box::new(SystemClock)).await {
         Ok(memory) => take_waiting(&memory, out).await,
-        Err(error) => out.warn(format!("what waits in notes there was not looked at: {error}")),
+        Err(error) => out.warn(format!("pending notes there were not imported: {error}")),
     }
     let place = wire::place_to_make(global)?;
     if place.folder().is_some_and(|target| same(target, folder)) {
         return Err(Stop::new(
             Exit::Usage,
-            "this is the vault itself; name another home with --vault or --store",
+            "this is the vault itself; name another target with --vault or --store",
         )
         .into());
     }
@@ -290,20 +300,18 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
         Path::to_owned,
     );
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
-        return Err(
-            Stop::new(Exit::Usage, format!("{} is no name for a file", file.display())).into()
-        );
+        return Err(Stop::new(Exit::Usage, format!("{} is not a file name", file.display())).into());
     };
     if file.exists() {
         return Err(Stop::new(
             Exit::Conflict,
-            format!("{} is there already; name another file", file.display()),
+            format!("{} already exists; name another file", file.display()),
         )
         .into());
     }
     let folder = above(&file)?;
     take_waiting(&open.memory, out).await;
-    // Written beside its place, and put there when it is whole.
+    // Written beside its target, and renamed when it is complete.
     let stage = Stage::beside(&folder)?;
     let bar = out.steps("Backing up");
     let mut written = BufWriter::new(stage.file(name)?);
@@ -318,7 +326,7 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
     written.flush().with_context(|| format!("{} cannot be written", file.display()))?;
     drop(written);
     bar.finish_and_clear();
-    // Read back before anybody relies on it.
+    // Verified before it is reported as done.
     check_backup(BufReader::new(File::open(stage.place(name))?), &|_, _| {})?;
     stage.settle(name)?;
     if !out.is_json() {
@@ -336,7 +344,7 @@ async fn create(global: &Global, file: Option<&Path>, out: &mut Out) -> Result<(
         left_users: users.map(|user| icecore_domain::plain::one_line(&user)).collect(),
         ..More::default()
     };
-    tell(&format!("{} is kept in {}", open.place, file.display()), &carried, &more, out)
+    tell(&format!("{} is backed up in {}", open.place, file.display()), &carried, &more, out)
 }
 
 fn opened(file: &Path) -> Result<BufReader<File>> {
@@ -355,23 +363,19 @@ async fn verify(file: &Path, drill: bool, out: &mut Out) -> Result<()> {
         return out.json(&serde_json::json!({ "made": checked.made, "of": checked.of, "holds": checked.holds, "odd_lines": checked.odd_lines, "drilled": drilled }));
     }
     out.say(format!(
-        "{}: whole. Made {} of {}: {} documents, {} bytes, {} events{}",
+        "{}: valid. Made {} of {}: {} documents, {} bytes, {} events{}",
         file.display(),
         checked.made,
         icecore_domain::plain::one_line(&checked.of),
         checked.holds.documents,
         checked.holds.bytes,
         checked.holds.events,
-        if drilled.is_some() {
-            "; brought back into a temporary vault and verified there"
-        } else {
-            ""
-        }
+        if drilled.is_some() { "; restored into a temporary vault and verified there" } else { "" }
     ));
     Ok(())
 }
 
-/// Brings a backup back where nobody is disturbed, and looks whether the memory is sound.
+/// Restores a backup into a temporary vault and verifies that vault.
 async fn drill_with(file: &Path) -> Result<bool> {
     let folder = tempfile::Builder::new()
         .prefix("icecore-drill-")
@@ -389,7 +393,7 @@ async fn drill_with(file: &Path) -> Result<bool> {
         Ok(true) => Ok(true),
         Ok(false) => Err(Stop::new(
             Exit::Damaged,
-            "the backup is whole, but the memory in it is not sound; `icecore verify` of the memory it was made of says why",
+            "the backup is valid, but the memory in it is damaged; `icecore verify` on the source shows why",
         )
         .into()),
         Err(error) => Err(error),
@@ -397,11 +401,11 @@ async fn drill_with(file: &Path) -> Result<bool> {
 }
 
 async fn bring_back(global: &Global, file: &Path, out: &mut Out) -> Result<()> {
-    // Whatever is wrong with it is told before anything is made.
+    // A broken backup is refused before anything is created.
     check_backup(opened(file)?, &|_, _| {})?;
     let place = wire::place_to_make(global)?;
     let home = to_fill(&place, &icecore_engine::config::first(&wire::utc()?)).await?;
-    let bar = out.steps("Bringing back");
+    let bar = out.steps("Restoring");
     let carried = restore(opened(file)?, home.0.as_ref(), &moves(&bar)).await;
     bar.finish_and_clear();
     tell(&format!("{} is in {place}", file.display()), &carried?, &More::default(), out)

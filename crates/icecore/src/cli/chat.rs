@@ -1,5 +1,5 @@
-//! `chat`: a terminal chat with memory. It is a client of a server of its own, so it goes the way
-//! every client goes.
+//! `chat`: a terminal chat with memory. It starts a private server and talks to it as any client
+//! does, so both use the same code path.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -23,29 +23,29 @@ use crate::http::{self, Keys, Limits, Serving, Source, Token};
 use crate::spaces::{Chatting, Spaces};
 use crate::wire;
 
-/// The conversation of somebody who names none.
+/// The conversation if none is named.
 const TERMINAL: &str = "terminal";
-/// The room for an answer where a provider wants to know it.
+/// Sent as the reply limit where a provider requires one.
 const MOST_TOKENS: u32 = 4_096;
-/// Remembering that takes no longer is not worth a word.
+/// Summarizing is announced only if it takes longer than this.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// How long remembering may go on after the last word.
+/// How long summarizing may continue after the last message.
 const SETTLING: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub struct Chat {
-    /// The conversation to go on with
+    /// The conversation to continue
     #[arg(long, value_name = "NAME", default_value = TERMINAL)]
     conversation: String,
     /// In this end user's space
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// One message; else every line of standard input is one
+    /// One message; without it, every line of standard input is a message
     #[arg(value_name = "MESSAGE")]
     message: Vec<String>,
 }
 
-/// What came with a reply.
+/// The headers of a reply that describe its memory.
 #[derive(Debug, Default, serde::Serialize)]
 struct Told {
     turn: Option<String>,
@@ -55,22 +55,21 @@ struct Told {
     memory: Option<String>,
 }
 
-/// A reply on its way to the screen: the mark of an artifact is shown as the artifact. To other
-/// clients replies go as they are.
+/// Buffers a streamed reply to replace artifact markers by the artifact. Other clients get replies
+/// unchanged.
 #[derive(Default)]
 struct Screen(String);
 
-/// A piece of a reply.
+/// Part of a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
-    /// Words as they are.
     Words(String),
-    /// The mark of an artifact.
     Mark(String),
 }
 
 impl Screen {
-    /// Takes more words, and says what can be shown now; the beginning of what may be a mark waits.
+    /// Adds text and returns what can be shown now; the beginning of a possible marker is held
+    /// back.
     fn take(&mut self, words: &str) -> Vec<Piece> {
         self.0.push_str(words);
         let mut pieces = Vec::new();
@@ -99,14 +98,14 @@ impl Screen {
         }
     }
 
-    /// What is left when nothing more comes.
+    /// Returns the rest at the end of the stream.
     fn rest(&mut self) -> Vec<Piece> {
         let rest = std::mem::take(&mut self.0);
         if rest.is_empty() { Vec::new() } else { vec![Piece::Words(rest)] }
     }
 }
 
-/// Whether what begins with `[[` may still become a mark.
+/// Whether text that begins with `[[` may still become a marker.
 fn may_be_a_mark(text: &str) -> bool {
     const KEY: &str = "artifact:";
     const LONGEST: usize = 200;
@@ -116,7 +115,7 @@ fn may_be_a_mark(text: &str) -> bool {
 }
 
 struct Client {
-    /// Where artifacts are looked up, once what is being remembered is done.
+    /// For looking up artifacts, once pending summaries are done.
     chats: Arc<Chats>,
     spaces: Arc<Spaces>,
     http: reqwest::Client,
@@ -129,7 +128,7 @@ struct Client {
 
 pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     if global.now.is_some() {
-        return Err(Stop::new(Exit::Usage, "a chat is now; leave --now out").into());
+        return Err(Stop::new(Exit::Usage, "a chat uses the real clock; leave --now out").into());
     }
     icecore_engine::llm::install_crypto();
     let models = Arc::new(wire::models()?);
@@ -170,10 +169,10 @@ pub async fn chat(global: &Global, chat: &Chat, out: &mut Out) -> Result<()> {
     let outcome = converse(&client, chat, out).await;
     running.stop().await?;
     if !spaces.settle(AT_ONCE).await {
-        out.say(format!("{DIM}remembering; Ctrl-C leaves it for later{DIM:#}"));
+        out.say(format!("{DIM}summarizing the chat; Ctrl-C defers it{DIM:#}"));
     }
     if !spaces.settle(SETTLING).await {
-        out.say("The last turns are not remembered yet; they are when the server runs or you chat again");
+        out.say("The last turns are not summarized yet; the server or your next chat does it");
     }
     outcome
 }
@@ -204,7 +203,7 @@ async fn converse(client: &Client, chat: &Chat, out: &mut Out) -> Result<()> {
             continue;
         }
         match client.turn(chat, line.trim(), out).await {
-            // One answer that failed does not end a conversation that somebody sits at.
+            // On a terminal one failed reply does not end the chat.
             Err(error) if asks => out.warn(error.to_string()),
             other => other?,
         }
@@ -224,7 +223,7 @@ impl Client {
                 json!({ "model": self.model, "stream": true, "messages": messages }),
             ),
         };
-        // What the person's settings say of every request, such as max_tokens.
+        // Extra request fields of the settings, such as max_tokens.
         let mut body = body;
         if let Some(fields) = body.as_object_mut() {
             fields.extend(self.extra.clone());
@@ -268,7 +267,7 @@ impl Client {
         let (mut reply, mut buffer, mut screen) = (String::new(), Vec::new(), Screen::default());
         let mut stream = response.bytes_stream();
         while let Some(piece) = stream.next().await {
-            buffer.extend_from_slice(&piece.context("the reply broke off")?);
+            buffer.extend_from_slice(&piece.context("the reply was interrupted")?);
             while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
                 let Some(words) = words_of(&String::from_utf8_lossy(&line)) else { continue };
@@ -292,13 +291,13 @@ impl Client {
             .count();
         let left =
             told.left_out.as_deref().filter(|left| *left != "0").map_or_else(String::new, |left| {
-                format!(", {left} kinds of older things left out")
+                format!(", {left} kinds of older context left out")
             });
         out.say(match told.memory.as_deref() {
             Some("on") => format!(
-                "{DIM}turn {}; memory told {injected} {}, with the last turns {} tokens{left}{DIM:#}",
+                "{DIM}turn {}; {injected} {} injected, {} tokens with the last turns{left}{DIM:#}",
                 told.turn.as_deref().unwrap_or("?"),
-                if injected == 1 { "thing" } else { "things" },
+                if injected == 1 { "memory" } else { "memories" },
                 told.tokens.as_deref().unwrap_or("0")
             ),
             _ => format!("{DIM}memory could not be used for this turn{DIM:#}"),
@@ -319,7 +318,7 @@ impl Client {
         out.flush()
     }
 
-    /// The text of the artifact that a mark names, if there is one.
+    /// The text of the artifact that a marker names, if there is one.
     async fn marked(&self, mark: &str, chat: &Chat) -> Option<String> {
         let which = mark.strip_suffix("]]")?.split_once(':')?.1;
         let name = hear::name(&chat.conversation)?;
@@ -333,7 +332,7 @@ impl Client {
     }
 }
 
-/// The words in one line of a stream, of either kind of server.
+/// The text in one line of a stream, from either kind of server.
 fn words_of(line: &str) -> Option<String> {
     let data: Value = serde_json::from_str(line.trim().strip_prefix("data:")?.trim()).ok()?;
     let openai = data["choices"][0]["delta"]["content"].as_str();
@@ -349,7 +348,7 @@ fn header_text(text: &str) -> Result<reqwest::header::HeaderValue> {
 fn random_token() -> Result<String> {
     let mut random = [0_u8; 24];
     getrandom::fill(&mut random)
-        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+        .map_err(|error| anyhow::anyhow!("the system returned no random numbers: {error}"))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -1,4 +1,4 @@
-//! `conversation`: looking at chats, and taking them away.
+//! `conversation`: inspecting and deleting chats.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -26,15 +26,15 @@ pub enum Conversation {
     List(Whose),
     /// Show a conversation: its facts, its last turns, its artifacts
     #[command(
-        after_help = "Examples:\n  icecore conversation show trip\n  icecore conversation show trip --turn 3   what was said, word for word"
+        after_help = "Examples:\n  icecore conversation show trip\n  icecore conversation show trip --turn 3   its messages, verbatim"
     )]
     Show(Show),
-    /// List what was established, now or at the end of a turn
+    /// List the facts, now or at the end of a turn
     #[command(
         after_help = "Examples:\n  icecore conversation facts trip\n  icecore conversation facts trip --turn 12"
     )]
     Facts(AtTurn),
-    /// List the turns, each in a line
+    /// List the turns, one per line
     #[command(
         after_help = "Examples:\n  icecore conversation turns trip\n  icecore conversation turns trip --unsummarized"
     )]
@@ -49,18 +49,18 @@ pub enum Conversation {
         after_help = "Examples:\n  icecore conversation diff trip 3 12\n  icecore conversation diff trip 0 5   since the beginning"
     )]
     Diff(Diff),
-    /// Summarise again what could not be summarised
+    /// Summarize the turns that could not be summarized
     #[command(after_help = "Example:\n  icecore conversation retry trip")]
     Retry(One),
-    /// Lift a fact to everywhere: all conversations are told it
+    /// Promote a fact: it holds in all conversations
     #[command(after_help = "Example:\n  icecore conversation promote trip EVT-20260213-004")]
     Promote(Promote),
-    /// Print everything that is kept of a conversation, as JSON
+    /// Export everything stored of a conversation, as JSON
     #[command(after_help = "Example:\n  icecore conversation export trip > trip.json")]
     Export(One),
-    /// Take a conversation away: its messages, facts, turns and artifacts
+    /// Delete a conversation: its messages, facts, turns and artifacts
     #[command(
-        after_help = "Example:\n  icecore conversation delete trip --yes\n\nFacts that were lifted to everywhere stay. Summaries of nothing else say nothing any more; those that tell of more are made again.\nTheir earlier versions stay: `icecore forget conversation/trip` takes those, too."
+        after_help = "Example:\n  icecore conversation delete trip --yes\n\nPromoted facts stay. Summaries of this conversation alone are emptied; others are rebuilt. Their earlier versions stay:\n`icecore forget conversation/trip` erases those, too."
     )]
     Delete(Delete),
 }
@@ -85,7 +85,7 @@ pub struct One {
 pub struct Show {
     #[command(flatten)]
     one: One,
-    /// What was said in this turn, word for word
+    /// The messages of this turn, verbatim
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
 }
@@ -103,7 +103,7 @@ pub struct AtTurn {
 pub struct Turns {
     #[command(flatten)]
     one: One,
-    /// Only those that could not be summarised
+    /// Only turns that could not be summarized
     #[arg(long)]
     unsummarized: bool,
 }
@@ -112,7 +112,7 @@ pub struct Turns {
 pub struct Artifacts {
     #[command(flatten)]
     one: One,
-    /// Which: NAME, NAME@v2 or NAME@turn-3; all are listed if none is named
+    /// NAME, NAME@v2 or NAME@turn-3; without it, all are listed
     #[arg(value_name = "ARTIFACT")]
     which: Option<String>,
     /// Show how this version differs from it
@@ -143,7 +143,7 @@ pub struct Promote {
 pub struct Delete {
     #[command(flatten)]
     one: One,
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -187,7 +187,7 @@ pub async fn conversation(
                 return out.json(&json!({ "id": event.id.to_string(), "content": event.content }));
             }
             out.line(format!("{CYAN}{}{CYAN:#} {}", event.id, plain::visible(&event.content)))?;
-            out.say("It holds everywhere now; `icecore retract` takes it back");
+            out.say("It holds everywhere now; `icecore retract` undoes that");
             Ok(())
         }
         Conversation::Export(one) => out.json(&chats.export(&one.name).await?),
@@ -201,7 +201,7 @@ async fn list(chats: &Chats, out: &mut Out) -> Result<()> {
         return out.json_named("conversations", &all);
     }
     if all.is_empty() {
-        out.say("Nothing was said yet. `icecore chat` begins a conversation, `icecore serve` keeps those of your clients");
+        out.say("There are no conversations yet. `icecore chat` starts one, `icecore serve` stores those of your clients");
         return Ok(());
     }
     let rows = all.iter().map(|one| {
@@ -226,7 +226,7 @@ fn facts(facts: &[Fact], out: &mut Out) -> Result<()> {
         return out.json_named("facts", &told::facts(facts));
     }
     if facts.is_empty() {
-        out.say("Nothing is established yet");
+        out.say("There are no facts yet");
     }
     for fact in facts {
         let mark = if fact.hard { format!("{RED}!{RED:#} ") } else { "  ".into() };
@@ -290,7 +290,7 @@ async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()>
         return out.json_named("messages", &told::messages(&records));
     }
     if chats.turns(name).await?.iter().any(|line| line.turn == turn && is_withdrawn(line)) {
-        out.say(format!("Turn {turn} is withdrawn: the conversation went on without it"));
+        out.say(format!("Turn {turn} is withdrawn: the conversation continued without it"));
     }
     for record in records {
         out.line(format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", record.role, record.ts))?;
@@ -298,7 +298,7 @@ async fn said(chats: &Chats, name: &str, turn: u64, out: &mut Out) -> Result<()>
         for (field, what) in [(CUT, "text"), (PARTS_CUT, "tool calls and results")] {
             if let Some(bytes) = record.number(field) {
                 out.line(format!(
-                    "{YELLOW}(its {what} had {bytes} bytes, too many to keep all){YELLOW:#}"
+                    "{YELLOW}(its {what} had {bytes} bytes and was truncated){YELLOW:#}"
                 ))?;
             }
         }
@@ -317,9 +317,9 @@ async fn turns(chats: &Chats, turns: &Turns, out: &mut Out) -> Result<()> {
     }
     if lines.is_empty() {
         out.say(if turns.unsummarized {
-            "Every turn is summarised"
+            "Every turn is summarized"
         } else {
-            "There is no turn yet"
+            "There are no turns yet"
         });
     }
     lines.iter().try_for_each(|line| turn_line(line, out))
@@ -349,7 +349,7 @@ async fn artifacts(chats: &Chats, artifacts: &Artifacts, out: &mut Out) -> Resul
         return out.json_named("artifacts", &all);
     }
     if all.is_empty() {
-        out.say("No code and no draft was kept yet");
+        out.say("There are no artifacts yet");
         return Ok(());
     }
     let rows = all.iter().map(|kept| {
@@ -391,13 +391,13 @@ async fn diff(chats: &Chats, diff: &Diff, out: &mut Out) -> Result<()> {
 }
 
 async fn retry(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
-    // An unknown name is answered before a model is asked.
+    // An unknown name is refused before the model is called.
     chats.turns(name).await?;
     let models = wire::models()?;
     if models.summarizer.is_none() {
         return Err(Stop::new(
             Exit::NotFound,
-            "there is no model to summarise with; set [summarizer] in your config.toml",
+            "there is no model to summarize with; set [summarizer] in your config.toml",
         )
         .into());
     }
@@ -406,7 +406,7 @@ async fn retry(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
         return out.json(&reflected);
     }
     out.line(format!(
-        "{} turns summarised, {} still raw, {} facts changed",
+        "{} turns summarized, {} still raw, {} facts changed",
         reflected.summarized.len(),
         reflected.raw.len(),
         reflected.changes
@@ -423,7 +423,7 @@ async fn retry(chats: &Chats, name: &str, out: &mut Out) -> Result<()> {
 async fn delete(chats: &Chats, delete: &Delete, out: &mut Out) -> Result<()> {
     if !delete.yes {
         let message = format!(
-            "`{}` would be gone for good; say so with --yes",
+            "this deletes `{}` permanently; pass --yes to do it",
             plain::one_line(&delete.one.name)
         );
         chats.turns(&delete.one.name).await?;
@@ -434,11 +434,11 @@ async fn delete(chats: &Chats, delete: &Delete, out: &mut Out) -> Result<()> {
         return out.json(&gone);
     }
     out.line(format!(
-        "{} is gone: {} messages, {} files",
+        "{} is deleted: {} messages, {} files",
         plain::one_line(&gone.conversation),
         gone.messages,
         gone.files
     ))?;
-    out.say("Summaries of its days, and facts that were lifted to everywhere, stay");
+    out.say("Summaries of its days and promoted facts stay");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `dashboard`: a link that lets a browser into a server that runs.
+//! `dashboard`: asks a running server for a login link.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::error::{Exit, Stop};
 use crate::http::Token;
 use crate::wire;
 
-/// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -29,7 +28,7 @@ pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
         None => wire::models()?.settings.server.addr,
     };
     if !addr.ip().is_loopback() {
-        // The token goes over the wire as it is.
+        // The token is sent in plain text.
         let message = format!(
             "{addr} is another machine; run `icecore dashboard` there, or log in with its token"
         );
@@ -56,11 +55,12 @@ pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
     let status = answer.status();
     let told: Value = answer.json().await.unwrap_or_default();
     let Some(code) = told["code"].as_str().filter(|_| status.is_success()) else {
-        let said =
-            told["error"]["message"].as_str().unwrap_or("it is no icecore server, or an older one");
+        let said = told["error"]["message"]
+            .as_str()
+            .unwrap_or("it is not an icecore server, or an older one");
         return Err(Stop::new(
             Exit::NotAllowed,
-            format!("{addr} gives no link: {}", icecore_domain::plain::one_line(said)),
+            format!("{addr} refused to give a link: {}", icecore_domain::plain::one_line(said)),
         )
         .into());
     };
@@ -69,6 +69,6 @@ pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
         return out.json(&json!({ "url": url, "expires_in_seconds": told["expires_in_seconds"] }));
     }
     out.line(&url)?;
-    out.say("Open it in a browser. It is good once, for ten minutes.");
+    out.say("Open it in a browser. It works once, within ten minutes.");
     Ok(())
 }

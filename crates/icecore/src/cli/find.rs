@@ -1,4 +1,4 @@
-//! Finding: search, one question or a file of them.
+//! `search`: one query, or a file of queries.
 
 use std::path::{Path, PathBuf};
 
@@ -19,16 +19,15 @@ use crate::error::{Exit, Stop};
 use crate::told;
 use crate::wire::{self, Open};
 
-/// The most hits of one search.
 const MOST_HITS: usize = 1_000;
-/// So many words that stand nowhere are named.
+/// At most this many unknown query words are listed.
 const SHOWN_WORDS: usize = 8;
-/// How much of a passage a person is shown.
+/// At most this many characters of a passage are printed.
 const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, Args)]
 pub struct Search {
-    /// The question, or a few words; "in quotes" for the very words
+    /// A question or a few words; "in quotes" for an exact phrase
     #[arg(value_name = "QUERY", required_unless_present = "queries")]
     query: Vec<String>,
     /// Only of this time: yesterday, last month, 2026-W07, feb 2026 …
@@ -44,19 +43,19 @@ pub struct Search {
     /// Only of this conversation
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
-    /// At most so many hits
+    /// At most this many hits
     #[arg(long, value_name = "N", default_value = "10", value_parser = read::amount)]
     limit: usize,
-    /// Show so many neighbours on each side of a hit
+    /// Show this many neighbouring passages on each side of a hit
     #[arg(long, value_name = "N", default_value = "0")]
     context: usize,
-    /// Say why each hit stands where it stands
+    /// Explain the score of each hit
     #[arg(long)]
     explain: bool,
-    /// Compare the meanings of the best candidates even where that takes a moment
+    /// Rerank the best candidates by their vectors, which may take a moment
     #[arg(long)]
     rerank: bool,
-    /// Compare words only
+    /// Keyword search only
     #[arg(long, conflicts_with = "rerank")]
     words: bool,
     /// Answer every line of a file:
@@ -69,7 +68,7 @@ fn kind(text: &str) -> std::result::Result<PassageKind, String> {
     text.parse().map_err(|error: icecore_domain::words::NotAWord| error.to_string())
 }
 
-/// A line of a file of questions; what else is in it is passed over.
+/// A line of a query file; unknown fields are ignored.
 #[derive(Debug, Deserialize)]
 struct Line {
     id: Value,
@@ -114,7 +113,7 @@ impl Search {
 
 pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
     let looking = search.looking(open)?;
-    // A model that cannot be used is told of; words can be compared without it.
+    // Without a usable model keyword search still works.
     let embed = match if search.words { Ok(None) } else { wire::embedder() } {
         Ok(embed) => embed,
         Err(error) => {
@@ -132,7 +131,7 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
     if answer.question.is_empty() {
         return Err(Stop::new(
             Exit::Usage,
-            "there is no word in that to look for; ask a question or give a few words",
+            "the query has no searchable word; ask a question or give a few words",
         )
         .into());
     }
@@ -147,16 +146,19 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
             .map(|word| icecore_domain::budget::shortened(&plain::one_line(word), 40));
         let more = answer.unknown.len().saturating_sub(SHOWN_WORDS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        out.say(format!("{DIM}nowhere: {}{more}{DIM:#}", words.collect::<Vec<_>>().join(", ")));
+        out.say(format!(
+            "{DIM}not in memory: {}{more}{DIM:#}",
+            words.collect::<Vec<_>>().join(", ")
+        ));
     }
     if finder.is_empty() {
-        let how = "there is nothing to be found yet; `icecore remember`, `icecore session add` and `icecore import` bring it in";
+        let how = "memory is empty; `icecore remember`, `icecore session add` and `icecore import` fill it";
         return Err(Stop::new(Exit::NotFound, how).into());
     }
     if answer.hits.is_empty() {
         return Err(Stop::new(
             Exit::NotFound,
-            "nothing was found; try fewer or other words, or a wider time",
+            "nothing was found; try fewer or other words, or a wider time span",
         )
         .into());
     }
@@ -166,11 +168,11 @@ pub async fn search(open: &Open, search: &Search, out: &mut Out) -> Result<()> {
     }
     if !answer.by_meaning && !search.words {
         let how = if embed.is_some() {
-            "`icecore reindex` makes the vectors for that"
+            "run `icecore vault reindex` for semantic search"
         } else {
-            "`icecore model fetch` gets the model for that"
+            "run `icecore model fetch` for semantic search"
         };
-        out.say(format!("{DIM}words were compared, not meanings; {how}{DIM:#}"));
+        out.say(format!("{DIM}keyword search only; {how}{DIM:#}"));
     }
     Ok(())
 }
@@ -202,7 +204,9 @@ async fn in_bulk(
         let now = match &line.now {
             Some(text) => Some(
                 Moment::read(text)
-                    .ok_or_else(|| wrong(format!("`now` is no moment: {}", plain::one_line(text))))?
+                    .ok_or_else(|| {
+                        wrong(format!("`now` is not a timestamp: {}", plain::one_line(text)))
+                    })?
                     .moment,
             ),
             None => None,
@@ -233,7 +237,7 @@ async fn in_bulk(
     Ok(())
 }
 
-/// The words of a question, to be marked where they stand.
+/// Highlights the words of a query in a text.
 struct Marked {
     terms: Vec<String>,
     reader: Reader,
@@ -252,8 +256,7 @@ impl Marked {
         }
     }
 
-    /// The part of a text around its first asked word, at most so many characters, with the asked
-    /// words marked.
+    /// An excerpt around the first query word, with the query words highlighted.
     fn within(&self, text: &str) -> String {
         let text = plain::visible(text);
         let words = terms::words(&text);
@@ -354,7 +357,7 @@ fn show(hit: &Hit, marked: &Marked, explain: bool, out: &mut Out) -> Result<()> 
             .join(", ");
         let more = hit.also.len().saturating_sub(SHOWN_WORDS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        out.line(format!("   {DIM}the same words: {ids}{more}{DIM:#}"))?;
+        out.line(format!("   {DIM}same text: {ids}{more}{DIM:#}"))?;
     }
     if explain {
         let sides: Vec<String> =

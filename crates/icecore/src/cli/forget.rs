@@ -1,4 +1,4 @@
-//! `forget`: what is to go is shown, asked about, taken away, and told.
+//! `forget`: shows what would be erased, asks for confirmation, erases it and reports the result.
 
 use std::io::{IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use super::out::{BOLD, DIM, GREEN, Out, YELLOW};
 use crate::error::{Exit, Stop};
 use crate::wire::{self, Open};
 
-/// So many places are listed; -v lists all.
+/// At most this many files are listed; -v lists all.
 const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
@@ -19,22 +19,22 @@ pub struct Forget {
     /// An event, the id of a message, a memory's name, or conversation/NAME
     #[arg(value_name = "ID", required_unless_present_any = ["matching", "unfinished"])]
     ids: Vec<String>,
-    /// Every line with these words, wherever it stands; may be given several times
+    /// Every line with these words, in any file; may be given several times
     #[arg(long, value_name = "TEXT")]
     matching: Vec<String>,
-    /// Only show what would go
+    /// Only show what would be erased
     #[arg(long)]
     dry_run: bool,
-    /// Also from every snapshot; their ids change
+    /// Also erase it from every snapshot; their ids change
     #[arg(long)]
     history: bool,
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    /// Why; kept with the tombstone
+    /// The reason; stored in the tombstone
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Finish what an earlier call began and could not finish
+    /// Finish an earlier call that was interrupted
     #[arg(long)]
     unfinished: bool,
 }
@@ -58,7 +58,7 @@ pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
         let would = open.memory.would_forget(&wish).await?;
         if !std::io::stdin().is_terminal() || out.is_json() {
             let message = format!(
-                "{} would be gone for good; say so with --yes, or look first with --dry-run",
+                "this erases {} permanently; pass --yes to do it, or --dry-run to see it",
                 counted(&would)
             );
             return Err(Stop::new(Exit::Usage, message).into());
@@ -89,7 +89,7 @@ pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
 fn asked(out: &mut Out) -> Result<bool> {
     out.flush()?;
     let mut talk = std::io::stderr();
-    write!(talk, "Forget this for good? [y/N] ")?;
+    write!(talk, "Erase this permanently? [y/N] ")?;
     talk.flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
@@ -112,19 +112,19 @@ fn counted(gone: &Forgetting) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| many(*count, what))
         .collect();
-    if told.is_empty() { "nothing".into() } else { format!("what it says in {}", told.join(", ")) }
+    if told.is_empty() {
+        "nothing".into()
+    } else {
+        format!("the matching text in {}", told.join(", "))
+    }
 }
 
 fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
     if gone.is_empty() {
-        out.line(if would {
-            "There is nothing of it in memory."
-        } else {
-            "There was nothing of it in memory."
-        })?;
+        out.line(if would { "Nothing in memory matches." } else { "Nothing in memory matched." })?;
     } else {
         out.line(format!(
-            "{BOLD}{}{BOLD:#} {}, {}, {}; {} told of their days and {}",
+            "{BOLD}{}{BOLD:#} {}, {}, {}; {} of their days {}",
             if would { "Would forget" } else { "Forgot" },
             many(gone.records, "message"),
             many(gone.events.len(), "event"),
@@ -134,7 +134,7 @@ fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
             } else {
                 format!("{} summaries", gone.summaries.len())
             },
-            if would { "would go, too" } else { "went, too" },
+            if would { "would be erased, too" } else { "erased, too" },
         ))?;
         let shown = if out.is_verbose() { gone.places.len() } else { SHOWN };
         for place in gone.places.iter().take(shown) {
@@ -152,7 +152,7 @@ fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
     }
     for path in &gone.left {
         out.line(format!(
-            "{YELLOW}!{YELLOW:#} {} says it and is not icecore's to change; take it out by hand",
+            "{YELLOW}!{YELLOW:#} {} contains it and does not belong to icecore; edit it by hand",
             plain::one_line(path)
         ))?;
     }
@@ -162,20 +162,20 @@ fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
 fn tell_rest(forgot: &Forgot, out: &mut Out) -> Result<()> {
     if !forgot.pressed.is_empty() {
         out.line(format!(
-            "{GREEN}+{GREEN:#} made again from what is left: {}",
+            "{GREEN}+{GREEN:#} rebuilt from the remaining sources: {}",
             forgot.pressed.join(", ")
         ))?;
     }
     if let Some((snapshots, files)) = forgot.rewritten {
         out.line(format!(
-            "{GREEN}+{GREEN:#} {} made anew, {} in them changed; a clone elsewhere still has the old ones, and pushing needs --force",
+            "{GREEN}+{GREEN:#} {} rewritten, {} in them changed; clones elsewhere still have the old ones, and pushing needs --force",
             many(snapshots, "snapshot"),
             many(files, "file"),
         ))?;
     }
     if let Some((standing, all)) = forgot.snapshots.filter(|(standing, _)| *standing > 0) {
         out.line(format!(
-            "{YELLOW}!{YELLOW:#} it still stands in {standing} of {}; the same call with --history takes it out of them",
+            "{YELLOW}!{YELLOW:#} it is still in {standing} of {}; repeat the call with --history to erase it there",
             many(all, "snapshot")
         ))?;
     }
@@ -183,7 +183,7 @@ fn tell_rest(forgot: &Forgot, out: &mut Out) -> Result<()> {
         out.line(format!("{YELLOW}!{YELLOW:#} {note}"))?;
     }
     if let Some(stone) = &forgot.tombstone {
-        out.say(format!("{stone} in memory/forgotten.jsonl keeps when and a hash. Backups and clones elsewhere are out of reach."));
+        out.say(format!("{stone} in memory/forgotten.jsonl keeps the time and a hash. Backups and clones elsewhere are out of reach."));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Commands around hooks: pausing, and seeing what sessions were given.
+//! `pause`, `resume` and `hook log`: controlling capture, and showing what hooks injected.
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 use icecore_domain::pause::{Pause as Paused, Reach};
 use icecore_domain::plain;
 use icecore_engine::project;
@@ -12,24 +12,43 @@ use crate::error::{Exit, Stop};
 use crate::told;
 use crate::wire::Open;
 
-/// Only for its help: hooks are answered before the command line is read.
+/// What clap knows of hooks: their help, and `hook log`. Hooks themselves are answered before the
+/// command line is parsed.
 #[derive(Debug, Args)]
 pub struct Hook {
-    /// What happened
+    #[command(subcommand)]
+    command: Option<HookCommand>,
+    /// The event of the client
     #[arg(value_name = "EVENT")]
     event: Option<String>,
-    /// Whose hook it is, if what it says does not show it: claude-code, codex
+    /// The client, if its input does not show it: claude-code, codex
     #[arg(long, value_name = "CLIENT")]
     client: Option<String>,
 }
 
-/// What a pause is about.
+impl Hook {
+    /// The arguments of `hook log`, if it is called.
+    pub fn log(&self) -> Option<&Injected> {
+        self.command.as_ref().map(|HookCommand::Log(log)| log)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum HookCommand {
+    /// Show exactly what the last prompts were given, and why
+    #[command(
+        after_help = "Examples:\n  icecore hook log\n  icecore hook log --last 20 --json | jq '.injected[].items'\n  icecore hook log --session last"
+    )]
+    Log(Injected),
+}
+
+/// What a pause applies to.
 #[derive(Debug, Args)]
 struct About {
-    /// Only this session; `last` is the one that was heard of last
+    /// Only this session; `last` is the most recent one
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Only this project; without a name, the one this folder belongs to
+    /// Only this project; without a name, the project of this folder
     #[arg(long, value_name = "NAME", num_args = 0..=1, conflicts_with = "session")]
     project: Option<Option<String>>,
 }
@@ -38,13 +57,13 @@ struct About {
 pub struct Pause {
     #[command(flatten)]
     about: About,
-    /// So long, e.g. 30m, 1h, 2d; without it until `icecore resume`
+    /// How long, e.g. 30m, 1h, 2d; without it until `icecore resume`
     #[arg(long = "for", value_name = "TIME", value_parser = icecore_domain::pause::seconds)]
     length: Option<i64>,
-    /// End it instead
+    /// End the pause instead
     #[arg(long, conflicts_with_all = ["length", "list"])]
     off: bool,
-    /// List what is paused instead
+    /// List the pauses instead
     #[arg(long, conflicts_with_all = ["length", "session", "project"])]
     list: bool,
 }
@@ -57,10 +76,10 @@ pub struct Resume {
 
 #[derive(Debug, Args)]
 pub struct Injected {
-    /// So many
+    /// At most this many
     #[arg(long, short = 'n', value_name = "N", default_value = "5")]
     last: usize,
-    /// Only to this session; `last` is the one that was heard of last
+    /// Only to this session; `last` is the most recent one
     #[arg(long, value_name = "ID")]
     session: Option<String>,
 }
@@ -71,7 +90,7 @@ async fn session(open: &Open, name: &str) -> Result<String> {
     }
     let last = open.memory.last_session().await?;
     last.ok_or_else(|| {
-        Stop::new(Exit::NotFound, "no hook has told of a session yet; name one with --session ID")
+        Stop::new(Exit::NotFound, "no hook has reported a session yet; name one with --session ID")
             .into()
     })
 }
@@ -121,7 +140,7 @@ pub async fn pause(open: &Open, pause: &Pause, out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.json(&json!({ "paused": [told::pause(&begun)] }));
     }
-    out.line(format!("Nothing is kept of {}", shown(&begun)))
+    out.line(format!("Capture is paused: {}", shown(&begun)))
 }
 
 pub async fn resume(open: &Open, resume: &Resume, out: &mut Out) -> Result<()> {
@@ -135,10 +154,10 @@ async fn end(open: &Open, reach: &Reach, out: &mut Out) -> Result<()> {
         return out.json(&json!({ "resumed": ended.iter().map(told::pause).collect::<Vec<_>>() }));
     }
     if ended.is_empty() {
-        return out.line("Nothing of that was paused.");
+        return out.line("There was no such pause.");
     }
     ended.iter().try_for_each(|pause| {
-        out.line(format!("{} is kept again", plain::one_line(&pause.reach.to_string())))
+        out.line(format!("Capture is resumed: {}", plain::one_line(&pause.reach.to_string())))
     })
 }
 
@@ -154,10 +173,10 @@ pub async fn injected(open: &Open, injected: &Injected, out: &mut Out) -> Result
     if found.is_empty() {
         return match name {
             Some(name) => out.line(format!(
-                "The session {} was given nothing, or not lately.",
+                "Nothing was injected into session {} lately.",
                 plain::one_line(&name)
             )),
-            None => out.line("No session was given anything yet."),
+            None => out.line("Nothing was injected into any session yet."),
         };
     }
     for one in &found {

@@ -1,4 +1,4 @@
-//! The command that takes in other programs' histories.
+//! `import`: imports the histories of other programs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use crate::wire::{self, Open};
 #[derive(Debug, Args)]
 pub struct Import {
     /// Files and folders; `-` reads standard input; `claude-code` and `codex` are the folders where
-    /// these keep theirs
+    /// these programs keep their sessions
     #[arg(value_name = "PATH", required_unless_present = "format")]
     pub paths: Vec<PathBuf>,
-    /// Whose history it is; recognised if not given
+    /// The format; detected if not given
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Format>,
     /// The conversation of messages that name none
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
-    /// Say what would come in and write nothing
+    /// Show what would be imported and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// The path is a vault: take all of it over, byte for byte, into a memory that is not there yet
+    /// The path is a vault: copy all of it, byte for byte, into a new memory
     #[arg(long, conflicts_with_all = ["format", "conversation", "dry_run", "again"])]
     pub whole: bool,
-    /// Read everything, also what was read before; what is known is still not taken twice
+    /// Read everything again; known messages are still not imported twice
     #[arg(long)]
     again: bool,
 }
@@ -72,7 +72,7 @@ fn own_folder(format: Format) -> Result<PathBuf, Stop> {
     }
 }
 
-/// What was named, with whose history it is.
+/// The named paths with their formats, if known.
 fn named(import: &Import) -> Result<Vec<(PathBuf, Option<Format>)>, Stop> {
     if import.paths.is_empty() {
         let format =
@@ -111,7 +111,7 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
     let mut refused = found.refused;
     for source in &found.sources {
         match run.source(source).await {
-            // What was read of it is kept; the others are read all the same.
+            // What was read before the error is stored; the other sources are still read.
             Err(error) if error.is::<Stop>() => refused.push(error.downcast()?),
             other => other?,
         }
@@ -146,7 +146,7 @@ pub async fn import(open: &Open, import: &Import, out: &mut Out) -> Result<()> {
         );
         return Err(Stop::new(Exit::Usage, message).into());
     }
-    // What was refused is told as an error, and beside it only what came in.
+    // A refused source is the error of the run; the report covers what was imported.
     match !idle || refused.is_empty() {
         true if out.is_json() => out.json(&report)?,
         true => tell(&report, out)?,
@@ -190,7 +190,7 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
     };
     if report.dry_run {
         out.line(format!(
-            "{BOLD}Would come in:{BOLD:#} {} in {}{span}, {}",
+            "{BOLD}Would import:{BOLD:#} {} in {}{span}, {}",
             counted(report.messages, "message"),
             counted(report.conversations, "conversation"),
             counted(report.learnt, "fact")
@@ -198,7 +198,7 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
     } else {
         let refused = counted(report.broken, "line");
         out.line(format!(
-            "{BOLD}{} kept{BOLD:#}, {} known already, {refused} not taken",
+            "{BOLD}{} imported{BOLD:#}, {} already stored, {refused} refused",
             counted(report.taken.new, "message"),
             report.taken.same
         ))?;
@@ -207,7 +207,7 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
         }
         if report.learnt + report.facts_known > 0 {
             out.line(format!(
-                "{BOLD}{} learnt{BOLD:#}, {} known already",
+                "{BOLD}{} learnt{BOLD:#}, {} already known",
                 counted(report.learnt, "fact"),
                 report.facts_known
             ))?;
@@ -227,13 +227,13 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
         ));
     }
     if !report.skipped.is_empty() {
-        out.say(format!("{DIM}passed over: {}{DIM:#}", told_as_list(&report.skipped, 12)));
+        out.say(format!("{DIM}skipped: {}{DIM:#}", told_as_list(&report.skipped, 12)));
     }
     if report.dry_run {
         if report.broken > 0 {
             out.line(format!("{} could not be read", counted(report.broken, "line")))?;
         }
-        out.say("Nothing was written. Without --dry-run it is.");
+        out.say("Dry run: nothing was written.");
         return Ok(());
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -246,7 +246,9 @@ fn tell(report: &Report, out: &mut Out) -> Result<()> {
         report.seconds
     ));
     if report.taken.new > 0 {
-        out.say(format!("{CYAN}icecore rollup due --backfill{CYAN:#} presses them, newest first"));
+        out.say(format!(
+            "{CYAN}icecore rollup due --backfill{CYAN:#} summarizes them, newest first"
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Commands that connect clients, and take us out of them again.
+//! `install` and `uninstall`: connect a client, and remove icecore from its settings.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +23,7 @@ use crate::wire;
 
 #[derive(Debug, Args)]
 pub struct Install {
-    /// Which client; without it, those of this machine are listed
+    /// The client; without it, the clients of this machine are listed
     client: Option<Client>,
     #[command(flatten)]
     how: How,
@@ -31,7 +31,7 @@ pub struct Install {
 
 #[derive(Debug, Args)]
 pub struct Uninstall {
-    /// Which client
+    /// The client
     client: Client,
     #[command(flatten)]
     how: How,
@@ -39,13 +39,13 @@ pub struct Uninstall {
 
 #[derive(Debug, Args)]
 struct How {
-    /// The files of this project instead of your own
+    /// The settings of this project instead of your own
     #[arg(long)]
     project: bool,
     /// Only the hooks, or only the MCP server
     #[arg(long, value_name = "WHAT")]
     only: Option<What>,
-    /// Show the change and leave it at that
+    /// Show the change and write nothing
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
@@ -65,7 +65,7 @@ fn troubled(trouble: Trouble) -> anyhow::Error {
     }
 }
 
-/// What of this machine decides where settings are.
+/// Reads what decides where clients keep their settings on this machine.
 fn machine() -> Result<Machine> {
     let folder =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -74,9 +74,8 @@ fn machine() -> Result<Machine> {
         "windows" => System::Windows,
         _ => System::Linux,
     };
-    let home = etcetera::home_dir().map_err(|_| {
-        usage("HOME is not set, so it is not known where clients have their settings")
-    })?;
+    let home = etcetera::home_dir()
+        .map_err(|_| usage("HOME is not set, so the settings of clients cannot be located"))?;
     let config = folder(if system == System::Windows { "APPDATA" } else { "XDG_CONFIG_HOME" });
     Ok(Machine {
         system,
@@ -137,13 +136,13 @@ fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Op
     }
     let (name, missing) = (client.name(), missing.join(", "));
     if is_shared {
-        let why = "Older versions drop a whole settings file over an event they do not know, and these files are read by all who work on the project";
-        return Some(format!("{why}. So these hooks are left out: {missing}."));
+        let why = "Older versions ignore a whole settings file that names an unknown event, and everyone on the project shares these files";
+        return Some(format!("{why}. These hooks are left out: {missing}."));
     }
     let who = match version {
         Some(version) => format!("{name} {version} does not know"),
         None => format!(
-            "No {name} on this machine tells its version, so these are left out, which need a newer one:"
+            "No {name} on this machine reports its version, so hooks that need a newer one are left out:"
         ),
     };
     let again = format!("After an upgrade, run `icecore install {}` again.", client.word());
@@ -153,7 +152,7 @@ fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Op
 /// This program, and where the search path leads to it.
 fn ourselves() -> Result<(PathBuf, Option<PathBuf>)> {
     let own = std::env::current_exe().map_err(|error| {
-        Stop::new(Exit::Failure, format!("where this program is cannot be found out: {error}"))
+        Stop::new(Exit::Failure, format!("the path of this program cannot be determined: {error}"))
     })?;
     let same = |place: &PathBuf| {
         std::fs::canonicalize(place)
@@ -166,7 +165,7 @@ fn ourselves() -> Result<(PathBuf, Option<PathBuf>)> {
 /// The folder of this project: the nearest above that is a repository, else this one.
 fn project() -> Result<PathBuf> {
     let here = std::env::current_dir().map_err(|error| {
-        Stop::new(Exit::Failure, format!("this folder cannot be found out: {error}"))
+        Stop::new(Exit::Failure, format!("the current folder cannot be determined: {error}"))
     })?;
     Ok(here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here).to_owned())
 }
@@ -174,7 +173,7 @@ fn project() -> Result<PathBuf> {
 /// The vault to bind a client to: an absolute path, and a vault.
 fn pinned(global: &Global) -> Result<Option<String>> {
     if global.store.is_some() || global.space_is_meant {
-        let instead = "its address does not belong into a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store and --space out";
+        let instead = "its address does not belong in a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store and --space out";
         return Err(needs_folder("binding a client", instead));
     }
     let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else {
@@ -184,15 +183,17 @@ fn pinned(global: &Global) -> Result<Option<String>> {
         std::fs::canonicalize(named).ok().filter(|place| place.join(layout::CONFIG).is_file());
     let Some(place) = place else {
         let message = format!(
-            "{} is not a vault, so no client can be bound to it; `icecore init {}` makes one",
+            "{} is not a vault, so no client can be bound to it; `icecore init {}` creates one",
             named.display(),
             named.display()
         );
         return Err(Stop::new(Exit::NotFound, message).into());
     };
-    place.into_os_string().into_string().map(Some).map_err(|_| {
-        usage("the path of the vault is not UTF-8; settings files have no way to say it")
-    })
+    place
+        .into_os_string()
+        .into_string()
+        .map(Some)
+        .map_err(|_| usage("the path of the vault is not UTF-8; settings files cannot express it"))
 }
 
 struct Asked {
@@ -202,12 +203,12 @@ struct Asked {
     records: Records,
 }
 
-/// What an installation does besides changing settings, and what it tells.
+/// What an installation does besides changing settings, and its notes.
 #[derive(Default)]
 struct Plan {
-    /// Where a vault is to be made, because the client would find none.
+    /// Where to create a vault, because the client would find none.
     new_vault: Option<PathBuf>,
-    /// The memory that the client will use, for the person to read.
+    /// The memory that the client will use, for display.
     memory: String,
     notes: Vec<String>,
 }
@@ -230,13 +231,13 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     let Some(client) = install.client else { return list(&machine, &own, found.as_deref(), out) };
     let asked = asked(client, &install.how, &machine)?;
     let vault = pinned(global)?;
-    // Before the settings are read: some versions write them when they are asked.
+    // Asked before the settings are read: some versions write them on --version.
     let version = if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
         version(client, &machine)
     } else {
         None
     };
-    // Files of a project are read by whatever version its people have.
+    // Anyone on the project may read its files with any version.
     let shared = asked
         .project
         .is_some()
@@ -257,7 +258,7 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     let Some(done) = agreed(any, &install.how, "Write this?", out)? else { return Ok(()) };
     let mut notes = plan.notes;
     if done && let Some(folder) = &plan.new_vault {
-        // Before the settings: a client that finds no vault would fail.
+        // Created before the settings are written: a client without a vault would fail.
         notes.extend(care::make_vault(global, Some(folder), None).await?.notes);
     }
     let backups = write(&asked, &changes, done, out)?;
@@ -280,7 +281,7 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     }
     let name = client.name();
     match (any, done) {
-        (false, _) => out.line(format!("{name} is connected already; there is nothing to do."))?,
+        (false, _) => out.line(format!("{name} is already connected; nothing to do."))?,
         (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
         (true, true) => out.line(format!("{GREEN}{name} is connected.{GREEN:#}"))?,
     }
@@ -299,11 +300,11 @@ fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> 
     if asked.project.is_some()
         && (Path::new(&caller.command).is_absolute() || caller.vault.is_some())
     {
-        plan.notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
+        plan.notes.push("These files belong to the project but name a path of this machine; it differs on other machines.".to_owned());
     }
     for change in changes.iter().filter(|change| change.is_in_vain()) {
         plan.notes.push(format!(
-            "{} has `disableAllHooks`, so no hook runs until that is taken out.",
+            "{} has `disableAllHooks`, so no hook runs until you remove it.",
             change.place.path.display()
         ));
     }
@@ -314,7 +315,7 @@ fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> 
     let bound_to = changes.iter().find_map(|change| change.vault.clone());
     if unbound && wire::address(&global.named())?.is_some() {
         plan.notes.push(format!(
-            "Memory is in a database here, and these files do not say so: set {}_FILE and ICECORE_SPACE where the client is started too.",
+            "Memory is in a database here, which these files do not name: set {}_FILE and ICECORE_SPACE where the client is started too.",
             wire::STORE
         ));
         plan.memory = "your database".to_owned();
@@ -335,8 +336,8 @@ pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
         .map_err(troubled)?;
     let any = changes.iter().any(Change::is_any);
     show_plan(&changes, None, &uninstall.how, out)?;
-    let Some(done) = agreed(any, &uninstall.how, "Take this out?", out)? else { return Ok(()) };
-    // Where there is nothing to take out, what was kept of the settings still goes.
+    let Some(done) = agreed(any, &uninstall.how, "Remove this?", out)? else { return Ok(()) };
+    // Even without a change the backup records are removed.
     let backups = write(&asked, &changes, !uninstall.how.dry_run, out)?;
     if out.is_json() {
         let told: Vec<Value> = changes
@@ -352,20 +353,17 @@ pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     }
     let name = asked.client.name();
     match (any, done) {
-        (false, _) => {
-            out.line(format!("There is nothing of icecore in the settings of {name}."))?
-        }
+        (false, _) => out.line(format!("The settings of {name} do not mention icecore."))?,
         (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
         (true, true) => {
-            out.line(format!("{GREEN}icecore is out of the settings of {name}.{GREEN:#}"))?;
+            out.line(format!("{GREEN}icecore is removed from the settings of {name}.{GREEN:#}"))?;
             out.say(format!("{DIM}Your memory stays where it is.{DIM:#}"));
         }
     }
     Ok(())
 }
 
-/// Shows everything that would be done, unless the person wants to hear little and has agreed
-/// already.
+/// Shows everything that would be done, unless both --quiet and --yes are given.
 fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut Out) -> Result<()> {
     if out.is_json() || out.is_quiet() && how.yes {
         return Ok(());
@@ -382,7 +380,7 @@ fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut 
     Ok(())
 }
 
-/// Whether the change is made: asks where that is possible. `None` if the person says no.
+/// Whether to apply the change: asks on a terminal. `None` if the answer is no.
 fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<bool>> {
     if !any || how.dry_run {
         return Ok(Some(false));
@@ -403,7 +401,7 @@ fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<
     Ok(None)
 }
 
-/// Writes the changes; where each file's former text is kept.
+/// Writes the changes and returns the paths of the backups.
 fn write(
     asked: &Asked,
     changes: &[Change],
@@ -438,11 +436,11 @@ fn tell_next(asked: &Asked, memory: &str, out: &mut Out) {
             "  A session is summarized when it ends; days, weeks and months when they are over.",
         );
         out.say(format!(
-            "  {CYAN}icecore injected{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
+            "  {CYAN}icecore hook log{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
         ));
         out.say(format!("  {CYAN}icecore pause{CYAN:#} stops capturing for a while."));
     } else {
-        out.say(format!("  Its model can then search {memory} and write things down there. Nothing is captured by itself."));
+        out.say(format!("  Its model can then search {memory} and record statements there. Nothing is captured automatically."));
     }
     let project = if asked.project.is_some() { " --project" } else { "" };
     out.say(format!(
@@ -459,7 +457,7 @@ fn difference(change: &Change) -> String {
     let file = &change.target;
     let shown = |text: Option<&str>| text.unwrap_or_default().replace("\r\n", "\n");
     let diff = artifact::diff(&shown(old), &shown(new), &named(old, file), &named(new, file));
-    // Settings hold other programs' keys, and what is shown ends up in logs.
+    // Settings hold other programs' keys, and printed diffs end up in logs.
     secrets::redact_for_display(&diff)
 }
 
@@ -473,8 +471,8 @@ fn show(change: &Change, out: &mut Out) -> Result<()> {
     }
     let diff = difference(change);
     if diff.is_empty() {
-        // Line breaks alone, or a file without anything in it.
-        let what = if change.after.is_none() { "goes" } else { "comes back as it was" };
+        // Line breaks alone, or an empty file.
+        let what = if change.after.is_none() { "is removed" } else { "is restored" };
         return out.line(format!("{} {what}", change.target.display()));
     }
     for line in diff.lines() {
@@ -562,18 +560,14 @@ fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> R
     }
     for (client, places) in &all {
         if places.iter().any(|one| one.state == State::Outdated) {
-            out.say(format!(
-                "`icecore install {}` brings {} up to date.",
-                client.word(),
-                client.name()
-            ));
+            out.say(format!("`icecore install {}` updates {}.", client.word(), client.name()));
         }
     }
     out.say(format!("{DIM}`icecore install CLIENT --dry-run` shows what would change.{DIM:#}"));
     Ok(())
 }
 
-/// The clients that are connected, in words, for whoever looks at everything.
+/// The connected clients, for `status`.
 pub fn connected() -> Vec<String> {
     let Ok(machine) = machine() else { return Vec::new() };
     let caller = |_| Caller { command: "icecore".to_owned(), vault: None, version: None };

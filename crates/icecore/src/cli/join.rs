@@ -1,5 +1,5 @@
-//! `merge`: what another machine has done comes in; and the driver that git calls for each file
-//! that both have changed.
+//! `merge`: merges the changes of another machine; and the merge driver that git calls for each
+//! file changed on both.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,20 +21,20 @@ use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
 pub struct Merge {
-    /// What to merge, such as origin/main; what this vault follows if not given
+    /// What to merge, such as origin/main; the upstream of this vault if not given
     #[arg(value_name = "NAME")]
     other: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct MergeDriver {
-    /// What both began with (%O)
+    /// The common base (%O)
     base: PathBuf,
-    /// Ours, which becomes the result (%A)
+    /// Our version, replaced by the result (%A)
     ours: PathBuf,
-    /// Theirs (%B)
+    /// Their version (%B)
     theirs: PathBuf,
-    /// What the file is called in the vault (%P)
+    /// The path of the file in the vault (%P)
     path: String,
 }
 
@@ -64,10 +64,10 @@ pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
         if merged.new {
             out.line(format!("{GREEN}Merged{GREEN:#} {CYAN}{name}{CYAN:#}"))?;
         } else {
-            out.line(format!("{CYAN}{name}{CYAN:#} has nothing that is not here"))?;
+            out.line(format!("{CYAN}{name}{CYAN:#} has nothing new"))?;
         }
         for (old, new) in &merged.renumbered {
-            out.line(format!("  {old} of this machine is {CYAN}{new}{CYAN:#} now, because the other machine gave that id too"))?;
+            out.line(format!("  {old} of this machine is {CYAN}{new}{CYAN:#} now, because the other machine used that id too"))?;
         }
         if !merged.forgotten.is_empty() {
             out.line(format!(
@@ -77,16 +77,15 @@ pub async fn merge(open: &Open, merge: &Merge, out: &mut Out) -> Result<()> {
         }
         if let Some(verdict) = merged.verdict.as_ref().filter(|verdict| !verdict.ok) {
             super::care::tell_verdict(verdict, out)?;
-            out.say("`icecore doctor --fix` mends what can be mended without losing anything.");
+            out.say("`icecore doctor --fix` repairs what can be repaired without data loss.");
         } else if merged.verdict.is_some() {
-            out.say("Everything is whole. `git push` gives it to the other machine.");
+            out.say("The vault is undamaged. `git push` sends the merge to the other machine.");
         }
     }
     if whole { Ok(()) } else { Err(Stop::silent(Exit::Damaged).into()) }
 }
 
-/// Answers git: 0 if the file is merged, 1 if it is left to a person, and then it is as it was
-/// here.
+/// Answers git: 0 if the file is merged, 1 if it needs a person; then the file is unchanged.
 pub fn drive(driver: &MergeDriver) -> ExitCode {
     match driven(driver) {
         Ok(()) => ExitCode::SUCCESS,
@@ -114,8 +113,8 @@ fn driven(driver: &MergeDriver) -> Result<(), String> {
             .map_err(|error| error.to_string())?
             .ok_or("the same lines were changed on both machines")?,
     };
-    // git runs the driver at the top of the vault. What was forgotten there does not come in by the
-    // other side's lines.
+    // git runs the driver in the root of the vault. Lines of the other side must not bring back
+    // what was forgotten there.
     let stones = Tombstones::read(&std::fs::read(layout::FORGOTTEN).unwrap_or_default());
     let bytes = match stones.scrub().fate(&driver.path, &bytes) {
         Fate::Changed { bytes, .. } => bytes,

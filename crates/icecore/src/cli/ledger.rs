@@ -1,4 +1,4 @@
-//! Commands that write to the ledger and read from it.
+//! Commands that append to the ledger and read it.
 
 use std::io::Read;
 
@@ -19,25 +19,24 @@ use crate::error::{Exit, Stop};
 use crate::told;
 use crate::wire::Open;
 
-/// What is read from standard input at most, in bytes.
 const MAX_INPUT_BYTES: u64 = 8 * 1024 * 1024;
 
 #[derive(Debug, Args)]
 pub struct Log {
-    /// What happened; `-` reads it from standard input
+    /// The text; `-` reads standard input
     #[arg(required = true, value_name = "TEXT")]
     text: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct Remember {
-    /// What is to be remembered; `-` reads it from standard input
+    /// The statement; `-` reads standard input
     #[arg(required = true, value_name = "TEXT")]
     text: Vec<String>,
     /// fact, decision, preference, commitment, constraint, procedure or relationship
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
     kind: Option<Kind>,
-    /// P0 for good, P1 important, P2 for a quarter, P3 for a month
+    /// P0 permanent, P1 important, P2 for a quarter, P3 for a month
     #[arg(long, short, value_name = "P0-P3", value_parser = read::priority)]
     priority: Option<Priority>,
     /// What it is about
@@ -58,10 +57,10 @@ pub struct Remember {
     /// When it is due: 2026-02-20, tomorrow, friday, +3d, +2w
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     due: Option<String>,
-    /// Whom or what it waits for
+    /// The person or thing it waits for
     #[arg(long, value_name = "WHOM")]
     waiting_on: Option<String>,
-    /// Where it was learnt: a path in the vault, a name; `live` if not given
+    /// Its source: a path in the vault, a name; `live` if not given
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     /// The session it was learnt in
@@ -70,7 +69,7 @@ pub struct Remember {
     /// Where it holds: everywhere, project:NAME, conversation:ID
     #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
     scope: Option<Scope>,
-    /// Whose words it goes back to: user, assistant, tool, import or file
+    /// The origin of the words: user, assistant, tool, import or file
     #[arg(long, value_name = "WHO", value_parser = read::origin)]
     origin: Option<Origin>,
 }
@@ -80,13 +79,13 @@ pub struct OnEvents {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
     #[arg(required = true, value_name = "ID", value_parser = read::id)]
     ids: Vec<EventId>,
-    /// Why
+    /// The reason
     #[arg(long, short, value_name = "TEXT")]
     note: Option<String>,
     /// The session it happened in
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Whose words it goes back to: user, assistant, tool, import or file
+    /// The origin of the words: user, assistant, tool, import or file
     #[arg(long, value_name = "WHO", value_parser = read::origin, default_value = "user", hide_default_value = true)]
     origin: Origin,
 }
@@ -110,7 +109,7 @@ pub struct Events {
     /// Only with this text
     #[arg(value_name = "TEXT")]
     text: Vec<String>,
-    /// Also what was replaced, closed or taken back, and the acts that did it
+    /// Also what was replaced, closed or retracted, and the acts that did it
     #[arg(long, short)]
     all: bool,
     /// Only of this type; may be given several times
@@ -140,10 +139,10 @@ pub struct Events {
     /// Only recorded on this day or earlier
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Only what goes back to tools or strangers and waits for `icecore confirm`
+    /// Only events in quarantine: from tools or strangers, not yet confirmed
     #[arg(long)]
     quarantined: bool,
-    /// At most so many, the newest ones
+    /// At most this many, the newest ones
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
 }
@@ -154,7 +153,7 @@ pub fn text_of(words: &[String]) -> Result<String> {
         if words.last().is_some_and(|word| word == "-") {
             return Err(Stop::new(
                 Exit::Usage,
-                "`-` reads standard input and stands alone; leave the other words out, or the `-`",
+                "`-` reads standard input and must be the only word; leave out the other words or the `-`",
             )
             .into());
         }
@@ -193,7 +192,7 @@ pub fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Da
     }
 }
 
-/// Says what was hidden of what came in.
+/// Warns about secrets that were replaced.
 pub fn tell_hidden(secrets: &icecore_engine::Secrets, out: &mut Out) {
     for (kind, count) in secrets {
         out.warn(format!("{count} × a secret ({kind}) was replaced before anything was written"));
@@ -203,7 +202,7 @@ pub fn tell_hidden(secrets: &icecore_engine::Secrets, out: &mut Out) {
 fn tell_removed(removed: usize, out: &mut Out) {
     if removed > 0 {
         out.warn(format!(
-            "{removed} control character{} taken out of the text",
+            "{removed} control character{} removed from the text",
             if removed == 1 { " was" } else { "s were" }
         ));
     }
@@ -259,13 +258,13 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
     ))?;
     if icecore_domain::record::Trust::of(event.origin) == icecore_domain::record::Trust::Low {
         out.say(format!(
-            "{YELLOW}It goes back to a {} and waits for{YELLOW:#} `icecore confirm {}`; no pack shows it until then.",
+            "{YELLOW}Its origin is {}, so it is quarantined until{YELLOW:#} `icecore confirm {}`; no pack shows it until then.",
             event.origin, event.id
         ));
     }
     if remembered.type_guessed {
         out.whisper(format!(
-            "The type was guessed; --type says it. To change it: icecore remember … --type TYPE --supersedes {}",
+            "The type was guessed. To change it: icecore remember … --type TYPE --supersedes {}",
             event.id
         ));
     }
@@ -296,7 +295,7 @@ pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<
     tell_acted(act, &acted, out)
 }
 
-/// Says what became of the events that were acted on.
+/// Prints what happened to the events.
 pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> Result<()> {
     if out.is_json() {
         return out.json_named("acts", &acted);
@@ -318,7 +317,7 @@ pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> R
         if act == Act::Retract {
             for (undone, effect) in target.effects().filter(|(undone, _)| *undone != target.id) {
                 let what = match effect {
-                    icecore_domain::event::Effect::Supersede => "holds again",
+                    icecore_domain::event::Effect::Supersede => "is active again",
                     icecore_domain::event::Effect::Close => "is open again",
                     icecore_domain::event::Effect::Retract => "is back",
                     _ => continue,
@@ -330,7 +329,7 @@ pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> R
     Ok(())
 }
 
-/// Takes in what people wrote into the logs, and tells about it.
+/// Imports hand-written extracts from the logs and reports them.
 pub async fn notice(open: &Open, out: &mut Out) {
     tell_noticed(&open.memory.notice().await, out);
 }
@@ -338,25 +337,23 @@ pub async fn notice(open: &Open, out: &mut Out) {
 pub fn tell_noticed(noticed: &Noticed, out: &mut Out) {
     for taken in &noticed.taken {
         let replaces = taken.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
-        out.say(format!("{DIM}Took {} from {}{replaces}.{DIM:#}", taken.event.id, taken.place));
+        out.say(format!("{DIM}Imported {} from {}{replaces}.{DIM:#}", taken.event.id, taken.place));
     }
     for (kind, count) in &noticed.secrets {
-        out.warn(format!(
-            "{count} × a secret ({kind}) stood in a log that somebody edited and was replaced there"
-        ));
+        out.warn(format!("{count} × a secret ({kind}) in an edited log was replaced there"));
     }
     for complaint in &noticed.complaints {
         out.warn(complaint);
     }
 }
 
-/// Says what of the ledger cannot be seen or is gone; what is shown is then not all there is.
+/// Warns about unreadable or missing lines of the ledger; the output is then incomplete.
 pub async fn tell_damage(open: &Open, out: &mut Out) -> Result<()> {
     const SHOWN: usize = 3;
     let faults = open.memory.store().faults().await?;
     for found in faults.iter().take(SHOWN) {
         out.warn(format!(
-            "{}:{} {}. `icecore doctor` says what to do.",
+            "{}:{} {}. `icecore doctor` shows what to do.",
             icecore_domain::layout::LEDGER,
             found.line,
             found.fault.what
@@ -364,7 +361,7 @@ pub async fn tell_damage(open: &Open, out: &mut Out) -> Result<()> {
     }
     if faults.len() > SHOWN {
         out.warn(format!(
-            "{} more lines of {} cannot be seen",
+            "{} more lines of {} cannot be read",
             faults.len() - SHOWN,
             icecore_domain::layout::LEDGER
         ));
@@ -374,7 +371,7 @@ pub async fn tell_damage(open: &Open, out: &mut Out) -> Result<()> {
         let others =
             if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
         out.warn(format!(
-            "{first}{others} no longer in {}: somebody removed or broke the lines. `icecore doctor --fix` brings back what a snapshot still has.",
+            "{first}{others} no longer in {}: lines were removed or damaged. `icecore doctor --fix` restores what a snapshot still has.",
             icecore_domain::layout::LEDGER
         ));
     }
@@ -406,14 +403,14 @@ pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
         return out.json_named("events", &found);
     }
     if found.is_empty() {
-        out.say("No such events. `icecore events --all` lists every one.");
+        out.say("No matching events. `icecore events --all` lists every event.");
         return Ok(());
     }
     let narrow = out.is_narrow();
     let rows = found.iter().map(|entry| show::event_row(entry, asked.all, narrow)).collect();
     let header: &[&str] = match (narrow, asked.all) {
         (true, _) => &["ID", "TYPE", "P", "CONTENT"],
-        (false, true) => &["ID", "TYPE", "P", "ENTITY", "STANDING", "CONTENT"],
+        (false, true) => &["ID", "TYPE", "P", "ENTITY", "STATE", "CONTENT"],
         (false, false) => &["ID", "TYPE", "P", "ENTITY", "CONTENT"],
     };
     out.table(header, rows)
@@ -423,13 +420,13 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     notice(open, out).await;
     let found = open.memory.commitments().await?;
     if let Err(error) = open.memory.refresh_loops().await {
-        out.warn(format!("open-loops.json was not brought up to date: {error}"));
+        out.warn(format!("open-loops.json was not updated: {error}"));
     }
     if out.is_json() {
         return out.json_named("commitments", &found);
     }
     if found.is_empty() {
-        out.say("Nothing is open. `icecore remember \"Send the offer\" --due friday` writes down a promise.");
+        out.say("Nothing is open. `icecore remember \"Send the offer\" --due friday` records a commitment.");
         return Ok(());
     }
     let now = open.memory.now();
@@ -506,9 +503,7 @@ pub async fn why(open: &Open, why: &Why, out: &mut Out) -> Result<()> {
                         show::gist(&entry.event.content)
                     ))?;
                 }
-                out.say(format!(
-                    "{DIM}`icecore why ID` walks each of them back to its source.{DIM:#}"
-                ));
+                out.say(format!("{DIM}`icecore why ID` traces each of them to its source.{DIM:#}"));
             }
         }
     }
@@ -522,14 +517,19 @@ fn event_trail(trail: &Trail, out: &mut Out) -> Result<()> {
     out.line(format!("  ledger   {}", trail.ledger))?;
     let who = |entry: &Entry| format!("said by {} at {}", entry.event.origin, entry.event.ts);
     match &trail.source {
-        TrailSource::Live => out.line(format!("  source   live: {}; the ledger line is its first record", who(&trail.story.entry)))?,
+        TrailSource::Live => out.line(format!(
+            "  source   live: {}; the ledger line is its first record",
+            who(&trail.story.entry)
+        ))?,
         TrailSource::Gone { path } => out.line(format!(
-            "  source   {}, {YELLOW}which is not there any more{YELLOW:#}; the ledger line is what is left",
+            "  source   {}, {YELLOW}which no longer exists{YELLOW:#}; only the ledger line is left",
             plain::one_line(path)
         ))?,
-        TrailSource::Elsewhere { name } => out.line(format!("  source   {}, which icecore does not keep", plain::one_line(name)))?,
+        TrailSource::Elsewhere { name } => {
+            out.line(format!("  source   {}, which icecore does not store", plain::one_line(name)))?
+        }
         TrailSource::File { path, line: None, .. } => {
-            out.line(format!("  source   {path}, {YELLOW}where the line is no longer found{YELLOW:#}: it was edited or removed"))?;
+            out.line(format!("  source   {path}, {YELLOW}where the line is not found any more{YELLOW:#}: it was edited or removed"))?;
         }
         file @ TrailSource::File { .. } => tell_source(file, out)?,
         record @ TrailSource::Record { .. } => tell_record(record, trail.quote.as_deref(), out)?,
@@ -586,10 +586,7 @@ fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {
     }
     if !trail.sources.is_empty() {
         out.line(format!("  made from {}", trail.sources.join(", ")))?;
-        out.say(format!(
-            "{DIM}`icecore why {}` goes one step further down.{DIM:#}",
-            trail.sources[0]
-        ));
+        out.say(format!("{DIM}`icecore why {}` goes one step further.{DIM:#}", trail.sources[0]));
     }
     trail.records.iter().try_for_each(|source| tell_source(source, out))
 }

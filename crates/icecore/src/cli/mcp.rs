@@ -1,4 +1,4 @@
-//! `mcp`: memory for an assistant that started this program.
+//! `mcp`: the MCP server on standard input and output.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::wire::{self, Meanings};
 
 #[derive(Debug, Args)]
 pub struct Mcp {
-    /// Offer only tools that look
+    /// Offer only tools that read
     #[arg(long)]
     read_only: bool,
 }

@@ -14,7 +14,7 @@ use crate::wire::Open;
 
 #[derive(Debug, Args)]
 pub struct MemoryTool {
-    /// List what a file once was, instead of reading a call from standard input
+    /// List earlier versions of a file, instead of reading a call from standard input
     #[arg(long, value_name = "PATH")]
     versions: Option<String>,
     /// Print that version of the file, from 1
@@ -75,7 +75,7 @@ async fn versions(open: &Open, path: &str, number: Option<usize>, out: &mut Out)
         ))?;
     }
     if all.is_empty() {
-        out.say("It was never anything else than it is now.");
+        out.say("There are no earlier versions.");
     }
     Ok(())
 }

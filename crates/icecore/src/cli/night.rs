@@ -1,4 +1,5 @@
-//! Commands of the night: consolidating, keeping the ledger small, taking old folders over.
+//! `consolidate`, `compact`, `prune`, `triggers`, `migrate` and `db migrate`: the nightly job, the
+//! size of the ledger, and taking over old folders.
 
 use std::path::{Path, PathBuf};
 
@@ -18,35 +19,42 @@ use crate::wire::{self, Open};
 
 #[derive(Debug, Args)]
 pub struct Consolidate {
-    /// Say what would be done and do nothing
+    /// Show what would be done and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct DryRun {
-    /// Say what would leave the ledger and do nothing
+    /// Show what would leave the ledger and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Migrate {
-    /// The old folder; without one, the tables of the database that --store names
+    /// The old folder
     #[arg(value_name = "DIR")]
-    folder: Option<PathBuf>,
-    /// Show the plan and the inventory and do nothing
+    folder: PathBuf,
+    /// Show the plan and the inventory and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct MigrateTablesArgs {
+    /// List the steps that are due and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Also create the login that servers use: FILE holds their address of the database, with its
     /// user and password
-    #[arg(long, value_name = "FILE", conflicts_with = "folder")]
+    #[arg(long, value_name = "FILE")]
     create_login: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct Triggers {
-    /// Write the suggestions into recall/triggers.json, behind what stands there
+    /// Append the suggestions to recall/triggers.json
     #[arg(long)]
     keep: bool,
 }
@@ -63,15 +71,15 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
             return out.json(&outlook);
         }
         out.line(format!(
-            "distil       {} and logs with something new",
+            "distill      {} and logs with new content",
             counted(outlook.to_distil, "session")
         ))?;
-        out.line(format!("pages        {} to take up", counted(outlook.new_events, "event")))?;
+        out.line(format!("pages        {} to add", counted(outlook.new_events, "event")))?;
         for edited in outlook.edited.iter().take(20) {
             out.line(format!("  edited     {CYAN}{edited}{CYAN:#}"))?;
         }
         out.line(format!(
-            "press        {}",
+            "summarize    {}",
             counted(outlook.rollup.due.len(), "summary").replace("summarys", "summaries")
         ))?;
         if let Some(compaction) = &outlook.compaction {
@@ -81,16 +89,16 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
             "check        {}",
             if outlook.full_check { "everything" } else { "what is new" }
         ))?;
-        out.say("Nothing was done. `icecore consolidate` does it.");
+        out.say("Dry run: nothing was done. `icecore consolidate` does it.");
         return Ok(());
     }
     let (asking, bar) = (models.asking(), out.steps("consolidating"));
     let ran = open.memory.consolidate(asking.as_ref(), &press::moves(&bar)).await;
     bar.finish_and_clear();
     let ran = ran?;
-    // The night is over; that this fails must not make it look undone.
+    // Consolidation is complete; a failure here must not hide that.
     if let Err(error) = press::embed_new(open, icecore_engine::EMBED_IN_A_NIGHT).await {
-        out.warn(format!("new words could not be compared by meaning: {error}"));
+        out.warn(format!("new passages have no vectors for semantic search: {error}"));
     }
     if out.is_json() {
         return out.json(&ran);
@@ -101,20 +109,20 @@ pub async fn consolidate(open: &Open, consolidate: &Consolidate, out: &mut Out) 
     press::tell_what_was_done(&ran.rolled, out)
 }
 
-/// Says what a night came to.
+/// Prints the result of a consolidation.
 pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     ledger::tell_noticed(&night.noticed, out);
     let distilled = &night.distilled;
     let mut learnt = counted(distilled.learnt.len(), "event");
     if !distilled.quarantined.is_empty() {
         learnt.push_str(&format!(
-            ", {} of them wait for confirmation: icecore quarantine list",
+            ", {} of them quarantined: icecore quarantine list",
             distilled.quarantined.len()
         ));
     }
     out.line(format!("{BOLD}Consolidated{BOLD:#}  {DIM}{}{DIM:#}", night.report))?;
     out.line(format!(
-        "  learnt     {learnt} {DIM}from {} things said or logged; {} known already, {} refused{DIM:#}",
+        "  learnt     {learnt} {DIM}from {} messages and log lines; {} already known, {} refused{DIM:#}",
         distilled.pieces,
         distilled.duplicates,
         distilled.refused.len()
@@ -128,12 +136,12 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
     let curated = &night.curated;
     if !curated.learnt.is_empty() {
         out.line(format!(
-            "  edits      {} taken over from pages and memory files",
+            "  edits      {} imported from pages and memory files",
             counted(curated.learnt.len(), "event")
         ))?;
     }
     for restored in curated.restored.iter().take(5) {
-        out.line(format!("  restored   {restored} {DIM}was gone; `icecore retract` takes back what it says{DIM:#}"))?;
+        out.line(format!("  restored   {restored} {DIM}was deleted; `icecore retract` retracts its content{DIM:#}"))?;
     }
     out.line(format!(
         "  written    {}, {}",
@@ -151,7 +159,7 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
         ))?,
     }
     if let Some(why) = &distilled.deferred {
-        out.warn(format!("distilling with the model is put off: {}", plain::one_line(why)));
+        out.warn(format!("distilling with the model is deferred: {}", plain::one_line(why)));
     }
     ledger::tell_hidden(&curated.secrets, out);
     ledger::tell_hidden(&distilled.secrets, out);
@@ -164,7 +172,7 @@ pub fn tell(night: &Consolidated, out: &mut Out) -> Result<()> {
 fn moved(compacted: &Compacted) -> String {
     let over = compacted.over.as_ref().map_or(String::new(), |over| format!("; {over}"));
     format!(
-        "{} done with, {} expired{}; {} of {} events stay{over}",
+        "{} finished, {} expired{}; {} of {} events stay{over}",
         compacted.compacted,
         compacted.pruned,
         if compacted.crowded > 0 {
@@ -187,7 +195,7 @@ pub async fn compact(open: &Open, dry: &DryRun, prune: bool, out: &mut Out) -> R
         return out.json_named(if prune { "pruned" } else { "compacted" }, &done);
     }
     if done.is_empty() {
-        out.line("Nothing has to leave the ledger.")?;
+        out.line("Nothing to archive.")?;
     } else {
         out.line(moved(&done))?;
     }
@@ -195,7 +203,7 @@ pub async fn compact(open: &Open, dry: &DryRun, prune: bool, out: &mut Out) -> R
         out.say(over);
     }
     if dry.dry_run {
-        out.say("Nothing was done.");
+        out.say("Dry run: nothing was done.");
     }
     Ok(())
 }
@@ -220,7 +228,7 @@ pub async fn triggers(open: &Open, triggers: &Triggers, out: &mut Out) -> Result
         out.warn(plain::one_line(complaint));
     }
     if found.triggers.is_empty() {
-        out.say("No words load pages yet. Pages suggest their own names; recall/triggers.json holds yours.");
+        out.say("There are no triggers yet. Pages suggest their own names; recall/triggers.json holds yours.");
         return Ok(());
     }
     let rows = found.triggers.iter().map(|trigger| {
@@ -238,25 +246,17 @@ pub async fn triggers(open: &Open, triggers: &Triggers, out: &mut Out) -> Result
     out.table(&["", "words", "load"], rows.collect())
 }
 
-/// The largest file of an old folder that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
-/// The most files of an old folder.
 const MAX_FILES: usize = 50_000;
 
 impl Migrate {
-    /// Whether it is about the tables of a database.
-    pub fn is_of_tables(&self) -> bool {
-        self.folder.is_none()
-    }
-
     /// Whether it only shows what it would do.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 }
 
-/// Shows what would be taken over where there is no vault yet: into an empty one that is gone
-/// afterwards.
+/// Shows what `migrate` would do before there is a vault, using a temporary one.
 pub async fn migrate_without_vault(
     global: &Global,
     options: &Migrate,
@@ -268,14 +268,18 @@ pub async fn migrate_without_vault(
         .context("making a temporary folder")?;
     let (open, _) = wire::create(&global.about(scratch.path().to_owned()), None, None).await?;
     migrate(&open, options, out).await?;
-    out.say("There is no vault yet; `icecore init` makes one.");
+    out.say("There is no vault yet; `icecore init` creates one.");
     Ok(())
 }
 
-/// Brings the tables of a database to what this program works with.
-pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -> Result<()> {
+/// Migrates the tables of a database to the version of this program.
+pub async fn migrate_tables(
+    global: &Global,
+    migrate: &MigrateTablesArgs,
+    out: &mut Out,
+) -> Result<()> {
     let Some(database) = wire::database(global)? else {
-        let message = "name the old folder that is to be taken over, or the database whose tables are to be brought up to date with --store";
+        let message = "name the database whose tables are to be migrated with --store";
         return Err(Stop::new(Exit::Usage, message).into());
     };
     let plan = database.plan().await?;
@@ -303,16 +307,16 @@ pub async fn migrate_tables(global: &Global, migrate: &Migrate, out: &mut Out) -
         plan.taken
     ))?;
     if let Some(login) = login {
-        out.line(format!("Servers log in as `{login}`: it owns nothing, and sees a space only in a transaction that names it"))?;
+        out.line(format!("Servers log in as `{login}`: it owns nothing and sees a space only in a transaction that names it"))?;
     }
     if migrate.dry_run && (!steps.is_empty() || migrate.create_login.is_some()) {
-        out.say("Nothing was done. Without --dry-run it is.");
+        out.say("Dry run: nothing was done.");
     }
     Ok(())
 }
 
 pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()> {
-    let Some(folder) = &migrate.folder else { return Ok(()) };
+    let folder = &migrate.folder;
     let root = folder
         .canonicalize()
         .map_err(|_| Stop::new(Exit::NotFound, format!("{} does not exist", folder.display())))?;
@@ -326,7 +330,7 @@ pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()
         vault.filter(|vault| !in_place && (root.starts_with(vault) || vault.starts_with(&root)))
     {
         let message = format!(
-            "{} and the vault {} lie in each other; name the vault itself, or a folder elsewhere",
+            "{} and the vault {} overlap; name the vault itself, or a folder elsewhere",
             root.display(),
             vault.display()
         );
@@ -334,7 +338,7 @@ pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()
     }
     let (mut files, mut empty, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
     read_folder(&root, &root, &mut files, &mut empty, &mut complaints)?;
-    // What was put away by an earlier run is no old folder's.
+    // The archive of an earlier run is not part of the old folder.
     files.retain(|file| !in_place || !file.path.starts_with(icecore_domain::migrate::ARCHIVE));
     let migrated = open.memory.migrate(files, empty, in_place, migrate.dry_run).await?;
     complaints.extend(migrated.complaints.iter().cloned());
@@ -345,7 +349,7 @@ pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()
     }
     out.raw(&plain::visible(&migrated.table))?;
     out.line(format!(
-        "{BOLD}{}{BOLD:#}  {} kept, {} learnt, {} moved to the archive, {} as it was",
+        "{BOLD}{}{BOLD:#}  {} stored, {} learnt, {} moved to the archive, {} unchanged",
         if migrate.dry_run { "Would be" } else { "Done" },
         counted(migrated.kept, "file"),
         counted(migrated.learnt, "event"),
@@ -359,9 +363,9 @@ pub async fn migrate(open: &Open, migrate: &Migrate, out: &mut Out) -> Result<()
         out.warn(format!("and {} more; --json lists them", complaints.len() - 30));
     }
     if migrate.dry_run {
-        out.say("Nothing was done. Without --dry-run it is.");
+        out.say("Dry run: nothing was done.");
     } else if let Some(report) = &migrated.report {
-        out.say(format!("{YELLOW}The inventory is kept in {report}.{YELLOW:#} `icecore consolidate` takes the rest up."));
+        out.say(format!("{YELLOW}The inventory is in {report}.{YELLOW:#} `icecore consolidate` processes the rest."));
     }
     Ok(())
 }
@@ -389,9 +393,9 @@ fn read_folder(
         let (path, kind) = (entry.path(), entry.file_type()?);
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         if hidden && entry.file_name() != ".claude" {
-            // A repository or a program's own folder is nobody's memory.
+            // A repository or a program's own folder holds no memory.
             if kind.is_file() {
-                complaints.push(format!("{} is hidden and was left where it is", name(&path)));
+                complaints.push(format!("{} is hidden and was skipped", name(&path)));
             }
             continue;
         }
@@ -413,7 +417,7 @@ fn read_folder(
             let found = entry.metadata()?;
             if found.len() > MAX_FILE_BYTES {
                 complaints.push(format!(
-                    "{} has {} bytes and was left where it is",
+                    "{} has {} bytes and was skipped",
                     name(&path),
                     found.len()
                 ));

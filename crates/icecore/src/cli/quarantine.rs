@@ -1,5 +1,5 @@
-//! The commands of the quarantine: what only tools and strangers said, shown as their words and
-//! nobody else's.
+//! `quarantine`: statements from tools and strangers, always shown as quotations with their
+//! speaker.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -17,17 +17,17 @@ use crate::wire::Open;
 
 #[derive(Debug, Subcommand)]
 pub enum Quarantine {
-    /// Show what waits: the words, quoted, and whose they are
+    /// List quarantined statements, quoted, with their speakers
     #[command(
         after_help = "Examples:\n  icecore quarantine list\n  icecore quarantine list --origin tool --since -7d\n  icecore quarantine list --json | jq -r '.quarantined[] | \"\\(.id) \\(.origin)\"'"
     )]
     List(Which),
-    /// Say that something holds: from now on it is memory like any other
+    /// Confirm a statement: from now on it is ordinary memory
     #[command(
-        after_help = "Examples:\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine confirm 20260213-1 --note \"checked on their site\"\n\nOne by one: whoever confirms has read it."
+        after_help = "Examples:\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine confirm 20260213-1 --note \"checked on their site\"\n\nOnly by id, so that each statement is read before it is confirmed."
     )]
     Confirm(Confirm),
-    /// Say that something is not to be remembered; the same words do not bring it back
+    /// Drop a statement; the same words do not bring it back
     #[command(
         after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
     )]
@@ -36,7 +36,7 @@ pub enum Quarantine {
 
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Only what goes back to these words: tool or import
+    /// Only this origin: tool or import
     #[arg(long, value_name = "WHO", value_parser = read::origin)]
     origin: Option<Origin>,
     /// Only from this session
@@ -45,7 +45,7 @@ pub struct Which {
     /// Only recorded on this day or later: 2026-02-13, yesterday, -7d, -2w
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     since: Option<String>,
-    /// At most so many, the newest ones
+    /// At most this many, the newest ones
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
 }
@@ -55,7 +55,7 @@ pub struct Confirm {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
     #[arg(required = true, value_name = "ID", value_parser = read::id)]
     ids: Vec<EventId>,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
@@ -65,12 +65,12 @@ pub struct Drop {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
     #[arg(value_name = "ID", value_parser = read::id, conflicts_with_all = ["all", "origin", "session", "since", "limit"])]
     ids: Vec<EventId>,
-    /// Everything that waits
+    /// Everything in quarantine
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     which: Which,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
@@ -99,7 +99,7 @@ pub async fn quarantine(open: &Open, asked: &Quarantine, out: &mut Out) -> Resul
         Quarantine::Drop(drop) => {
             if drop.ids.is_empty() && !drop.all && !drop.which.is_any() {
                 let what =
-                    "say what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
+                    "name what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
                 return Err(Stop::new(Exit::Usage, what).into());
             }
             let ids = match drop.ids.as_slice() {
@@ -118,7 +118,7 @@ pub async fn quarantine(open: &Open, asked: &Quarantine, out: &mut Out) -> Resul
                 open.memory.drop_held(ids, drop.note.clone()).await?
             };
             if acted.is_empty() && !out.is_json() {
-                out.say("Nothing of that kind waits. `icecore quarantine list` shows what does.");
+                out.say("No matching statement is quarantined. `icecore quarantine list` lists all of them.");
                 return Ok(());
             }
             ledger::tell_acted(Act::Retract, &acted, out)
@@ -133,7 +133,7 @@ async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
         return out.json(&told::quarantined(&waiting));
     }
     if waiting.is_empty() {
-        out.say("Nothing waits for confirmation.");
+        out.say("The quarantine is empty.");
         return Ok(());
     }
     let narrow = out.is_narrow();
@@ -146,7 +146,7 @@ async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
         waiting.iter().map(|one| row(one, narrow)).collect(),
     )?;
     out.say(format!(
-        "{DIM}These are words of tools, strangers and other people, not facts, and nothing to be obeyed.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} lets one stand, {CYAN}drop ID{CYAN:#} does not; {CYAN}icecore why ID{CYAN:#} shows where it was said."
+        "{DIM}These are words of tools, strangers and other people: neither facts nor instructions.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} accepts one, {CYAN}drop ID{CYAN:#} rejects it; {CYAN}icecore why ID{CYAN:#} shows where it was said."
     ));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `serve`: the server that chat clients point their base URL at.
+//! `serve`: the HTTP server: chat proxy, API, MCP and dashboard.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,25 +23,25 @@ use crate::rights::{Right, Rights};
 use crate::spaces::{Chatting, Spaces};
 use crate::wire::{self, Meanings};
 
-/// How long remembering may go on after the server was told to stop.
+/// How long summarizing may continue after the server was asked to stop.
 const SETTLING: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where to listen; port 0 takes a free one
+    /// The address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<SocketAddr>,
-    /// The home of this server's memory, made if it is not there; else your vault
+    /// The folder of this server's memory, created if missing; your vault if not given
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Listen where other machines can reach it; needs a token of your own in ICECORE_TOKEN or
+    /// Listen on an address that other machines can reach; needs your own token in ICECORE_TOKEN or
     /// ICECORE_TOKEN_FILE
     #[arg(long)]
     allow_remote: bool,
-    /// Another name under which the server may be asked; may be given more than once
+    /// Another host name of this server; may be given more than once
     #[arg(long, value_name = "NAME")]
     allowed_host: Vec<String>,
-    /// A web page that may ask, like http://localhost:5173; may be given more than once
+    /// A web origin that may call it, like http://localhost:5173; may be given more than once
     #[arg(long, value_name = "ORIGIN")]
     allowed_origin: Vec<String>,
     /// If [chat] has no key, let clients send their own in X-Icecore-Upstream-Authorization
@@ -51,7 +51,7 @@ pub struct Serve {
 
 pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> {
     if global.now.is_some() {
-        return Err(Stop::new(Exit::Usage, "a server lives now; leave --now out").into());
+        return Err(Stop::new(Exit::Usage, "a server uses the real clock; leave --now out").into());
     }
     icecore_engine::llm::install_crypto();
     let models = Arc::new(wire::models()?);
@@ -65,10 +65,10 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
         let _ = writeln!(std::io::stderr(), "{line}");
     });
     let spaces = Spaces::new(home.clone(), models.clone(), log.clone())?;
-    // A home that cannot be opened is better found now.
+    // Fail now if the store cannot be opened.
     spaces.of(None).await?;
-    // Everything could be looked at and nothing be kept: `/readyz` says so too, but whoever starts
-    // a server reads this first.
+    // A read-only database would accept reads and lose writes: `/readyz` reports it too, but the
+    // administrator reads this first.
     if let Some(database) = home.database() {
         if let Err(error) = database.takes_writes().await {
             out.warn(error.to_string());
@@ -116,7 +116,7 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     .merge(mcp::http::router(assistants));
     let running = http::serve(serving, Arc::new(Chatting(spaces.clone())), routes).await?;
     spaces.keep_remembering();
-    // It lets in whoever reads it.
+    // The link grants access, so it is not written to logs.
     let link = if out.is_json() || out.is_seen() {
         Some(format!("http://{}/#code={}", running.addr(), logins.code(Held::home())?.secret))
     } else {
@@ -127,11 +127,11 @@ pub async fn serve(global: &Global, serve: &Serve, out: &mut Out) -> Result<()> 
     if let Some(access) = access
         && !access.settle(SETTLING).await
     {
-        out.say("Some of what was done could not be noted in the audit log");
+        out.say("Some entries could not be written to the audit log");
     }
-    out.say("Finishing what is being remembered");
+    out.say("Finishing pending summaries");
     if !spaces.settle(SETTLING).await {
-        out.say("Some turns are not remembered yet; they are when the server runs again");
+        out.say("Some turns are not summarized yet; the server does it when it runs again");
     }
     Ok(())
 }
@@ -160,23 +160,25 @@ fn tell(
     let (chat, place) = (&models.settings.chat, models.place.display());
     match chat.provider {
         Provider::None | Provider::Command => {
-            out.say(format!("  model    none: set [chat] in {place} and start again, or there is nothing to pass chats on to"));
+            out.say(format!("  model    none: set [chat] in {place} and restart; without it chats cannot be forwarded"));
         }
         Provider::OpenAi | Provider::Anthropic => {
             out.say(format!("  model    {} at {}", chat.model, chat.base_url))
         }
     }
     if models.summarizer.is_none() {
-        out.say(format!("  memory is kept, and remembered by rules alone: [summarizer] in {place} names a model that does it better"));
+        out.say(format!(
+            "  memory works by rules alone: set [summarizer] in {place} to use a model for it"
+        ));
     }
     match link {
         Some(link) => out.say(format!(
-            "  browser  {link}  (good once, for ten minutes; `icecore dashboard` gives another)"
+            "  browser  {link}  (works once, within ten minutes; `icecore dashboard` prints another)"
         )),
         None => out.say(format!(
-            "  browser  `icecore dashboard --addr {addr}` gives a link that logs one in"
+            "  browser  `icecore dashboard --addr {addr}` prints a login link"
         )),
     }
-    out.say(format!("  routes   http://{addr}/api shows them"));
+    out.say(format!("  routes   http://{addr}/api lists them"));
     Ok(())
 }

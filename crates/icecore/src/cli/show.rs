@@ -1,4 +1,4 @@
-//! How events look on a terminal.
+//! Formatting of events for a terminal.
 
 use anyhow::Result;
 use comfy_table::{Attribute, Cell, Color};
@@ -25,7 +25,7 @@ fn priority_cell(priority: Priority) -> Cell {
     }
 }
 
-/// A row of `events`; with little room, what has no column of its own follows the content.
+/// A row of `events`; on a narrow terminal missing columns follow the content.
 pub fn event_row(entry: &Entry, all: bool, narrow: bool) -> Vec<Cell> {
     let event = &entry.event;
     let kind = if event.is_statement() { event.type_name() } else { event.act.to_string() };
@@ -94,7 +94,7 @@ pub fn commitment_row(entry: &Entry, now: Moment, narrow: bool) -> Vec<Cell> {
     ]
 }
 
-/// How old something is, in a few characters.
+/// The age of something, in a few characters.
 pub fn age(day: Date, today: Date) -> String {
     match days_between(day, today) {
         days if days <= 0 => "today".into(),
@@ -102,7 +102,7 @@ pub fn age(day: Date, today: Date) -> String {
     }
 }
 
-/// How far off a day is.
+/// The distance of a due date.
 pub fn due_in(due: Date, today: Date) -> String {
     match days_between(today, due) {
         0 => "today".into(),
@@ -113,7 +113,7 @@ pub fn due_in(due: Date, today: Date) -> String {
     }
 }
 
-/// One event with all its fields.
+/// Prints one event with all its fields.
 pub fn event(entry: &Entry, out: &mut Out) -> Result<()> {
     let event = &entry.event;
     let kind = if event.is_statement() {
@@ -166,7 +166,7 @@ pub fn event(entry: &Entry, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// What hangs on an event.
+/// Prints the chain, the archived events and the conflicts of an event.
 pub fn chain(story: &Story, out: &mut Out) -> Result<()> {
     if story.chain.len() > 1 {
         out.line("")?;
@@ -189,7 +189,7 @@ pub fn chain(story: &Story, out: &mut Out) -> Result<()> {
     }
     if !story.stands_for.is_empty() {
         out.line("")?;
-        out.line(format!("{BOLD}It stands for these, which are in the archive{BOLD:#}"))?;
+        out.line(format!("{BOLD}It replaces these archived events{BOLD:#}"))?;
         for entry in &story.stands_for {
             out.line(format!(
                 "  {CYAN}{}{CYAN:#}  {}  {}",

@@ -1,4 +1,4 @@
-//! What a client calls: the words of the command line, read so that none of them can be wrong.
+//! The arguments of `icecore hook`, parsed without clap: no argument may cause an error.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cli::GLOBAL_VALUES;
 use crate::wire::Named;
 
-/// The event that is told of.
+/// The event of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     SessionStart,
@@ -17,12 +17,12 @@ pub enum Event {
     Stop,
     SubagentStop,
     SessionEnd,
-    /// One that we have nothing to do with; clients have more of them with every version.
+    /// Any other event; clients add more with every version.
     Other,
 }
 
 impl Event {
-    /// The event that a word means: ours, or a client's own name for it.
+    /// Parses our name of an event or a client's name.
     fn meant(word: &str) -> Self {
         let plain: String = word
             .chars()
@@ -41,7 +41,7 @@ impl Event {
         }
     }
 
-    /// Our word for it.
+    /// Our name of the event.
     pub fn word(self) -> &'static str {
         match self {
             Self::SessionStart => "session-start",
@@ -55,8 +55,8 @@ impl Event {
         }
     }
 
-    /// A client's name for it, where it takes a text: at the others one would make it go on, or is
-    /// not read.
+    /// The client's name of the event, if the client accepts text for it. At other events text
+    /// would make the client continue, or is ignored.
     pub fn client_name(self) -> Option<&'static str> {
         match self {
             Self::SessionStart => Some("SessionStart"),
@@ -65,12 +65,12 @@ impl Event {
         }
     }
 
-    /// Whether something that was said comes with it.
+    /// Whether the event brings text to store.
     pub fn brings_words(self) -> bool {
         matches!(self, Self::UserPromptSubmit | Self::Stop | Self::SubagentStop | Self::PostCompact)
     }
 
-    /// How long a client is made to wait at most; less than it would wait by itself.
+    /// The time limit; shorter than the client's own.
     pub fn patience(self) -> Duration {
         Duration::from_millis(match self {
             Self::SessionStart => 6_000,
@@ -79,14 +79,14 @@ impl Event {
             Self::PostCompact => 5_000,
             Self::Stop => 3_000,
             Self::SubagentStop => 6_000,
-            // All hooks together have a second and a half.
+            // The client grants 1.5 s to all hooks together.
             Self::SessionEnd => 1_000,
             Self::Other => 2_000,
         })
     }
 }
 
-/// Whose event it is.
+/// The client that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
     ClaudeCode,
@@ -94,7 +94,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// In a word.
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -106,38 +106,32 @@ impl Client {
 /// A call of `icecore hook`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The event.
     pub event: Event,
-    /// The vault that was named.
     pub vault: Option<PathBuf>,
-    /// Whether that stood among the words.
+    /// Whether the vault was given on the command line.
     pub vault_is_meant: bool,
-    /// The database that was named.
     pub store: Option<String>,
-    /// The space in it.
     pub space: Option<String>,
-    /// The moment that was named.
     pub now: Option<String>,
-    /// The client that was named.
     pub client: Option<Client>,
-    /// Not a client: this program itself, to read sessions that have ended.
+    /// Called by this program itself, to read sessions that have ended.
     pub finish: bool,
 }
 
-/// The word of the command.
 const COMMAND: &str = "hook";
-/// The option of this command that takes a value.
+/// The command beneath it that shows what hooks injected.
+const LOG: &str = "log";
+/// The only option of `hook` that takes a value.
 const CLIENT: &str = "--client";
 
-/// Whether a word is an option that takes the next word for its value. Known without the parser,
-/// which is too slow to make for a hook.
+/// Whether an argument is an option with a value. Listed here because building the clap parser is
+/// too slow for a hook.
 fn takes_value(word: &str) -> bool {
     word == CLIENT || GLOBAL_VALUES.contains(&word)
 }
 
-/// The words with options apart: each word that is none, with the option before it that takes it
-/// for its value. With `spares_command` an option does not take the word of the command, because
-/// its own value is missing.
+/// Separates plain arguments from options with their values. With `spares_command` an option does
+/// not consume the word `hook`, because its own value is missing.
 fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
     let (mut plain, mut options) = (Vec::new(), Vec::new());
     let mut words = words.iter().skip(1).peekable();
@@ -157,32 +151,32 @@ fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String
     (plain, options)
 }
 
-/// Whether these words call a hook: `hook` is the command, or would be if it were not for a mistake
-/// that another reader of the command line would answer with exit 2, which a client takes for an
-/// order.
+/// Whether the arguments call a hook: `hook` is the command, or would be without a mistake that
+/// clap would answer with exit code 2, which clients obey.
 pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
     let (plain, options) = sorted(words, false);
-    // A person who asks for help at a terminal gets it.
+    // On a terminal --help prints the help.
     let asks = options.iter().any(|(name, _)| name == "--help" || name == "-h");
     if asks && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         return false;
     }
-    // Asking what is a command builds the whole parser; no other call pays for that.
+    // `is_command` builds the parser; only calls with the word `hook` pay for it.
     if !plain.iter().any(|word| *word == COMMAND)
         && !options.iter().any(|(_, value)| value == COMMAND)
     {
         return false;
     }
-    match plain.iter().find(|word| word.to_str().is_some_and(&is_command)) {
-        Some(first) => *first == COMMAND,
-        // `--vault $UNSET hook stop`: the option took the command for its value, and no other
-        // command is left.
+    match plain.iter().position(|word| word.to_str().is_some_and(&is_command)) {
+        // `icecore hook log` is no event but a command for people.
+        Some(at) => plain[at] == COMMAND && plain.get(at + 1).is_none_or(|event| *event != LOG),
+        // `--vault $UNSET hook stop`: the option consumed the command, and no other command is
+        // left.
         None => options.iter().any(|(_, value)| value == COMMAND),
     }
 }
 
 impl Call {
-    /// What was said of where memory is.
+    /// The store that the arguments select.
     pub fn named(&self) -> Named {
         let (vault, store, space) =
             (self.vault.clone(), self.store.as_deref().map(Into::into), self.space.clone());
@@ -280,10 +274,13 @@ mod tests {
         check("--vault hook hook stop", true, Event::Stop, Some("hook"));
         check("remember hook", false, Event::Other, None);
         check("help hook", false, Event::Other, None);
+        check("hook log", false, Event::Other, None);
+        check("--vault /v hook log --last 20", false, Event::Other, None);
+        check("hook stop log", true, Event::Stop, None);
         check("", false, Event::Other, None);
     }
 
-    // The parser is the one that knows.
+    // clap is the reference.
     #[test]
     fn the_options_with_values_are_those_of_the_parser() {
         let parser = crate::cli::command();

@@ -1,7 +1,6 @@
-//! What is left to do when sessions have ended: they are read to their end, their primers are
-//! written, what they decided is learnt, and what is due is done. A client gives a second and a
-//! half for all its hooks, so a process of its own does it, cut off from the client, and one at a
-//! time for a vault.
+//! The session reader: a detached process that imports the transcripts of ended sessions, extracts
+//! their decisions, writes their primers and runs due jobs. A client grants 1.5 s to all its hooks,
+//! so this cannot run in the hook itself. A lease allows one reader per store.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -17,11 +16,11 @@ use super::transcript::{self, Refused};
 use crate::place::Place;
 use crate::wire::{self, Open};
 
-/// The work that only one process does.
+/// The name of the lease.
 const WORK: &str = "session-end";
 
-/// Starts the process, unless one is at it already: it will find this session, too. What went
-/// wrong, if anything.
+/// Starts the reader, unless one is running, which will find this session, too. Returns a problem,
+/// if any.
 pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     match open.memory.store().claim(WORK).await {
         Ok(Some(free)) => drop(free),
@@ -30,7 +29,9 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     }
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(error) => return Some(format!("this program cannot be found: {error}")),
+        Err(error) => {
+            return Some(format!("the path of this program cannot be determined: {error}"));
+        }
     };
     let mut command = Command::new(program);
     command.args(["hook", "session-end", "--finish"]);
@@ -38,7 +39,7 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
         (Place::Folder(root), _) => {
             command.arg("--vault").arg(root).current_dir(root);
         }
-        // Through the environment: everybody can read the words of a command.
+        // Through the environment: other users can read command lines.
         (Place::Space { name, .. }, Ok(Some(address))) => {
             command
                 .args(["--space", name])
@@ -53,12 +54,9 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     match command.spawn() {
-        Err(error) => {
-            Some(format!("the process that reads ended sessions cannot be started: {error}"))
-        }
-        // A client may end this process and its group as soon as it has its answer; until then the
-        // other one must have left them. What it does after that is not waited for: when this
-        // process has ended, the system looks after it.
+        Err(error) => Some(format!("the session reader cannot be started: {error}")),
+        // A client may kill this process group as soon as it has its answer, so wait until the
+        // reader has left the group. Its work is not waited for.
         Ok(child) => {
             let _ = child.stdout.map(|mut out| out.read(&mut [0]));
             None
@@ -66,10 +64,10 @@ pub async fn begin(call: &Call, open: &Open) -> Option<String> {
     }
 }
 
-/// Is that process.
+/// Runs the reader.
 pub fn run(call: &Call) {
-    // Out of the client's session, so that nothing that ends it ends this; then whoever started it
-    // need not wait any more.
+    // Leave the client's session, so that it cannot kill the reader; then release the parent, which
+    // waits for this line.
     let _ = rustix::process::setsid();
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(b"\n").and_then(|()| out.flush());
@@ -92,7 +90,7 @@ async fn all(call: &Call) {
             return;
         }
         drop(alone);
-        // A session that ended in this very moment found somebody at work and went away.
+        // A session that ended just now found this reader running and did not start one.
         match open.memory.ended_sessions(false).await {
             Ok(left) if !left.is_empty() => {}
             _ => return,
@@ -102,7 +100,7 @@ async fn all(call: &Call) {
 
 async fn once(open: &Open) -> anyhow::Result<()> {
     let memory = &open.memory;
-    // Nobody waits for this process, and the client may still be writing.
+    // No one waits for this process, and the client may still be writing.
     tokio::time::sleep(transcript::QUIET).await;
     memory.take_waiting().await?;
     let mut sessions = Vec::new();
@@ -121,7 +119,7 @@ async fn once(open: &Open) -> anyhow::Result<()> {
     let models = wire::models()?;
     let asking: Option<Asking<'_>> = models.asking();
     let quiet = |_: &str, _: usize, _: usize| {};
-    // What was decided is learnt before summaries are made, which keep it.
+    // Decisions are extracted first, because summaries include them.
     match memory.learn_now(asking.as_ref(), &quiet).await {
         Err(error) if !matches!(error, EngineError::Busy(_)) => {
             memory.note_trouble("session-end", &error.to_string()).await?
@@ -135,7 +133,7 @@ async fn once(open: &Open) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    // A daemon does what is due by itself.
+    // A running daemon does the due jobs itself.
     if let Some(_no_daemon) = memory.store().claim("daemon").await? {
         match memory.run_due(asking.as_ref(), &quiet).await {
             Err(error) if !matches!(error, EngineError::Busy(_)) => {
@@ -144,15 +142,14 @@ async fn once(open: &Open) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    // Searching is quick when it need not take in first.
+    // Index now, so that the next search is fast.
     memory.finder(None, &|_, _| {}).await?;
     Ok(())
 }
 
-/// Why a session could not be read.
 struct Failure {
     why: String,
-    /// It will not be otherwise the next time.
+    /// A retry cannot succeed.
     is_hopeless: bool,
 }
 
@@ -168,7 +165,7 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Reads a session to its end; the sessions of the cascade that it belongs to.
+/// Imports a session to its end; returns the sessions to summarize.
 async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
     let session = Attended {
         session: due.session.clone(),
@@ -192,7 +189,7 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    // Without a transcript there is what the client told while it went on.
+    // Without a transcript there are the messages that hooks stored.
     let today = open.memory.now().day();
     let days =
         icecore_domain::calendar::Days { first: today.yesterday().unwrap_or(today), last: today };
@@ -205,15 +202,15 @@ async fn read(open: &Open, due: &Due) -> Result<Vec<SessionKey>, Failure> {
     Ok(sessions)
 }
 
-/// Reads what the helpers of a session did, as far as it was not known when they ended; the
-/// sessions that are.
+/// Imports the transcripts of subagents that were not stored when they ended; returns their
+/// sessions.
 async fn helpers(
     open: &Open,
     session: &Attended,
     due: &Due,
 ) -> Result<Vec<SessionKey>, EngineError> {
     let Some(path) = &due.transcript else { return Ok(Vec::new()) };
-    // Which of them worked in a private turn is not written anywhere; those that ended were told of
+    // Transcripts do not show which subagent worked in a private turn; hooks reported the others
     // one by one.
     if open.memory.is_withheld_in(&due.session).await? {
         return Ok(Vec::new());
@@ -229,7 +226,7 @@ async fn helpers(
                         sessions.extend(taken.sessions);
                         continue;
                     }
-                    // The same would become of the session itself; both are read later.
+                    // The session itself would fail too; both are read later.
                     Err(error @ (EngineError::Store(_) | EngineError::Busy(_))) => {
                         return Err(error);
                     }

@@ -1,5 +1,5 @@
-//! What a client tells: the JSON object on standard input. Every field is a stranger's word and may
-//! be missing.
+//! The payload of a hook: the JSON object on standard input. Every field is untrusted and may be
+//! missing.
 
 use std::path::Path;
 
@@ -11,48 +11,41 @@ use serde_json::Value;
 use super::call::{Call, Client, Event};
 use super::unnamed;
 
-/// An event as far as we have to do with it.
+/// The fields of a payload that we use.
 #[derive(Debug, Clone)]
 pub struct Heard {
-    /// The session.
     pub session: Attended,
-    /// Whose it is.
     pub client: Client,
-    /// Why a session starts.
     pub source: Option<String>,
-    /// What the person says.
     pub prompt: Option<String>,
-    /// What the assistant answered.
     pub reply: Option<String>,
-    /// A helper's kind.
+    /// The kind of a subagent.
     pub agent: Option<String>,
-    /// Its name within the session.
     pub agent_id: Option<String>,
-    /// Where its transcript is.
     pub agent_transcript: Option<String>,
-    /// What the person wants a compaction to keep.
+    /// The user's instructions for a compaction.
     pub wish: Option<String>,
-    /// What a compaction came to.
+    /// The result of a compaction.
     pub summary: Option<String>,
 }
 
 impl Heard {
     pub fn read(input: &[u8], call: &Call) -> Result<Self, String> {
-        // Where a client cuts a text inside a character, the rest of it is still good.
+        // A client may cut text inside a character; the rest is still valid.
         let text = String::from_utf8_lossy(input);
         let text = text.trim_start_matches('\u{feff}').trim();
         if text.is_empty() {
             return Err("the client sent nothing".into());
         }
-        let fields: Value = json::read(text)
-            .map_err(|error| format!("the client sent something else than JSON: {error}"))?;
+        let fields: Value =
+            json::read(text).map_err(|error| format!("the client sent invalid JSON: {error}"))?;
         if !fields.is_object() {
             return Err("the client sent JSON that is not an object".into());
         }
         Ok(Self::of(&fields, call))
     }
 
-    /// Whether it brings something that was said.
+    /// Whether it brings text to store for this event.
     pub fn has_words(&self, event: Event) -> bool {
         match event {
             Event::UserPromptSubmit => self.prompt.is_some(),
@@ -96,15 +89,15 @@ impl Heard {
     }
 }
 
-/// A name as it can be kept: one line, not too long.
+/// A name that can be stored: one line of limited length.
 fn named(text: &str) -> Option<String> {
     let line = plain::one_line(text.trim());
     let name = line[..line.floor_char_boundary(MAX_NAME_BYTES)].trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Whose event it is, by what only one of them says: Codex numbers turns, and has sessions without
-/// a transcript.
+/// Guesses the client by fields that only one of them sends: Codex numbers turns, and has sessions
+/// without a transcript.
 fn guessed(fields: &Value) -> Client {
     let path = fields["transcript_path"].as_str();
     let codex = fields["turn_id"].is_string()

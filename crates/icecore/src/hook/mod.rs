@@ -1,11 +1,11 @@
-//! Hooks: what Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON
+//! Hooks, which Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON
 //! object and prints one.
 //!
-//! A hook must never stand in the way: a client takes exit 2 for "stop this", waits for whoever
-//! does not answer, and takes everything printed for an answer. So whatever comes in (words, bytes,
-//! environment, a vault that is missing, locked or broken, a panic), it ends with 0 and one JSON
-//! object, in time. What it could not do is noted for `icecore status` and `icecore doctor`; where
-//! not even that was possible, the object says so, for clients show it.
+//! A hook must never block a client: exit code 2 means "stop this", a slow hook delays the client,
+//! and everything printed counts as an answer. Whatever the input (arguments, bytes, environment, a
+//! vault that is missing, locked or broken, a panic), a hook exits with 0 and one JSON object, in
+//! time. Failures are recorded for `icecore status` and `icecore doctor`; if even that fails, the
+//! object says so, because clients show it.
 
 mod call;
 mod finish;
@@ -30,31 +30,30 @@ use self::call::{Call, Client, Event};
 use self::heard::Heard;
 use crate::wire::{self, Open};
 
-/// The most bytes of an input that is looked at; what is longer is read to its end, so that the
-/// client is not cut off.
+/// Longer input is refused, but read to its end, so that the client can finish writing.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
-/// The most characters of a text; Claude Code puts what has more than 10,000 into a file.
+/// The longest injected text; Claude Code moves more than 10,000 characters into a file.
 const MOST_CHARS: usize = 9_000;
-/// The most tokens that Codex takes.
+/// The limit of Codex for injected text.
 const CODEX_TOKENS: usize = 2_400;
-/// So long is taken for a note of what went wrong.
+/// How long recording a failure may take.
 const NOTING: Duration = Duration::from_millis(300);
-/// So long it is waited at the end until what was let go is free for others.
+/// How long to wait at exit for leases to be released.
 const PARTING: Duration = Duration::from_millis(300);
 
-/// What a hook prints, and what it has to complain of.
+/// What a hook prints, and the failures to record.
 #[derive(Default)]
 struct Answer {
     context: Option<String>,
     message: Option<String>,
     complaints: Vec<String>,
-    /// Why what was said could be saved nowhere, if it could not.
+    /// Why the text of the event could not be stored, if it could not.
     unsaved: Option<String>,
 }
 
-/// Answers a client, whatever it says.
+/// Answers a client, whatever its input.
 pub fn answer(words: &[OsString]) -> ExitCode {
-    // A panic is caught below; its message is nothing for a client.
+    // A panic is caught below; its message must not reach the client.
     std::panic::set_hook(Box::new(|_| {}));
     let call = Call::read(words);
     if call.finish {
@@ -64,13 +63,13 @@ pub fn answer(words: &[OsString]) -> ExitCode {
     }
     let answer = in_time(&call);
     let mut out = std::io::stdout().lock();
-    // A client that went away does not need an answer.
+    // The client may be gone.
     let _ = writeln!(out, "{}", answer.as_json(&call)).and_then(|()| out.flush());
     wire::part(PARTING);
     ExitCode::SUCCESS
 }
 
-/// Does the work, but does not wait for it longer than a client would.
+/// Handles the event, but answers before the client would give up.
 fn in_time(call: &Call) -> Answer {
     let (send, receive) = mpsc::channel();
     let own = call.clone();
@@ -93,7 +92,7 @@ fn in_time(call: &Call) -> Answer {
     };
     if let Some(why) = answer.unsaved.take() {
         answer.message = Some(not_kept(&why));
-        answer.complaints.push(format!("nothing was kept: {why}"));
+        answer.complaints.push(format!("nothing was stored: {why}"));
     }
     let complaints: Vec<String> = answer.complaints.drain(..).collect();
     if !complaints.is_empty() {
@@ -113,7 +112,7 @@ fn in_time(call: &Call) -> Answer {
 }
 
 fn not_kept(why: &str) -> String {
-    format!("icecore: nothing can be kept: {why}")
+    format!("icecore: nothing can be stored: {why}")
 }
 
 fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
@@ -124,8 +123,7 @@ fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or_else(|| "it panicked".into())
 }
 
-/// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was
-/// possible.
+/// Records failures for `icecore status` and `icecore doctor`; returns whether that worked.
 fn note(call: &Call, complaints: &[String]) -> bool {
     let Ok(open) = wire::own_place(&call.named())
         .and_then(|place| wire::open_to_note(place, call.now.as_deref()))
@@ -166,7 +164,7 @@ fn work(call: &Call) -> Answer {
     answered.unwrap_or_else(|error| Answer::unusable(call, &heard, &error))
 }
 
-/// Everything on standard input, as far as it is looked at. A terminal has nothing to say.
+/// Reads standard input up to the limit. A terminal counts as empty.
 fn read_input() -> Result<Vec<u8>, String> {
     use std::io::IsTerminal;
     let mut input = std::io::stdin().lock();
@@ -201,7 +199,7 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
             let given = memory.attend_start(session, begun, room).await?;
             answer = Answer::giving(given);
             answer.message = daily(open).await;
-            // Some clients never say that a session has ended: the next one sees to it.
+            // Some clients never report the end of a session: the next session handles it.
             if !memory.is_provisional() && !memory.ended_sessions(true).await?.is_empty() {
                 answer.complaints.extend(finish::begin(call, open).await);
             }
@@ -243,10 +241,10 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
                 answer.complaints = taken.complaints;
             }
         }
-        // The transcript is read when the session ends.
+        // The session reader imports the transcript later.
         Event::PreCompact if memory.is_provisional() => {}
         Event::PreCompact => {
-            // Where the session stands is saved even if its transcript cannot be read now.
+            // The state of the session is saved even if its transcript cannot be read now.
             match take_transcript(open, heard).await {
                 Ok(complaint) => answer.complaints.extend(complaint),
                 Err(error) => answer.complaints.push(crate::error::as_status(&error).2),
@@ -269,7 +267,7 @@ async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answe
     Ok(answer)
 }
 
-/// Reads a session's transcript into memory, as far as it goes; what is wrong with it, if anything.
+/// Imports the transcript of a session as far as it is written; returns a problem, if any.
 async fn take_transcript(open: &Open, heard: &Heard) -> anyhow::Result<Option<String>> {
     let Some(path) = &heard.session.transcript else { return Ok(None) };
     let text = match transcript::read(path, transcript::MOST_AT_ONCE) {
@@ -283,7 +281,7 @@ async fn take_transcript(open: &Open, heard: &Heard) -> anyhow::Result<Option<St
     }
 }
 
-/// What the person should know, once a day.
+/// The message about hook failures, at most once a day.
 async fn daily(open: &Open) -> Option<String> {
     let troubles = open.memory.hook_troubles().await.ok()?;
     let today = open.memory.now().day().to_string();
@@ -294,7 +292,7 @@ async fn daily(open: &Open) -> Option<String> {
     }
     open.memory.store().put_note(&name, today.as_bytes()).await.ok()?;
     Some(format!(
-        "icecore: a hook could not do its work ({}: {}). `icecore doctor` lists what went wrong.",
+        "icecore: a hook failed ({}: {}). `icecore doctor` lists the failures.",
         last.event, last.what
     ))
 }
@@ -313,15 +311,15 @@ impl Answer {
         Self { complaints: vec![why], ..Self::default() }
     }
 
-    /// It is not known how far the work went.
+    /// The work was interrupted; how far it got is unknown.
     fn interrupted(call: &Call, why: String) -> Self {
-        let unsure = "what was said is kept at the latest when the session's transcript is read";
+        let unsure = "the text is stored at the latest when the session's transcript is read";
         let message = call.event.brings_words().then(|| format!("icecore: {why}; {unsure}"));
         Self { message, complaints: vec![why], ..Self::default() }
     }
 
-    /// The vault cannot be used. The person is told if their words are lost, and at a start, where
-    /// they can do something about it.
+    /// The store cannot be used. The user is informed if text is lost, and at a session start,
+    /// where it can still be fixed.
     fn unusable(call: &Call, heard: &Heard, error: &anyhow::Error) -> Self {
         let why = crate::error::as_status(error).2;
         if heard.has_words(call.event) {
@@ -335,12 +333,12 @@ impl Answer {
         }
     }
 
-    /// Says what is wrong with the settings: at every start, and once in a session.
+    /// Reports invalid settings: at every session start, and once in a session.
     async fn warn(&mut self, call: &Call, heard: &Heard, open: &Open, mistake: &anyhow::Error) {
         let why = crate::error::as_status(mistake).2;
         let is_first = open.memory.warns_first(&heard.session, &why).await.unwrap_or(true);
         if is_first || call.event == Event::SessionStart {
-            let until = "what is said waits in a note until that is corrected";
+            let until = "messages are queued in a note until that is fixed";
             self.message = Some(format!("icecore: memory is not available: {why}; {until}"));
             self.complaints.push(why);
         }
@@ -361,7 +359,7 @@ impl Answer {
     }
 }
 
-/// Whether it may work the next time without anybody doing anything.
+/// Whether a retry may succeed without any change.
 fn is_passing(error: &anyhow::Error) -> bool {
     let busy = |error: &StoreError| {
         matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. } | StoreError::Overrun(_))
@@ -370,7 +368,7 @@ fn is_passing(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref::<EngineError>(), Some(EngineError::Store(error)) if busy(error))
 }
 
-/// Somebody attended by nobody in particular.
+/// The session of an event that names none.
 fn unnamed() -> Attended {
     Attended { session: "unknown".into(), ..Attended::default() }
 }

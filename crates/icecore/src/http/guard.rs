@@ -520,7 +520,7 @@ fn unknown(headers: &HeaderMap, has_tokens: bool) -> Refusal {
             "no token was sent; send the server's token as `Authorization: Bearer …` or as the API key of your client"
         }
         _ if has_tokens => {
-            "the token is invalid, expired or revoked; create another with `icecore token add`"
+            "the token is invalid, expired or revoked; create another with `icecore db token add`"
         }
         _ => {
             "the token is not this server's; use the one in ICECORE_TOKEN or in the file that the server prints at startup"

@@ -1,8 +1,8 @@
-//! Importing: files are found, read a piece at a time, and handed to memory in batches.
+//! Importing: finds files, reads them piece by piece, and stores them in batches.
 //!
-//! How far each file was read is written down after every batch, so a run that was ended goes on
-//! where it was, and a second run reads only what is new. Nothing is held but the piece at hand and
-//! the batch.
+//! The progress of each file is saved after every batch, so an interrupted run resumes where it
+//! stopped, and a second run reads only what is new. Memory use is bounded by one piece and one
+//! batch.
 
 pub mod source;
 pub mod unpack;
@@ -28,59 +28,48 @@ use serde::Serialize;
 use self::source::{Packed, Shape, Source};
 use crate::error::{Exit, Stop};
 
-/// So many bytes are read at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// So many bytes of words make a batch.
+/// A batch is stored at this size.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Or so many messages and facts.
+/// Or at this number of messages and facts.
 const BATCH_ITEMS: usize = 50_000;
-/// A note that is longer is none.
+/// A longer note is refused.
 const MAX_DOCUMENT_BYTES: u64 = 32 * 1024 * 1024;
-/// So many bytes before a place are enough to know it again.
+/// This many bytes before a position identify it in the next run.
 const TAIL_BYTES: u64 = 1024;
-/// So many complaints are told.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// What an import came to, or would.
+/// The result of an import, or of a dry run.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// Nothing was written.
     pub dry_run: bool,
-    /// Files that were read, by whose history they are.
+    /// Files that were read, by format.
     pub files: BTreeMap<&'static str, usize>,
-    /// Files that were read by an earlier run and are as they were.
+    /// Files that did not change since an earlier run.
     pub unchanged: usize,
-    /// Bytes that were read.
     pub bytes: u64,
-    /// Lines, conversations and notes that were read.
+    /// Pieces read: lines, conversations and notes.
     pub lines: usize,
     /// Conversations, or sessions of them.
     pub conversations: usize,
-    /// Messages that have words.
+    /// Messages with text.
     pub messages: usize,
-    /// The days they are of.
     pub days: usize,
-    /// The first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_day: Option<String>,
-    /// The last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_day: Option<String>,
-    /// What became of the messages.
     pub taken: Taken,
-    /// Facts that became events, or would.
+    /// Facts that became events.
     pub learnt: usize,
-    /// Facts that are known already.
     pub facts_known: usize,
-    /// Facts whose origin makes them wait for confirmation.
+    /// Facts that are quarantined because of their origin.
     pub facts_waiting: usize,
-    /// What was passed over, and how often.
     pub skipped: BTreeMap<String, usize>,
-    /// Lines and conversations that could not be read.
+    /// Pieces that could not be read.
     pub broken: usize,
-    /// What was named and must not be read.
+    /// Sources that were refused.
     pub refused: Vec<String>,
-    /// How long it took.
     pub seconds: f64,
     #[serde(skip)]
     seen_conversations: HashSet<u64>,
@@ -89,7 +78,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing in what was named could be taken, known or left out for a reason.
+    /// Whether no source had anything that was imported, known or skipped for a reason.
     pub fn is_idle(&self) -> bool {
         self.messages
             + self.learnt
@@ -101,7 +90,7 @@ impl Report {
             == 0
     }
 
-    /// Says that something could not be read.
+    /// Records that something could not be read.
     pub fn complain(&mut self, what: String) {
         if self.taken.complaints.len() < MAX_COMPLAINTS {
             self.taken.complaints.push(what);
@@ -113,37 +102,35 @@ impl Report {
     }
 }
 
-/// An import that is under way.
+/// A running import.
 pub struct Run<'a> {
     memory: &'a Memory,
     gaps: Gaps,
-    /// How far files were read; none if that does not count.
+    /// The progress of earlier runs by file; empty with `--again`.
     known: HashMap<String, ReadSoFar>,
     facts: Option<KnownFacts>,
     batch: Batch,
-    /// What it came to.
     pub report: Report,
     projects: RefCell<HashMap<String, Option<String>>>,
-    /// How many messages and facts were read.
     gathered: usize,
     moved: &'a dyn Fn(u64),
 }
 
-/// What waits to be handed to memory.
+/// Messages and facts to be stored together.
 #[derive(Default)]
 struct Batch {
     said: Vec<Said>,
-    /// Where each of them came from: which of the names, and the number of its piece.
+    /// The source of each message: an index into `names`, and the number of its piece.
     places: Vec<(usize, usize)>,
     names: Vec<String>,
     harvest: Harvest,
     bytes: usize,
-    /// Files that are read to their end.
+    /// Files that were read to their end.
     done: Vec<ReadSoFar>,
 }
 
 impl<'a> Run<'a> {
-    /// Begins one. `moved` is told how many bytes were read since it was told last.
+    /// Starts a run. `moved` receives the bytes read since its last call.
     pub fn new(
         memory: &'a Memory,
         gaps: Gaps,
@@ -165,7 +152,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reads a source, as far as an earlier run has not.
+    /// Reads what earlier runs have not read of a source.
     pub async fn source(&mut self, source: &Source) -> Result<()> {
         let before = self.known.get(&source.key).filter(|read| read.format == source.format.word());
         let from = match before.map(|read| course(read, source)) {
@@ -216,8 +203,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reads what somebody hands in, rather than a file: recognised by how it begins, if nobody
-    /// says what it is.
+    /// Reads standard input; its format is detected from its beginning if not given.
     pub async fn piped(
         &mut self,
         stream: &mut dyn Read,
@@ -265,8 +251,8 @@ impl<'a> Run<'a> {
             Shape::Elements => self.elements(stream, source, start).await,
             Shape::Note | Shape::Memory => self.document(stream, source, start),
         }?;
-        // A file of which nothing could be read is not done with: somebody may mend it, or name
-        // another form.
+        // A file of which nothing could be read is tried again next time: it may be repaired, or
+        // another format given.
         if (self.gathered, self.batch.harvest.facts.len()) == (before.0, before.1)
             && self.report.broken > before.2
         {
@@ -286,11 +272,11 @@ impl<'a> Run<'a> {
         if let Some(left) = &start.left {
             reader.resume(left);
         }
-        // What cannot be gone to is read again and not looked at.
+        // Packed files cannot be seeked: read pieces are skipped.
         let known = if source.packed == Packed::Plain { 0 } else { start.pieces };
         let mut place = Place { number: if known > 0 { 0 } else { start.pieces }, at: start.bytes };
         let mut chunk = vec![0; CHUNK_BYTES];
-        // A line that goes on in the next chunk, and how much of one that is too long was left out.
+        // The incomplete last line of a chunk, and the skipped bytes of a line that is too long.
         let (mut carried, mut swallowed): (Vec<u8>, u64) = (Vec::new(), 0);
         loop {
             let read =
@@ -305,7 +291,7 @@ impl<'a> Run<'a> {
                 if swallowed > 0 || carried.len() + line.len() > MAX_LINE_BYTES {
                     self.batch.harvest.complain(
                         place.number,
-                        format!("has more than {MAX_LINE_BYTES} bytes and was not taken"),
+                        format!("has more than {MAX_LINE_BYTES} bytes and was skipped"),
                     );
                 } else if place.number > known {
                     let joined;
@@ -344,13 +330,12 @@ impl<'a> Run<'a> {
                 self.flush(Some(so_far)).await?;
             }
         }
-        // The last line may still be being written: one that is not whole is read again when there
-        // is more of it.
+        // The last line may still be being written: an incomplete one is read again later.
         let mut end = Place { number: place.number + 1, at: place.at };
         if swallowed > 0 {
             self.batch.harvest.complain(
                 end.number,
-                format!("has more than {MAX_LINE_BYTES} bytes and was not taken"),
+                format!("has more than {MAX_LINE_BYTES} bytes and was skipped"),
             );
         } else if !carried.trim_ascii().is_empty() && end.number > known {
             self.line(&mut reader, end, &carried);
@@ -443,13 +428,13 @@ impl<'a> Run<'a> {
         if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
             self.batch
                 .harvest
-                .complain(1, format!("has more than {MAX_DOCUMENT_BYTES} bytes and was not taken"));
+                .complain(1, format!("has more than {MAX_DOCUMENT_BYTES} bytes and was skipped"));
         } else {
             let text = String::from_utf8_lossy(&bytes);
-            // What it is called is part of what it is known by, wherever the folder lies.
+            // The name is part of the identity, wherever the folder is.
             let path = match (&source.packed, source.format) {
                 (_, Format::Markdown) => source.name.clone(),
-                // The next export is another archive with the same things in it.
+                // The next export is another archive with the same content.
                 (Packed::Zip(entry), format) => format!("{format}/{}", entry.name),
                 (_, format) => format!("{format}/{}", source.name),
             };
@@ -475,7 +460,7 @@ impl<'a> Run<'a> {
         (self.moved)(share);
     }
 
-    /// Moves what was read from the harvest into the batch, with the name of where it was read.
+    /// Moves the harvest into the batch, with the name of its source.
     fn gather(&mut self, source: &Source) {
         let batch = &mut self.batch;
         let name = batch.name(&source.name);
@@ -495,7 +480,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Hands what was gathered to memory; then notes how far the files were read.
+    /// Stores the batch, then the progress of the files.
     pub async fn flush(&mut self, so_far: Option<ReadSoFar>) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let place = |at: usize| {
@@ -533,7 +518,7 @@ impl<'a> Run<'a> {
         }
         if self.report.dry_run {
             self.report.taken.add(gated.taken);
-            // The places of the next batch count from its own names.
+            // A dry run stores no progress.
             return Ok(());
         }
         let taken = self.memory.keep_gated(gated).await?;
@@ -582,20 +567,17 @@ impl Batch {
     }
 }
 
-/// What is left to read of a file.
+/// The part of a file that is left to read.
 enum Course {
-    /// Nothing: it is as it was.
     Nothing,
-    /// What comes after what was read.
     After,
-    /// All of it.
     Whole,
 }
 
 fn course(read: &ReadSoFar, source: &Source) -> Course {
     let as_it_was = read.size == source.size && read.modified == source.modified;
     if source.shape == Shape::Lines && source.packed == Packed::Plain {
-        // A file that only grew begins with what was read of it.
+        // A file that only grew still begins with the part that was read.
         let same = read.bytes <= source.size && tail(&source.path, read.bytes) == read.tail;
         return match (same, as_it_was && read.done) {
             (true, true) => Course::Nothing,
@@ -610,7 +592,7 @@ fn course(read: &ReadSoFar, source: &Source) -> Course {
     }
 }
 
-/// How far a file was read: up to the piece at that place.
+/// The progress of a file that was read up to this piece.
 fn so_far(
     start: &ReadSoFar,
     source: &Source,
@@ -625,7 +607,7 @@ fn so_far(
     ReadSoFar { bytes, pieces: next.number.saturating_sub(1), tail, done, left, ..start.clone() }
 }
 
-/// A hash of the bytes before a place of a file; of nothing if they cannot be read.
+/// A hash of the bytes before a position of a file; empty if they cannot be read.
 fn tail(path: &Path, before: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let from = before.saturating_sub(TAIL_BYTES);

@@ -1,4 +1,6 @@
-//! What there is to import: files found below what was named, each with whose history it is.
+//! The sources of an import: files below the named paths, each with its detected format.
+//!
+//! Links are not followed, and the vault itself is never a source.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,19 +14,14 @@ use icecore_domain::plain;
 use super::unpack::{self, Entry};
 use crate::error::{Exit, Stop};
 
-/// The most files below one folder.
 const MAX_FILES: usize = 1_000_000;
-/// The deepest folder that is looked into.
 const MAX_FOLDERS: usize = 64;
 
 /// How a source is packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packed {
-    /// Not at all.
     Plain,
-    /// As zstd.
     Zstd,
-    /// In a zip archive.
     Zip(Entry),
 }
 
@@ -41,22 +38,18 @@ pub enum Shape {
     Memory,
 }
 
-/// Something to import.
+/// A file, or a part of an archive, to import.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The file.
     pub path: PathBuf,
-    /// What it is called in what was named, for people and for ids.
+    /// Its name relative to the named path, for display and for ids.
     pub name: String,
-    /// What it is known by from one run to the next.
+    /// Its identity across runs.
     pub key: String,
-    /// Whose history.
     pub format: Format,
-    /// How it is read.
     pub shape: Shape,
-    /// How it is packed.
     pub packed: Packed,
-    /// The fields in which its list may stand.
+    /// The fields that may hold its list.
     pub lists: &'static [&'static str],
     /// Bytes of the file.
     pub size: u64,
@@ -67,7 +60,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// How much of the disk it takes.
+    /// Its size on disk, in bytes.
     pub fn weight(&self) -> u64 {
         match &self.packed {
             Packed::Zip(entry) => entry.packed,
@@ -76,23 +69,20 @@ impl Source {
     }
 }
 
-/// What was found.
+/// The sources found so far.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// To be read, in this order.
     pub sources: Vec<Source>,
-    /// What was passed over, and how many of it.
     pub skipped: BTreeMap<String, usize>,
-    /// What somebody should know.
     pub complaints: Vec<String>,
-    /// What was named and must not be read.
+    /// Paths that were refused.
     pub refused: Vec<Stop>,
-    /// The vault, which is nobody's history.
+    /// The vault, which is not a source.
     vault: Option<PathBuf>,
 }
 
 impl Found {
-    /// Nothing yet, for the vault in that folder, if there is one.
+    /// An empty scan that excludes this vault.
     pub fn for_vault(vault: Option<&Path>) -> Self {
         Self {
             vault: vault.map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned())),
@@ -104,7 +94,7 @@ impl Found {
         *self.skipped.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Looks at what was named.
+    /// Scans a named path.
     pub fn named(&mut self, path: &Path, wanted: Option<Format>) {
         let outcome = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -117,7 +107,7 @@ impl Found {
                     true => Err(Stop::new(
                         Exit::Usage,
                         format!(
-                            "{} lies in the vault; what it holds is known already",
+                            "{} is inside the vault, so its content is already known",
                             path.display()
                         ),
                     )),
@@ -147,8 +137,7 @@ impl Found {
         depth: usize,
     ) -> Result<(), Stop> {
         if depth > MAX_FOLDERS {
-            self.complaints
-                .push(format!("{} lies too deep and was not looked into", shown(folder)));
+            self.complaints.push(format!("{} is nested too deeply and was skipped", shown(folder)));
             return Ok(());
         }
         let read = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
@@ -164,7 +153,7 @@ impl Found {
                 continue;
             };
             if kind.is_symlink() {
-                // It may lead anywhere; what it leads to can be named itself.
+                // It may lead anywhere; its target can be named instead.
                 self.complaints
                     .push(format!("{} is a link and was not followed", plain::one_line(&name)));
             } else if file_name.starts_with('.') {
@@ -298,7 +287,7 @@ impl Found {
         Ok(())
     }
 
-    /// Finds out whose history it is, and how it is to be read.
+    /// Detects the format of a source and how to read it.
     fn recognised(
         &mut self,
         source: Source,
@@ -324,7 +313,7 @@ impl Found {
             (Some(Format::Markdown), None) if matches!(source.packed, Packed::Zip(_)) => {
                 Some(Format::ClaudeAi)
             }
-            // Whoever names a file and its form knows better.
+            // An explicit format of a named file wins.
             (_, Some(wanted)) if alone && is_text => Some(wanted),
             (Some(seen), Some(wanted)) if seen == wanted => Some(seen),
             (Some(_), Some(_)) => {
@@ -339,7 +328,7 @@ impl Found {
                 let known =
                     Format::ALL.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
                 let message = format!(
-                    "nothing was imported from {}: it is of no form that is known; --format names one: {known}",
+                    "nothing was imported from {}: its format is unknown; name one with --format: {known}",
                     shown(&source.path)
                 );
                 return Err(Stop::new(Exit::Usage, message));
@@ -396,8 +385,8 @@ fn fill(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Whether a file is one of Claude Code's own memory: `PROJECT/memory/*.md`, where projects are
-/// called after their folder.
+/// Whether a file belongs to Claude Code's own memory: `PROJECT/memory/*.md`, where PROJECT encodes
+/// a folder.
 fn is_claude_memory(path: &Path, wanted: Option<Format>) -> bool {
     let Some(folder) =
         path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "memory"))
@@ -411,7 +400,7 @@ fn is_claude_memory(path: &Path, wanted: Option<Format>) -> bool {
     project || wanted == Some(Format::ClaudeCode)
 }
 
-/// The folder that a project of Claude Code is about, as the transcripts beside its memory say.
+/// The project of a memory file of Claude Code, as the transcripts beside it name it.
 fn project_beside(path: &Path) -> Option<String> {
     let project = path.parent()?.parent()?;
     let mut files: Vec<PathBuf> =

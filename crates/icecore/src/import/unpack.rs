@@ -1,7 +1,7 @@
-//! What is packed, unpacked as a stream and never onto a disk.
+//! Unpacking archives as streams, never to disk.
 //!
-//! An archive is a stranger's: names that lead out of it, parts that lie over each other and
-//! contents that swell beyond reason are refused as a whole, archives within it are not opened.
+//! An archive is untrusted: names that lead out of it, overlapping parts and unreasonable
+//! compression ratios refuse the whole archive, and nested archives are not opened.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -13,28 +13,25 @@ use zip::ZipArchive;
 
 use crate::error::{Exit, Stop};
 
-/// Packed text becomes a few times, hardly ever twenty times as long; a bomb a thousand times.
+/// Text compresses to a twentieth at most; a zip bomb to a thousandth.
 pub const MAX_RATIO: u64 = 100;
-/// Below this many bytes nothing is a bomb.
+/// Smaller output is not checked against the ratio.
 const HARMLESS_BYTES: u64 = 1024 * 1024;
-/// The most bytes that come out of one file or one part of an archive.
+/// The largest output of one file or part.
 pub const MAX_UNPACKED_BYTES: u64 = 16 * 1024 * 1024 * 1024;
-/// The most parts of an archive.
 pub const MAX_ENTRIES: usize = 200_000;
 
-/// An archive that was looked through.
+/// An archive that was checked.
 pub type Archive = ZipArchive<BufReader<File>>;
 
 /// A part of an archive that may be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands in the archive.
     pub index: usize,
-    /// Its name, for people and to know it again; never a path.
+    /// Its name, for display and as identity; never used as a path.
     pub name: String,
-    /// Its bytes, packed.
     pub packed: u64,
-    /// Its bytes, as the archive says.
+    /// Its unpacked size, as the archive claims.
     pub bytes: u64,
 }
 
@@ -64,7 +61,7 @@ pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
         ));
     }
     if archive.has_overlapping_files().map_err(broken)? {
-        return Err(refused(&place, "its parts lie over each other, as those of a zip bomb do"));
+        return Err(refused(&place, "its parts overlap, as in a zip bomb"));
     }
     let mut entries = Vec::new();
     for index in 0..archive.len() {
@@ -87,7 +84,7 @@ pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
     Ok((archive, entries))
 }
 
-/// A part of an archive as a stream that ends in an error if it swells.
+/// A part of an archive as a stream that fails if it exceeds its limit.
 pub fn part<'a>(
     archive: &'a mut Archive,
     entry: &Entry,
@@ -114,7 +111,7 @@ fn allowed(packed: u64) -> u64 {
     packed.saturating_mul(MAX_RATIO).saturating_add(HARMLESS_BYTES).min(MAX_UNPACKED_BYTES)
 }
 
-/// A file of zstd frames as a stream, likewise.
+/// A file of zstd frames as a stream that fails if it exceeds its limit.
 pub fn zstd(file: File) -> io::Result<Box<dyn Read>> {
     let packed = file.metadata()?.len();
     Ok(Box::new(Bounded {
@@ -123,7 +120,7 @@ pub fn zstd(file: File) -> io::Result<Box<dyn Read>> {
     }))
 }
 
-/// A stream with an end, whatever is in it.
+/// A stream that fails after a number of bytes.
 struct Bounded<R> {
     inner: R,
     left: u64,
@@ -141,7 +138,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// One frame after the other.
+/// Decodes the zstd frames of a file one after the other.
 struct Frames {
     now: Option<StreamingDecoder<BufReader<File>, ruzstd::decoding::FrameDecoder>>,
     rest: Option<BufReader<File>>,

@@ -1,4 +1,4 @@
-//! The clients: where each has its settings, and which of them tell it of us.
+//! The supported clients and the paths of their settings files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,48 +6,37 @@ use super::hooks::{self, Dialect};
 use super::servers::{self, Shape};
 use super::{Caller, Refused, codex};
 
-/// A program that can use memory.
+/// A supported client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Client {
-    /// Claude Code.
     ClaudeCode,
-    /// Codex CLI.
     Codex,
-    /// Claude Desktop.
     ClaudeDesktop,
-    /// Cursor.
     Cursor,
-    /// Visual Studio Code.
     #[value(name = "vscode")]
     VsCode,
 }
 
-/// What a client is told: to call us at its events, or to start our server.
+/// The kind of integration: hooks at the client's events, or an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
-    /// The hooks.
     Hooks,
-    /// The MCP server.
     Mcp,
 }
 
-/// A system, as far as clients keep their settings in other places there.
+/// An operating system, as far as the paths of settings differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
-    /// Linux and its like.
     Linux,
-    /// macOS.
     Mac,
-    /// Windows.
     Windows,
 }
 
-/// What of this machine decides where settings are.
+/// What decides the paths of settings on this machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// The system.
     pub system: System,
-    /// The person's folder.
+    /// The user's home directory.
     pub home: PathBuf,
     /// `XDG_CONFIG_HOME`, `APPDATA`.
     pub config: Option<PathBuf>,
@@ -57,23 +46,20 @@ pub struct Machine {
     pub codex: Option<PathBuf>,
 }
 
-/// How a file tells a client of us.
+/// What a settings file configures, and in which format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Hooks, in JSON.
     Hooks(Dialect),
-    /// The server, in JSON.
+    /// The MCP server, in JSON.
     Server(Shape),
-    /// The server, in TOML.
+    /// The MCP server, in TOML.
     Toml,
 }
 
-/// A file of a client.
+/// A settings file of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// How it tells of us.
     pub part: Part,
-    /// Where it is.
     pub path: PathBuf,
 }
 
@@ -82,7 +68,7 @@ impl Client {
     pub const ALL: [Self; 5] =
         [Self::ClaudeCode, Self::Codex, Self::ClaudeDesktop, Self::Cursor, Self::VsCode];
 
-    /// The word for it on the command line.
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -93,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Its own name.
+    /// Its product name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "Claude Code",
@@ -104,7 +90,7 @@ impl Client {
         }
     }
 
-    /// What it is called on the command line, if it can be.
+    /// The name of its program, if it has one.
     pub fn program(self) -> Option<&'static str> {
         match self {
             Self::ClaudeCode => Some("claude"),
@@ -115,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Where else its own installers put that program, and aliases of a shell lead to.
+    /// Other paths of its program, used by its installers and shell aliases.
     pub fn other_programs(self, machine: &Machine) -> Vec<PathBuf> {
         match self {
             Self::ClaudeCode => {
@@ -128,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Whose hooks it reads, if it has any.
+    /// The dialect of its hooks, if it has hooks.
     pub fn dialect(self) -> Option<Dialect> {
         match self {
             Self::ClaudeCode => Some(Dialect::ClaudeCode),
@@ -137,12 +123,12 @@ impl Client {
         }
     }
 
-    /// Whether it is started from a desktop, where the search path of a shell is not known.
+    /// Whether it is started from the desktop, without the PATH of a shell.
     pub fn has_window(self) -> bool {
         matches!(self, Self::ClaudeDesktop | Self::Cursor | Self::VsCode)
     }
 
-    /// The folder that is there if the client was ever used.
+    /// A folder that exists if the client was ever used.
     pub fn folder(self, machine: &Machine) -> PathBuf {
         match self {
             Self::ClaudeCode => {
@@ -155,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Its files: the person's own, or those of a project.
+    /// Its settings files: the user's own, or those of a project.
     pub fn places(self, machine: &Machine, project: Option<&Path>) -> Result<Vec<Place>, Refused> {
         let own = self.folder(machine);
         let at = |part: Part, path: PathBuf| Place { part, path };
@@ -163,7 +149,7 @@ impl Client {
         let server = Part::Server(servers::COMMON);
         Ok(match (self, project) {
             (Self::ClaudeCode, None) => {
-                // Beside the folder, unless the folder was put somewhere else: then within.
+                // Beside the default folder, but inside a configured one.
                 let above = machine.claude.as_ref().unwrap_or(&machine.home);
                 vec![at(claude, own.join("settings.json")), at(server, above.join(".claude.json"))]
             }
@@ -195,7 +181,7 @@ impl Client {
         })
     }
 
-    /// What a person does next.
+    /// What the user has to do next.
     pub fn next(self) -> &'static str {
         match self {
             Self::ClaudeCode => {
@@ -210,7 +196,7 @@ impl Client {
 }
 
 impl Machine {
-    /// Where programs with windows keep their settings.
+    /// The folder of desktop applications' settings.
     fn applications(&self) -> PathBuf {
         match self.system {
             System::Linux => self.config.clone().unwrap_or_else(|| self.home.join(".config")),
@@ -223,12 +209,12 @@ impl Machine {
 }
 
 impl Part {
-    /// What a client is told by it.
+    /// The kind of integration.
     pub fn what(self) -> What {
         if matches!(self, Self::Hooks(_)) { What::Hooks } else { What::Mcp }
     }
 
-    /// The settings with us in them, as they should be.
+    /// The settings with icecore connected.
     pub fn connect(self, text: &str, caller: &Caller) -> Result<String, Refused> {
         match self {
             Self::Hooks(dialect) => hooks::connect(text, dialect, caller),
@@ -237,7 +223,7 @@ impl Part {
         }
     }
 
-    /// The settings without us. `before` is what they were, as far as that is known.
+    /// The settings without icecore. `before` is the former text, if known.
     pub fn disconnect(self, text: &str, before: Option<&str>) -> Result<String, Refused> {
         match self {
             Self::Hooks(_) => hooks::disconnect(text, before),
@@ -246,7 +232,7 @@ impl Part {
         }
     }
 
-    /// The vault that they bind us to.
+    /// The vault that the settings name.
     pub fn pinned(self, text: &str) -> Option<String> {
         match self {
             Self::Hooks(_) => hooks::pinned(text),
@@ -255,7 +241,7 @@ impl Part {
         }
     }
 
-    /// Whether settings say nothing at all.
+    /// Whether settings are empty.
     pub fn says_nothing(self, text: &str) -> bool {
         let text = text.trim_start_matches('\u{FEFF}').trim();
         let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).map(str::trim);

@@ -1,8 +1,7 @@
-//! The server in Codex' `config.toml`, changed without touching anything else.
+//! The MCP server in Codex' `config.toml`, changed without touching anything else.
 //!
-//! `toml_edit` reads the text and says where everything stands; a change is a splice of the text,
-//! so that line ends, comments and order stay byte for byte. What comes out is read again before it
-//! is believed.
+//! `toml_edit` parses the text and gives spans; a change is a splice of the text, so that line
+//! ends, comments and order stay byte for byte. The result is parsed again before it is accepted.
 
 use std::ops::Range;
 
@@ -50,14 +49,14 @@ fn is_ours(entry: &Item) -> bool {
     runs_us && args.is_some_and(|args| args.iter().any(|word| word.as_str() == Some("mcp")))
 }
 
-/// The vault that our server is bound to.
+/// The vault that our server entry names.
 pub fn pinned(text: &str) -> Option<String> {
     let document = read(text.trim_start_matches(BOM)).ok()?;
     let entry = servers(&document).ok()??.get(NAME).filter(|entry| is_ours(entry))?;
     entry.get("env")?.get(VAULT)?.as_str().map(str::to_owned)
 }
 
-/// Whether our server is as it should be.
+/// Whether our server entry is up to date.
 fn is_connected(text: &str, caller: &Caller) -> bool {
     let Ok(document) = read(text) else { return false };
     let Some(entry) = servers(&document).ok().flatten().and_then(|servers| servers.get(NAME))
@@ -75,7 +74,7 @@ fn is_connected(text: &str, caller: &Caller) -> bool {
         })
 }
 
-/// The settings with our server as it should be.
+/// The settings with our server entry.
 pub fn connect(text: &str, caller: &Caller) -> Result<String, Refused> {
     let bom = if text.starts_with(BOM) { BOM } else { "" };
     let body = &text[bom.len()..];
@@ -136,14 +135,14 @@ fn with_vault(text: &str, vault: &str) -> Result<String, Refused> {
     with_value(text, &[SERVERS, NAME], "env", &format!("{{ {VAULT} = {} }}", quoted(vault)))
 }
 
-/// The text with a value in the table at `way`: in place of the one that is there, or as its last.
+/// Sets a value in the table at `way`: replaces the present one, or appends it.
 fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<String, Refused> {
     let document = read(text)?;
     let table = way.iter().try_fold(document.as_item(), |item, name| item.get(name));
     let Some(table) = table else { return Ok(text.to_owned()) };
     let mut out = text.to_owned();
     if let Some(span) = table.get(name).and_then(|item| item.as_value()?.span()) {
-        // What says the same in other words is left as it is.
+        // An equal value in another notation is left unchanged.
         let same = |value: &str| {
             value
                 .parse::<Value>()
@@ -173,8 +172,7 @@ fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<Strin
     Ok(out)
 }
 
-/// Where the last value under a heading ends; tables under headings of their own are not among
-/// them.
+/// The end of the last value under a heading, without tables that have their own heading.
 fn last_value(table: &dyn TableLike) -> Option<usize> {
     let ends = table.iter().filter_map(|(_, item)| match item {
         Item::Value(value) => value.span().map(|span| span.end),
@@ -184,8 +182,7 @@ fn last_value(table: &dyn TableLike) -> Option<usize> {
     ends.max()
 }
 
-/// The lines of a table: its heading with everything down to its last value, and likewise for the
-/// tables in it.
+/// Collects the ranges of a table and its subtables: each heading down to its last value.
 fn sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
     if let Some(header) = table.span().filter(|span| !span.is_empty() && !table.is_dotted()) {
         found.push(header.start..last_value(table).unwrap_or(header.end).max(header.end));
@@ -202,7 +199,7 @@ fn sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The settings without our server.
+/// The settings without our server entry.
 pub fn disconnect(text: &str) -> Result<String, Refused> {
     let bom = if text.starts_with(BOM) { BOM } else { "" };
     let body = &text[bom.len()..];
@@ -240,7 +237,7 @@ pub fn disconnect(text: &str) -> Result<String, Refused> {
         for range in lines.into_iter().rev() {
             let start = body[..range.start].rfind('\n').map_or(0, |at| at + 1);
             let end = body[range.end..].find('\n').map_or(body.len(), |at| range.end + at + 1);
-            // The empty line before a heading goes with it.
+            // The empty line before a heading is removed with it.
             let above = &body[..start];
             let start = match above.strip_suffix("\r\n").or_else(|| above.strip_suffix('\n')) {
                 Some(rest) if headed && rest.ends_with('\n') => rest.len(),

@@ -1,32 +1,31 @@
-//! The hooks: which events of a client call us, and how that stands in its settings.
+//! The hooks: which events of a client call icecore, and their settings.
 //!
-//! One table says it for Claude Code, for Codex and for the plugin alike. Everything in it was
-//! tried with the clients themselves: Claude Code before 2.1.101 drops the whole settings file over
-//! one event that it does not know, and before 2.1.139 it ignores `args`, so a hook is one line for
-//! a shell and only events that the installed version knows are named.
+//! One table serves Claude Code, Codex and the plugin. It was tested with the clients themselves:
+//! Claude Code before 2.1.101 ignores a whole settings file that names an unknown event, and before
+//! 2.1.139 it ignores `args`. So a hook is one shell line, and only events that the installed
+//! version supports are named.
 
 use super::json::{self, Node, Step, Tree};
 use super::version::Version;
 use super::{Caller, Refused};
 
-/// What a Claude Code that does not tell its version is taken for: the first one that has every
-/// event but `PostCompact`.
+/// The assumed version of a Claude Code that does not report one: the first with every event but
+/// `PostCompact`.
 pub const ASSUMED_CLAUDE_CODE: Version = Version(1, 0, 85);
-/// The most seconds that Codex grants the hooks of `SessionEnd`; it warns at every start about
-/// more.
+/// The limit of Codex for `SessionEnd` hooks; it warns at every start about more.
 const CODEX_SESSION_END_SECS: u64 = 3;
 
-/// One event that calls us.
+/// One event that calls icecore.
 pub struct Hook {
-    /// The client's name for it.
+    /// The client's name of the event.
     pub event: &'static str,
-    /// Which of its kinds, where there are several.
+    /// The matcher, for events with several kinds.
     pub matcher: Option<&'static str>,
-    /// Our name for it.
+    /// Our name of the event.
     pub name: &'static str,
-    /// The first Claude Code that knows it.
+    /// The first Claude Code that supports it.
     pub since: Version,
-    /// How many seconds it may take, if not the client's default.
+    /// The timeout, if not the client's default.
     pub timeout_secs: Option<u64>,
 }
 
@@ -39,7 +38,7 @@ const fn hook(
     Hook { event, matcher: None, name, since, timeout_secs }
 }
 
-/// Every event that calls us.
+/// Every event that calls icecore.
 pub const HOOKS: &[Hook] = &[
     Hook {
         matcher: Some("startup|resume|clear|compact|fork"),
@@ -54,36 +53,33 @@ pub const HOOKS: &[Hook] = &[
         matcher: Some("manual|auto"),
         ..hook("PostCompact", "post-compact", Version(2, 1, 76), Some(10))
     },
-    // Not in the background: `claude -p` ends its background hooks when it ends, and the last
-    // answer would be lost.
+    // Not in the background: `claude -p` kills background hooks at its end, and the last reply
+    // would be lost.
     hook("Stop", "stop", Version(1, 0, 38), Some(5)),
     hook("SubagentStop", "subagent-stop", Version(1, 0, 41), Some(10)),
     hook("SessionEnd", "session-end", Version(1, 0, 85), Some(5)),
 ];
 
-/// The fields of a handler that are ours to set.
+/// The fields of a handler that icecore sets.
 const OURS: &[&str] = &["type", "command", "args", "async", "timeout"];
 
-/// Whose settings the hooks stand in.
+/// The client whose settings hold the hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Claude Code.
     ClaudeCode,
-    /// Codex.
     Codex,
-    /// The plugin for Claude Code, where a time of its own does not lengthen the end of a session.
+    /// The plugin for Claude Code, where a timeout does not extend the end of a session.
     Plugin,
 }
 
 impl Dialect {
-    /// The events that this version of the client does not know, as far as it tells its version.
+    /// The events that this version of the client does not support.
     pub fn unknown_events(self, version: Option<Version>) -> impl Iterator<Item = &'static Hook> {
         HOOKS.iter().filter(move |hook| !self.knows(hook, version))
     }
 
     fn knows(self, hook: &Hook, version: Option<Version>) -> bool {
-        // Codex ignores events that it does not know; a plugin is read by whatever version there
-        // is.
+        // Codex ignores unknown events; a plugin may be read by any version.
         self != Self::ClaudeCode || hook.since <= version.unwrap_or(ASSUMED_CLAUDE_CODE)
     }
 
@@ -105,7 +101,7 @@ impl Hook {
         let timeout_secs = if self.event != "SessionEnd" {
             self.timeout_secs
         } else if dialect == Dialect::Plugin {
-            // A time of its own does not lengthen the end of a session for a plugin.
+            // For a plugin a timeout does not extend the end of a session.
             None
         } else if dialect == Dialect::Codex {
             Some(CODEX_SESSION_END_SECS)
@@ -133,7 +129,7 @@ pub fn all(dialect: Dialect, caller: &Caller) -> Tree {
     )
 }
 
-/// A word for a POSIX shell.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:@%+=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -143,7 +139,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The words of a line for a POSIX shell, as far as quotes go.
+/// Splits a POSIX shell line into words; handles quotes and backslashes only.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut begun) = (Vec::new(), String::new(), false);
     let (mut quote, mut letters) = (None, line.chars());
@@ -169,7 +165,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Whether a program is ours, by its name.
+/// Whether a program is icecore, by its name.
 pub fn is_our_program(command: &str) -> bool {
     let name = command.rsplit(['/', '\\']).next().unwrap_or_default();
     let name = name.strip_suffix(".exe").or_else(|| name.strip_suffix(".EXE")).unwrap_or(name);
@@ -195,7 +191,7 @@ fn is_ours(handler: &Node) -> bool {
         && call.iter().skip(1).any(|word| word == "hook")
 }
 
-/// Where a handler of ours stands: its event, group and number.
+/// The position of one of our handlers.
 struct Place {
     event: String,
     group: usize,
@@ -218,7 +214,7 @@ fn ours(root: &Node) -> Vec<Place> {
     found
 }
 
-/// The vault that hooks of ours are bound to.
+/// The vault that our hooks name.
 pub fn pinned(text: &str) -> Option<String> {
     let root = json::read(text).ok()??;
     let place = ours(&root).into_iter().next()?;
@@ -234,7 +230,7 @@ pub fn pinned(text: &str) -> Option<String> {
     call.iter().skip_while(|word| *word != "--vault").nth(1).cloned()
 }
 
-/// Whether the client was told to run no hooks at all.
+/// Whether the settings disable all hooks.
 pub fn are_off(text: &str) -> bool {
     let root = json::read(text).ok().flatten();
     root.is_some_and(|root| {
@@ -268,7 +264,7 @@ fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The settings with every hook as it should be.
+/// The settings with every supported hook.
 pub fn connect(text: &str, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {
     let root = json::read(text)?;
     if let Some(root) = &root {
@@ -287,7 +283,7 @@ pub fn connect(text: &str, dialect: Dialect, caller: &Caller) -> Result<String, 
     for hook in dialect.events(caller.version) {
         text = with_hook(text, hook, dialect, caller)?;
     }
-    // What another version of the program, or of the client, put where nothing of ours belongs.
+    // Remove handlers of another version of the program or of the client.
     let belongs =
         |place: &Place| dialect.events(caller.version).any(|hook| hook.event == place.event);
     taken_out(text, |place| !belongs(place), |_| false)
@@ -329,7 +325,7 @@ fn with_hook(
                     [own[0], own[1], own[2], Step::Field("hooks"), Step::Item(place.handler)];
                 return upgraded(&text, &handler, &hook.handler(dialect, caller));
             }
-            // With others' handlers in one group: theirs stay, ours gets a group of its own.
+            // In a group with other handlers: those stay, ours gets its own group.
             (false, false, _) => text = without(&text, &place, &|_| true)?,
             (false, true, Some(matcher)) => {
                 let matcher = Tree::text(matcher);
@@ -349,7 +345,7 @@ fn with_hook(
     }
 }
 
-/// The text with these fields of a handler as they should be; fields that somebody else added stay.
+/// Updates the fields of a handler; fields that others added stay.
 fn upgraded(
     text: &str,
     way: &[Step<'_>],
@@ -363,8 +359,8 @@ fn upgraded(
     Ok(text)
 }
 
-/// The settings without hooks of ours. What was there before, as far as that is known, stays even
-/// if nothing is left in it.
+/// The settings without our hooks. Containers that existed before, as far as known, stay even if
+/// they are empty now.
 pub fn disconnect(text: &str, before: Option<&str>) -> Result<String, Refused> {
     let before = before.and_then(|before| json::read(before).ok()?);
     let was_there = |event: Option<&str>| {
@@ -391,7 +387,7 @@ fn taken_out(
     }
 }
 
-/// The text without one handler, and without what is left empty by that unless it `stays`.
+/// The text without one handler, and without containers that this empties unless they `stays`.
 fn without(
     text: &str,
     place: &Place,

@@ -1,16 +1,15 @@
-//! JSON as people write it into settings files, with comments and trailing commas, changed without
-//! touching anything else.
+//! An editor for JSON settings files with comments and trailing commas.
 //!
-//! A text is read into a tree that knows where everything stands. A change is a splice of the text:
-//! what is not meant stays byte for byte, whatever its indentation, line ends or comments. What was
-//! put in is taken out again without a trace.
+//! A text is parsed into a tree with spans. A change is a splice of the text: everything else stays
+//! byte for byte, whatever its indentation, line ends or comments. Removing an inserted value
+//! restores the text exactly.
 
 use std::ops::Range;
 
-/// Deeper than this nobody nests settings.
+/// Deeper nesting is refused.
 const MOST_DEEP: usize = 200;
 
-/// Why a text is not JSON, and where.
+/// A syntax error with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
 pub struct Malformed {
@@ -23,7 +22,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    /// Something wrong at that byte of a text.
+    /// A syntax error at this byte of a text.
     pub fn at(text: &str, byte: usize, what: impl Into<String>) -> Self {
         let before = &text[..text.floor_char_boundary(byte)];
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -33,63 +32,53 @@ impl Malformed {
     }
 }
 
-/// A value to be written, its fields in this order.
+/// A value to write, with ordered fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tree {
-    /// A text.
     Text(String),
-    /// A whole number.
     Number(u64),
-    /// A list.
     List(Vec<Tree>),
-    /// An object.
     Object(Vec<(&'static str, Tree)>),
 }
 
 impl Tree {
-    /// A text.
+    /// A string.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// Texts.
+    /// A list of strings.
     pub fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self::List(texts.into_iter().map(Self::text).collect())
     }
 }
 
-/// A value that was read, and where it stands.
+/// A parsed value with its span.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Its bytes.
     pub span: Range<usize>,
-    /// What it is.
     pub kind: Kind,
 }
 
-/// What a value is.
+/// The kind and content of a value.
 #[derive(Debug, Clone)]
 pub enum Kind {
-    /// An object.
     Object(Vec<Member>),
-    /// A list.
     List(Vec<Node>),
-    /// A text, without its escapes.
+    /// A string, unescaped.
     Text(String),
-    /// True or false.
     Flag(bool),
-    /// A number or null, as it is written.
+    /// A number or null, as written.
     Other(String),
 }
 
 /// A field of an object.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// Its name, without escapes.
+    /// Its name, unescaped.
     pub name: String,
     /// Where its name begins.
     pub start: usize,
-    /// Its value.
     pub value: Node,
 }
 
@@ -99,17 +88,17 @@ impl Node {
         self.members().iter().rev().find(|member| member.name == name).map(|member| &member.value)
     }
 
-    /// Its fields; none if it is no object.
+    /// Its fields; empty if it is not an object.
     pub fn members(&self) -> &[Member] {
         if let Kind::Object(members) = &self.kind { members } else { &[] }
     }
 
-    /// Its items; none if it is no list.
+    /// Its items; empty if it is not a list.
     pub fn items(&self) -> &[Node] {
         if let Kind::List(items) = &self.kind { items } else { &[] }
     }
 
-    /// Its text.
+    /// Its string, if it is one.
     pub fn text(&self) -> Option<&str> {
         if let Kind::Text(text) = &self.kind { Some(text) } else { None }
     }
@@ -119,7 +108,7 @@ impl Node {
         matches!(self.kind, Kind::Object(_))
     }
 
-    /// Whether it says the same as a value to be written, in whatever order.
+    /// Whether it equals a value to write, in any order of fields.
     pub fn says(&self, tree: &Tree) -> bool {
         match (&self.kind, tree) {
             (Kind::Text(mine), Tree::Text(theirs)) => mine == theirs,
@@ -138,16 +127,14 @@ impl Node {
     }
 }
 
-/// A step on the way to a value.
+/// A step of a path to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// The field of that name.
     Field(&'a str),
-    /// The item of that number.
     Item(usize),
 }
 
-/// Reads a text that must be one JSON value. One without anything in it is none.
+/// Parses a text with one JSON value; `None` if it is empty.
 pub fn read(text: &str) -> Result<Option<Node>, Malformed> {
     let mut reader = Reader { text, at: 0 };
     if text.starts_with('\u{FEFF}') {
@@ -160,7 +147,7 @@ pub fn read(text: &str) -> Result<Option<Node>, Malformed> {
     let node = reader.value(0)?;
     reader.trivia()?;
     if reader.at < text.len() {
-        return Err(reader.wrong("there is something after the end"));
+        return Err(reader.wrong("there is text after the end"));
     }
     Ok(Some(node))
 }
@@ -183,7 +170,7 @@ impl Reader<'_> {
         self.rest().first().copied()
     }
 
-    /// Passes blanks and comments.
+    /// Skips blanks and comments.
     fn trivia(&mut self) -> Result<(), Malformed> {
         loop {
             match self.rest() {
@@ -220,7 +207,7 @@ impl Reader<'_> {
         Ok(Node { span: start..self.at, kind })
     }
 
-    /// After an item: whether another one follows.
+    /// After an item: whether another one follows; consumes the separator.
     fn goes_on(&mut self, close: u8) -> Result<bool, Malformed> {
         self.trivia()?;
         match self.peek() {
@@ -324,14 +311,14 @@ impl Reader<'_> {
             _ if serde_json::from_str::<&serde_json::value::RawValue>(word).is_ok() => {
                 Kind::Other(word.to_owned())
             }
-            _ => return Err(self.wrong("this is no value of JSON")),
+            _ => return Err(self.wrong("this is not a JSON value")),
         };
         self.at += length;
         Ok(kind)
     }
 }
 
-/// How a text is written: its line ends and how far a level is indented.
+/// The style of a text: its line ends and indentation.
 struct Style {
     line_end: &'static str,
     indent: String,
@@ -347,7 +334,7 @@ impl Style {
     }
 }
 
-/// How much further the first thing that begins a line is indented than what it stands in.
+/// The indentation of the first child that begins a line, relative to its parent.
 fn first_indent(text: &str, node: &Node, outer: &str) -> Option<String> {
     let children: Vec<(usize, &Node)> = match &node.kind {
         Kind::Object(members) => {
@@ -369,14 +356,14 @@ fn first_indent(text: &str, node: &Node, outer: &str) -> Option<String> {
     None
 }
 
-/// The blanks before what begins at that byte, if nothing else stands before it on its line.
+/// The indentation before this byte, if only blanks precede it on its line.
 fn indent_at(text: &str, at: usize) -> Option<&str> {
     let begin = text[..at].rfind('\n').map_or(0, |at| at + 1);
     let before = text[begin..at].trim_start_matches('\u{FEFF}');
     before.bytes().all(|byte| matches!(byte, b' ' | b'\t')).then_some(before)
 }
 
-/// The blanks that the line of that byte begins with.
+/// The indentation of the line of this byte.
 fn line_indent(text: &str, at: usize) -> &str {
     let begin = text[..at].rfind('\n').map_or(0, |at| at + 1);
     let line = text[begin..at].trim_start_matches('\u{FEFF}');
@@ -387,7 +374,7 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// A value as text: over several lines, but for lists of plain things.
+/// Renders a value on several lines; lists of plain values stay on one.
 fn rendered(tree: &Tree, style: &Style, indent: &str) -> String {
     let is_plain = |tree: &Tree| !matches!(tree, Tree::List(_) | Tree::Object(_));
     let inner = format!("{indent}{}", style.indent);
@@ -414,7 +401,7 @@ fn rendered(tree: &Tree, style: &Style, indent: &str) -> String {
     }
 }
 
-/// A value as text, on one line.
+/// Renders a value on one line.
 fn compact(tree: &Tree) -> String {
     match tree {
         Tree::Text(text) => quoted(text),
@@ -432,12 +419,12 @@ fn compact(tree: &Tree) -> String {
     }
 }
 
-/// A value as a text of its own, with a line break at the end.
+/// Renders a value as a document with a line break at the end.
 pub fn whole(tree: &Tree) -> String {
     rendered(tree, &Style { line_end: "\n", indent: "  ".into() }, "") + "\n"
 }
 
-/// The value at the end of that way.
+/// The value at this path.
 pub fn find<'a>(node: &'a Node, way: &[Step<'_>]) -> Option<&'a Node> {
     way.iter().try_fold(node, |node, step| match step {
         Step::Field(name) => node.get(name),
@@ -447,15 +434,14 @@ pub fn find<'a>(node: &'a Node, way: &[Step<'_>]) -> Option<&'a Node> {
 
 fn spliced(text: &str, splices: &[(Range<usize>, String)]) -> String {
     let mut out = text.to_owned();
-    // From the end, so that earlier places stay where they are.
+    // From the end, so that earlier offsets stay valid.
     for (range, with) in splices.iter().rev() {
         out.replace_range(range.clone(), with);
     }
     out
 }
 
-/// The text with another value in place of the one that is there; unchanged if there is none, or it
-/// says so already.
+/// Replaces the value at this path; unchanged if there is none, or it is equal.
 pub fn replaced(text: &str, way: &[Step<'_>], tree: &Tree) -> Result<String, Malformed> {
     let Some(root) = read(text)? else { return Ok(text.to_owned()) };
     let Some(node) = find(&root, way).filter(|node| !node.says(tree)) else {
@@ -472,8 +458,7 @@ pub fn replaced(text: &str, way: &[Step<'_>], tree: &Tree) -> Result<String, Mal
     Ok(spliced(text, &[(node.span.clone(), with)]))
 }
 
-/// The text with a field or item added at the end of the object or list at `way`, which must be
-/// there.
+/// Appends a field or item to the object or list at `way`, which must exist.
 pub fn added(
     text: &str,
     way: &[Step<'_>],
@@ -493,7 +478,7 @@ pub fn added(
         name.map_or_else(|| value.clone(), |name| format!("{}: {value}", quoted(name)))
     };
     let Some((start, end)) = last else {
-        // What stands in the empty brackets, comments perhaps, stays before it.
+        // Comments inside the empty brackets stay before it.
         let outer = line_indent(text, node.span.start).to_owned();
         let inner = format!("{outer}{}", style.indent);
         let inside = text[node.span.start + 1..node.span.end - 1].trim_end();
@@ -515,14 +500,14 @@ pub fn added(
         None => format!(" {}", written(tree, None)),
     };
     Ok(match comma {
-        // One who ends lists with a comma goes on doing so.
+        // Keep the style of a trailing comma.
         Some(_) => spliced(text, &[(after..after, format!("{new},"))]),
         None => spliced(text, &[(end..end, ",".into()), (after..after, new)]),
     })
 }
 
-/// Where the comma after an item stands, if there is one, and where the blanks and comments on the
-/// item's line end.
+/// The comma after an item, if there is one, and the end of the blanks and comments on the item's
+/// line.
 fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malformed> {
     let mut reader = Reader { text, at: end };
     reader.trivia()?;
@@ -535,7 +520,7 @@ fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malforme
             [b'/', b'/', rest @ ..] => {
                 let line = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
                 at += 2 + line;
-                // The line end may be of two characters.
+                // The line may end with CRLF.
                 after = if text[..at].ends_with('\r') { at - 1 } else { at };
                 return Ok((comma, after));
             }
@@ -551,7 +536,7 @@ fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malforme
     }
 }
 
-/// The text without the field or item at `way`, its comma and its line.
+/// Removes the field or item at `way` with its comma and line.
 pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
     let (Some(root), Some((last, above))) = (read(text)?, way.split_last()) else {
         return Ok(text.to_owned());
@@ -572,7 +557,7 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
         return Ok(text.to_owned());
     };
     let (comma, after) = after_item(text, end)?;
-    // The blanks before it go, and its line break; what stands before them does not.
+    // Remove the blanks and the line break before it, nothing before them.
     let before = text[..start].trim_end_matches([' ', '\t']);
     let from = match before.strip_suffix('\n') {
         Some(line) => line.strip_suffix('\r').unwrap_or(line).len(),
@@ -580,7 +565,7 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
     };
     let previous = at.checked_sub(1).map(|at| spans[at].1);
     let Some(previous) = previous else {
-        // The first: what comes after it moves up. The only one: the brackets close again.
+        // The first item: the rest moves up. The only item: the brackets close again.
         let to = if spans.len() == 1 && text[from.min(holder.span.end)..start].contains('\n') {
             let close = text[..holder.span.end - 1].trim_end_matches([' ', '\t']).len();
             let close = text[..close]
@@ -602,7 +587,7 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
     if comma.is_some() {
         return Ok(spliced(text, &[(from..after, String::new())]));
     }
-    // The last one without a comma: the one before it loses its own.
+    // The last item without a comma: the previous item loses its comma.
     let (own, _) = after_item(text, previous)?;
     match own {
         Some(own) => {

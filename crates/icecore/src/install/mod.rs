@@ -1,9 +1,9 @@
 //! Connecting clients: `icecore install` and `icecore uninstall`.
 //!
-//! What a settings file has to say is a pure rule from text to text (`hooks`, `servers`, `codex`,
-//! over `json`); `clients` says where the files are. Here a change is planned for every file of a
-//! client before any of them is written, and undone: byte for byte where nothing else changed
-//! since, and by taking out only what is ours where something did.
+//! The content of a settings file is a pure function from text to text (`hooks`, `servers`,
+//! `codex`, on top of `json`); `clients` knows where the files are. Changes of all files of a
+//! client are planned before any is written. Uninstalling restores a file byte for byte if nothing
+//! else changed since, and otherwise removes only our entries.
 
 pub mod clients;
 mod codex;
@@ -26,63 +26,55 @@ pub use self::hooks::ASSUMED_CLAUDE_CODE;
 use self::json::{Malformed, Node, Step, Tree};
 pub use self::version::Version;
 
-/// How we are called.
+/// How a client calls icecore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The program: its name, or where it is.
+    /// The program, by name or path.
     pub command: String,
-    /// The vault it is bound to.
     pub vault: Option<String>,
-    /// The client that calls, if it told its version: what it does not know is not written.
+    /// The version of the client, if known: unsupported settings are not written.
     pub version: Option<Version>,
 }
 
-/// Why settings are left as they are.
+/// Why settings were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// They cannot be read.
     #[error("{0}")]
     Malformed(#[from] Malformed),
-    /// They are no text.
     #[error("it is not UTF-8 from byte {0} on")]
     NotText(usize),
-    /// Something in them is not what the client itself expects.
     #[error("{0} is not {1}")]
     Unlike(&'static str, &'static str),
-    /// Codex would not read them.
     #[error(
         "it has `{0}` at its top, and Codex reads no hooks from a file that has anything but `description` and `hooks` there"
     )]
     Unknown(String),
-    /// Two fields of one name: it is not clear which counts.
     #[error("it has two fields named `{0}`; leave only one")]
     Twice(String),
-    /// Another server has our name.
     #[error(
-        "it has a server named `icecore` that does not start `icecore mcp`; give that one another name, or take it out"
+        "it has a server named `icecore` that does not start `icecore mcp`; rename or remove that server"
     )]
     Taken,
-    /// A stranger's project must not choose which of a person's files are written.
+    /// A project must not redirect writes to files outside of it.
     #[error("it is a link that leads out of the project, to {}", .0.display())]
     Outside(PathBuf),
-    /// The client has settings for a person only.
     #[error("{0} has no settings of a project; leave --project out")]
     NoProject(&'static str),
 }
 
-/// That a name is there once at most.
+/// Requires that a field occurs at most once.
 fn once(node: &Node, name: &str) -> Result<(), Refused> {
     let many = node.members().iter().filter(|member| member.name == name).count();
     if many > 1 { Err(Refused::Twice(name.to_owned())) } else { Ok(()) }
 }
 
-/// Settings that begin with a value, after what little is there.
+/// Settings with this value, after any comments of the text.
 fn begun(text: &str, tree: &Tree) -> String {
     let whole = json::whole(tree);
     let whole = if text.contains("\r\n") { whole.replace('\n', "\r\n") } else { whole };
     match text.trim_start_matches('\u{FEFF}').trim() {
         "" => format!("{}{whole}", if text.starts_with('\u{FEFF}') { "\u{FEFF}" } else { "" }),
-        // Comments alone.
+        // The text has comments only.
         _ => format!(
             "{}{}{whole}",
             text.trim_end(),
@@ -91,7 +83,7 @@ fn begun(text: &str, tree: &Tree) -> String {
     }
 }
 
-/// The text with these fields in the object at `way`; others stay.
+/// Sets these fields of the object at `way`; other fields stay.
 fn with_fields(
     text: &str,
     way: &[Step<'_>],
@@ -110,34 +102,33 @@ fn with_fields(
     Ok(text)
 }
 
-/// What is known of a file that was changed: enough to bring it back.
+/// The record of a changed file, sufficient to restore it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Record {
-    /// The file.
     file: PathBuf,
-    /// Whether it was there.
+    /// Whether the file existed.
     was_there: bool,
-    /// The SHA-256 of what was written.
+    /// The SHA-256 of the written text.
     wrote: String,
-    /// Folders that were made for it, outermost first.
+    /// Folders created for it, outermost first.
     made: Vec<PathBuf>,
 }
 
-/// Where it is kept what files were before.
+/// The folder with the backups of changed settings.
 #[derive(Debug, Clone)]
 pub struct Records {
     folder: PathBuf,
     home: PathBuf,
 }
 
-/// A record with what the file was.
+/// A record with the former text of the file.
 struct Known {
     record: Record,
     before: Option<String>,
 }
 
 impl Records {
-    /// The records in that folder of a person's home.
+    /// The records in this folder of the user's home directory.
     pub fn new(folder: PathBuf, home: &Path) -> Self {
         Self { folder, home: home.to_owned() }
     }
@@ -161,7 +152,7 @@ impl Records {
         Some(Known { record, before })
     }
 
-    /// Folders above a file that were made for it or for another one.
+    /// Parent folders of a file that were created for it or for another file.
     fn made_above(&self, target: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
         let record = |path: PathBuf| -> Option<Record> {
@@ -182,7 +173,7 @@ impl Records {
     fn keep(&self, record: &Record, before: Option<&str>) -> icecore_store::Result<()> {
         let (place, backup) = self.places(&record.file);
         let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
-        // The backup first: a record without it would be believed.
+        // The backup first: a record without its backup would be trusted.
         for (place, bytes) in before
             .map(|before| (&backup, before.as_bytes()))
             .into_iter()
@@ -200,7 +191,7 @@ impl Records {
                 neighbour::remove(&place, &bytes)?;
             }
         }
-        // Nothing is left behind, not even a folder.
+        // Empty folders are removed as well.
         let mut folders: Vec<PathBuf> = self
             .folder
             .ancestors()
@@ -213,57 +204,44 @@ impl Records {
     }
 }
 
-/// A change of one file, as it would be written.
+/// A planned change of one file.
 #[derive(Debug)]
 pub struct Change {
-    /// The file as the client names it, and how it tells of us.
     pub place: Place,
-    /// The file itself, where links lead to.
+    /// The file itself, with links resolved.
     pub target: PathBuf,
-    /// What is in it.
+    /// Its current text.
     pub text: Option<String>,
-    /// What is to be in it.
+    /// Its new text.
     pub after: Option<String>,
-    /// What it is to be again when we leave.
+    /// The text to restore on uninstall.
     before: Option<String>,
-    /// Folders that were made for it.
     made: Vec<PathBuf>,
-    /// A new file's mode.
+    /// The mode of a new file.
     mode: u32,
     leaves: bool,
-    /// The vault that the client will be bound to; the person's own if there is none.
+    /// The vault that the client is bound to; the user's own if `None`.
     pub vault: Option<String>,
 }
 
-/// How a client's file stands to us.
+/// Whether a settings file connects the client to icecore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It tells of us as it should.
     Connected,
-    /// It tells of us in another way: an older version's, or another program's place.
+    /// It names an older version or another path of the program.
     Outdated,
-    /// It does not tell of us.
     Absent,
-    /// It cannot be read or changed.
     Refused,
 }
 
-/// Why something was not planned or done, and with which file.
+/// Why a change failed, with the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The settings are left as they are.
     #[error("{}: {why}. Nothing was written", file.display())]
-    Refused {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        why: Refused,
-    },
-    /// The system or somebody else was in the way.
+    Refused { file: PathBuf, why: Refused },
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
-    /// The client has no such files.
     #[error(transparent)]
     Client(#[from] Refused),
 }
@@ -280,7 +258,7 @@ fn text_of(file: &Path) -> Result<(PathBuf, Option<String>), Trouble> {
     Ok((target, text))
 }
 
-/// What a file is without us.
+/// The text of a file without icecore.
 fn left(
     place: &Place,
     text: Option<&str>,
@@ -297,7 +275,7 @@ fn left(
     Ok(Some(left).filter(|left| left == text || !ours || !place.part.says_nothing(left)))
 }
 
-/// The text of a file and where it really is, which has to be within a project if it is of one.
+/// Reads a file with links resolved; a project's file must be inside the project.
 fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<String>), Trouble> {
     let (target, text) = text_of(file)?;
     let inside = |project: &Path| {
@@ -309,7 +287,7 @@ fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<S
     Ok((target, text))
 }
 
-/// Plans to connect these files, a person's own or those of a project; nothing is written yet.
+/// Plans the connection of these files; nothing is written yet.
 pub fn connecting(
     places: &[Place],
     caller: &Caller,
@@ -322,13 +300,13 @@ pub fn connecting(
         let (target, text) = text_within(&place.path, project)?;
         let known = records.of(&target);
         let before = left(place, text.as_deref(), known.as_ref()).map_err(refused)?;
-        // Whoever was bound to a vault stays so until told otherwise.
+        // A client stays bound to its vault unless another one is given.
         let vault = caller.vault.clone().or_else(|| place.part.pinned(text.as_deref()?));
         let caller = Caller { vault, ..caller.clone() };
         let after =
             place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
-        // A client too old for hooks gets no file for them.
+        // A client without support for hooks gets no file for them.
         let after = Some(after).filter(|after| text.is_some() || !after.is_empty());
         Ok(Change {
             place: place.clone(),
@@ -345,8 +323,7 @@ pub fn connecting(
     places.iter().map(change).collect()
 }
 
-/// Plans to take us out of these files, a person's own or those of a project; nothing is written
-/// yet.
+/// Plans the removal of icecore from these files; nothing is written yet.
 pub fn disconnecting(
     places: &[Place],
     project: Option<&Path>,
@@ -375,24 +352,24 @@ pub fn disconnecting(
 }
 
 impl Change {
-    /// Whether anything would be written.
+    /// Whether the text changes.
     pub fn is_any(&self) -> bool {
         self.text != self.after
     }
 
-    /// Whether it puts hooks where none are run.
+    /// Whether the client has disabled all hooks.
     pub fn is_in_vain(&self) -> bool {
         matches!(self.place.part, clients::Part::Hooks(_))
             && self.text.as_deref().is_some_and(hooks::are_off)
     }
 
-    /// Where the backup of what was there is kept.
+    /// The path of the backup.
     pub fn backup(&self, records: &Records) -> Option<PathBuf> {
         (!self.leaves && self.is_any() && self.before.is_some())
             .then(|| records.places(&self.target).1)
     }
 
-    /// Writes it.
+    /// Writes the change.
     pub fn write(&self, records: &Records) -> Result<(), Trouble> {
         let (old, new) = (self.text.as_deref(), self.after.as_deref());
         if self.leaves {
@@ -419,10 +396,10 @@ impl Change {
             wrote: Hash::of(new.as_bytes()).to_string(),
             made: self.made.clone(),
         };
-        // The record first: whatever happens then, it can be undone.
+        // The record first, so that every later state can be undone.
         records.keep(&record, self.before.as_deref())?;
         let made = neighbour::put(&self.target, new.as_bytes(), self.mode, old.map(str::as_bytes))?;
-        // A folder that was made for another file goes with the last of them.
+        // A folder shared with another file is removed with the last of them.
         let all: std::collections::BTreeSet<PathBuf> = made
             .into_iter()
             .chain(records.made_above(&self.target))
@@ -436,14 +413,12 @@ impl Change {
     }
 }
 
-/// A client's file and how it stands to us.
+/// A settings file and its connection state.
 #[derive(Debug)]
 pub struct Standing {
-    /// The file.
     pub place: Place,
-    /// How it stands.
     pub state: State,
-    /// If it cannot be changed, why.
+    /// Why it cannot be changed, if it cannot.
     pub why: Option<String>,
 }
 
@@ -471,8 +446,8 @@ fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
     }
 }
 
-/// How a client is to call us: by name where the search path leads to this very program, else by
-/// where it is. `found` is where the search path leads to.
+/// How a client calls icecore: by name if PATH leads to this program, else by path. `found` is the
+/// program that PATH leads to.
 pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool) -> Caller {
     let by_name = found.is_some() && (!client.has_window() || shared);
     let command =
@@ -480,7 +455,7 @@ pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool) ->
     Caller { command, vault: None, version: None }
 }
 
-/// The clients of this machine and how each stands to us.
+/// The clients of this machine with the states of their files.
 pub fn connected(
     machine: &Machine,
     caller: impl Fn(Client) -> Caller,

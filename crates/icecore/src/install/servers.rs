@@ -1,26 +1,26 @@
-//! The server: how a client is told to start `icecore mcp`, in JSON.
+//! The MCP server entry in JSON settings: how a client starts `icecore mcp`.
 
 use super::hooks::is_our_program;
 use super::json::{self, Node, Step, Tree};
 use super::{Caller, Refused};
 
-/// The name that the server has everywhere.
+/// The name of the server in every client.
 pub const NAME: &str = "icecore";
-/// The variable that names the vault.
+/// The environment variable that names the vault.
 pub const VAULT: &str = "ICECORE_VAULT";
 
-/// How a client writes its servers down.
+/// How a client configures its servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// What they stand under.
+    /// The field that holds the servers.
     pub under: &'static str,
-    /// Whether each says that it is started, not called.
+    /// Whether each entry has `"type": "stdio"`.
     pub typed: bool,
 }
 
-/// As most clients have it.
+/// The format of most clients.
 pub const COMMON: Shape = Shape { under: "mcpServers", typed: false };
-/// As VS Code has it.
+/// The format of VS Code.
 pub const VS_CODE: Shape = Shape { under: "servers", typed: true };
 
 fn entry(shape: Shape, caller: &Caller) -> Vec<(&'static str, Tree)> {
@@ -31,7 +31,7 @@ fn entry(shape: Shape, caller: &Caller) -> Vec<(&'static str, Tree)> {
     kind.into_iter().chain(call).chain(vault).collect()
 }
 
-/// All servers, if ours is the only one.
+/// Settings with our server alone.
 pub fn all(shape: Shape, caller: &Caller) -> Tree {
     Tree::Object(vec![(
         shape.under,
@@ -47,7 +47,7 @@ fn is_ours(entry: &Node) -> bool {
             .is_some_and(|args| args.items().iter().any(|word| word.text() == Some("mcp")))
 }
 
-/// The vault that our server is bound to.
+/// The vault that our server entry names.
 pub fn pinned(text: &str, shape: Shape) -> Option<String> {
     let root = json::read(text).ok()??;
     let entry = root.get(shape.under)?.get(NAME).filter(|entry| is_ours(entry))?;
@@ -70,7 +70,7 @@ fn checked(root: &Node, shape: Shape) -> Result<(), Refused> {
     }
 }
 
-/// The settings with our server as it should be.
+/// The settings with our server entry.
 pub fn connect(text: &str, shape: Shape, caller: &Caller) -> Result<String, Refused> {
     let Some(root) = json::read(text)? else { return Ok(super::begun(text, &all(shape, caller))) };
     checked(&root, shape)?;
@@ -82,7 +82,7 @@ pub fn connect(text: &str, shape: Shape, caller: &Caller) -> Result<String, Refu
     let Some(known) = servers.get(NAME) else {
         return Ok(json::added(text, &under, Some(NAME), &Tree::Object(entry(shape, caller)))?);
     };
-    // Other variables of an environment that is there stay.
+    // Other variables of an existing environment stay.
     let (env, mut wanted): (Vec<_>, Vec<_>) =
         entry(shape, caller).into_iter().partition(|(name, _)| *name == "env");
     let has_env = known.get("env").is_some_and(Node::is_object);
@@ -96,8 +96,8 @@ pub fn connect(text: &str, shape: Shape, caller: &Caller) -> Result<String, Refu
     Ok(text)
 }
 
-/// The settings without our server. What was there before, as far as that is known, stays even if
-/// nothing is left in it.
+/// The settings without our server entry. A container that existed before, as far as known, stays
+/// even if it is empty now.
 pub fn disconnect(text: &str, shape: Shape, before: Option<&str>) -> Result<String, Refused> {
     let Some(root) = json::read(text)? else { return Ok(text.to_owned()) };
     let Some(servers) = root.get(shape.under) else { return Ok(text.to_owned()) };

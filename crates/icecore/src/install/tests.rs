@@ -1,5 +1,5 @@
-//! The rules over settings files: tables of what comes out, and that what was put in is taken out
-//! without a trace.
+//! Tests of the settings editors: tables of results, and that uninstalling restores every file
+//! exactly.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ fn bound() -> Caller {
     }
 }
 
-/// A version that knows everything, of every client.
+/// A version that supports everything, of every client.
 const NEWEST: Version = Version(2, 1, 327);
 
 const CLAUDE: Part = Part::Hooks(Dialect::ClaudeCode);
@@ -31,7 +31,7 @@ const SERVER: Part = Part::Server(servers::COMMON);
 const VS_CODE: Part = Part::Server(servers::VS_CODE);
 const PARTS: [Part; 5] = [CLAUDE, CODEX, SERVER, VS_CODE, Part::Toml];
 
-/// Settings of a person who has others' hooks, comments, and habits of their own.
+/// Settings with foreign hooks, comments and an unusual style.
 const FOREIGN_HOOKS: &str = r#"{
   // how I like it
   "model": "opus", /* for now */

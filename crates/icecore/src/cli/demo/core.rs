@@ -1,5 +1,4 @@
-//! A picture of a memory as a core: the newest layer on top, a week a layer, as thick as what was
-//! said in it.
+//! A chart of a memory by week: the newest week on top, as wide as its number of messages.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +6,10 @@ use icecore_domain::calendar::{Month, Week};
 use icecore_domain::summary::{Head, Importance, Period};
 use jiff::civil::Date;
 
-/// The widest layer, in columns; with what stands beside it a line has less than eighty.
+/// The widest bar; with its labels a line has less than 80 columns.
 const COLUMNS: usize = 56;
 
-/// Beyond so many messages a column every day has one.
+/// Limits the search for a scale.
 const MOST_PER_COLUMN: u64 = 1 << 32;
 
 struct Layer {
@@ -23,7 +22,7 @@ impl Layer {
         self.days.iter().map(|(_, messages, _)| messages).sum()
     }
 
-    /// A run of signs for each day, the days told apart by a line.
+    /// A run of characters for each day, separated by a bar.
     fn drawn(&self, per_column: u64) -> String {
         let days = self.days.iter().filter(|(_, messages, _)| *messages > 0);
         let runs: Vec<String> = days
@@ -62,7 +61,7 @@ fn layers(heads: &[Head]) -> BTreeMap<Month, Vec<Layer>> {
     months
 }
 
-/// The picture, line by line, and how many messages a column stands for.
+/// The lines of the chart, and the messages per column.
 pub fn draw(heads: &[Head]) -> (Vec<String>, u64) {
     let months = layers(heads);
     let widest = |per_column| {
@@ -92,7 +91,7 @@ pub fn draw(heads: &[Head]) -> (Vec<String>, u64) {
     (lines, per_column)
 }
 
-/// The week without its year, which the month beside it says.
+/// The week without its year, which the month beside it shows.
 fn short(week: Week) -> String {
     week.to_string().split_once('-').map_or_else(String::new, |(_, week)| week.to_owned())
 }

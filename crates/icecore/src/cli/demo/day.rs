@@ -1,12 +1,10 @@
-//! The first act: a day with the ledger, as the commands a person types.
+//! The first part: a day with the ledger, as a list of commands.
 
-/// One thing that happens; an empty command is a hand edit.
+/// One scene; an empty command is an edit by hand.
 pub struct Scene {
-    /// When.
     pub at: &'static str,
-    /// What it shows; nothing if it goes on with the scene before.
+    /// Its title; empty if it continues the previous scene.
     pub why: &'static str,
-    /// The command.
     pub command: &'static [&'static str],
 }
 
@@ -19,7 +17,7 @@ pub const DAY: &[Scene] = &[
     },
     Scene {
         at: "2026-02-02T09:10:00+01:00",
-        why: "A promise, with a day and somebody it waits for",
+        why: "A commitment with a due date, waiting on somebody",
         command: &[
             "remember",
             "Send the offer to Client X",
@@ -50,7 +48,7 @@ pub const DAY: &[Scene] = &[
     },
     Scene {
         at: "2026-02-13T09:30:00+01:00",
-        why: "Ten days later the fact has changed, and somebody just writes down the new one",
+        why: "Ten days later the fact has changed, and only the new one is recorded",
         command: &[
             "remember",
             "The marketing budget is 600 EUR",
@@ -103,5 +101,5 @@ pub const DAY: &[Scene] = &[
     },
 ];
 
-/// What an assistant writes into the log with its own editor.
+/// The text an assistant appends to the log.
 pub const EXTRACTS: &str = "\n## Priority Extracts\n- [P1 commitment] Move the deadline of Client X to 2026-02-27\n- [P2] Client X prefers calls in the morning\n";

@@ -1,5 +1,5 @@
-//! Ninety invented days: what is told of them in `life.txt`, and the ordinary hours between, the
-//! same on every machine.
+//! Ninety invented days: the story of `life.txt`, filled up with ordinary sessions. The result is
+//! the same on every machine.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,22 +14,20 @@ const TEXT: &str = include_str!("life.txt");
 pub const DAYS: Days = Days { first: date(2026, 2, 16), last: date(2026, 5, 16) };
 /// Work rests on Good Friday, Easter Monday and the first of May.
 const HOLIDAYS: &[Date] = &[date(2026, 4, 3), date(2026, 4, 6), date(2026, 5, 1)];
-/// How much is said on a working day of each week: one of them has the flu, one ends in a release.
+/// Sessions' size on working days, by week: one with the flu, one before a release.
 const PACE: [usize; 13] = [5, 4, 5, 1, 5, 6, 3, 5, 5, 4, 5, 4, 4];
-/// What the first act leaves open: its key here, and its id.
+/// The commitment that the first part leaves open: its key in the story, and its id.
 pub const PROMISED: (&str, &str) = ("deadline", "EVT-20260213-003");
-/// A day has at most so many sessions.
 const MOST_SESSIONS: usize = 3;
 
-/// A session with more messages than this does not go on.
+/// Longer sessions are not extended.
 const SHORT: usize = 5;
-/// What one talks about at a desk, one thing after the other.
+/// Topics of desk sessions, in rotation.
 const DESK: &[&str] = &["shop", "client-x", "talk", "work"];
 
-/// One sitting with the assistant.
+/// One session with the assistant.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// What it is about.
     pub conversation: String,
     /// When it begins.
     pub begins: Time,
@@ -37,24 +35,26 @@ pub struct Session {
     pub steps: Vec<Step>,
 }
 
-/// One thing that happens in a session.
+/// One step of a session.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Somebody speaks.
     Says(Role, String),
-    /// Something goes into the ledger.
     Learns(Learnt),
-    /// What was learnt under that key is done.
-    Closes { key: String, note: String },
-    /// A state is saved.
-    Saves { title: String, text: String },
-    /// The day is marked.
+    /// Closes the commitment with this key.
+    Closes {
+        key: String,
+        note: String,
+    },
+    Saves {
+        title: String,
+        text: String,
+    },
     Marks(Importance),
-    /// The clock goes on to that time.
+    /// The clock advances to this time.
     Waits(Time),
 }
 
-/// Something for the ledger.
+/// An event for the ledger.
 #[derive(Debug, Clone)]
 pub struct Learnt {
     /// How much it matters.
@@ -71,7 +71,7 @@ pub struct Learnt {
     pub text: String,
 }
 
-/// Words with gaps, for the hours that are like others.
+/// A template with gaps, for ordinary sessions.
 struct Ordinary {
     conversation: String,
     weeks: (i64, i64),
@@ -106,7 +106,7 @@ fn spoken(sessions: &[Session]) -> usize {
 impl Story {
     fn read(text: &str) -> Self {
         let mut story = Self::default();
-        // Where the next steps belong: to a told day, else to the last of the ordinary hours.
+        // The target of the next steps: a day of the story, else the last template.
         let mut day = None;
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let read = match line.split_once(' ') {
@@ -195,7 +195,7 @@ fn read_learnt(text: &str) -> Option<Learnt> {
     Some(learnt)
 }
 
-/// Fills days with ordinary hours: those told least first, and no two of them with the same words.
+/// Fills days with ordinary sessions: least used templates first, never with the same words twice.
 struct Filler {
     story: Story,
     used: HashMap<usize, usize>,
@@ -215,8 +215,7 @@ impl Filler {
         sessions
     }
 
-    /// Lets a session at the desk go on with ordinary things, unless it was long or the day was
-    /// special.
+    /// Extends a desk session with ordinary steps, unless it is long or the day is special.
     fn go_on(&mut self, day: Date, sessions: &mut [Session]) -> bool {
         if sessions
             .iter()
@@ -239,7 +238,7 @@ impl Filler {
         false
     }
 
-    /// Begins a session about something the day has not had yet.
+    /// Adds a session about a topic the day has not had yet.
     fn begin(&mut self, day: Date, topics: &[&str], sessions: &mut Vec<Session>) -> bool {
         let fresh = |name: &str| {
             topics.contains(&name) && sessions.iter().all(|session| session.conversation != name)
@@ -254,7 +253,7 @@ impl Filler {
         true
     }
 
-    /// The hours that were told least so far.
+    /// The template that was used least so far.
     fn least_used(&self, day: Date, wanted: impl Fn(&str) -> bool) -> Option<usize> {
         let week = week_of(day);
         let fits = |hours: &Ordinary| {
@@ -310,8 +309,7 @@ fn first_gap(text: &str) -> Option<String> {
     Some(text[begin..=end].to_owned())
 }
 
-/// How much is said on a day at the least, and of what: no two weeks are alike, and Sundays are
-/// quiet.
+/// The minimum of messages on a day, and its topics: weeks differ, and Sundays are quiet.
 fn appetite(day: Date) -> (usize, &'static [&'static str]) {
     let week = usize::try_from(week_of(day) - 1).unwrap_or(0);
     match day.weekday() {
@@ -332,13 +330,13 @@ fn week_of(day: Date) -> i64 {
     days_between(DAYS.first, day) / 7 + 1
 }
 
-/// A number that looks like chance and is none.
+/// A deterministic pseudo-random number.
 fn stir(day: Date, salt: usize) -> usize {
     let seed = day.day_of_year().unsigned_abs() as usize * 31 + salt;
     (seed.wrapping_mul(0x9E37_79B9) >> 7) % 997
 }
 
-/// How many minutes pass before the next words of a session.
+/// The minutes before the next message of a session.
 pub fn pause(day: Date, at: usize) -> i64 {
     1 + (stir(day, at) % 5) as i64
 }

@@ -1,8 +1,7 @@
-//! icecore shown in a sample vault under a fixed clock: a day with the ledger, then ninety days
-//! pressed before your eyes.
+//! `demo`: a sample vault under a fixed clock: a day with the ledger, then ninety days of sessions
+//! summarized.
 //!
-//! Everything is done for real, by the same commands and verbs a person uses; only the person is
-//! invented.
+//! It runs the real commands; only the person is invented.
 
 mod core;
 mod day;
@@ -27,7 +26,7 @@ use super::out::{BOLD, CYAN, DIM, Out};
 use super::{Cli, Global};
 use crate::wire::{self, Open};
 
-/// What the vault came to.
+/// The contents of the finished demo vault.
 #[derive(Debug, Serialize)]
 struct Counts {
     vault: PathBuf,
@@ -45,19 +44,19 @@ struct Counts {
     primer: String,
 }
 
-/// Where the sample life is lived.
+/// The time zone of the sample life.
 const ZONE: &str = "Europe/Berlin";
-/// When the sample life is looked at.
+/// The time at which the results are shown.
 const AFTERWARDS: DateTime = DateTime::constant(2026, 5, 17, 9, 0, 0, 0);
-/// A day worth going back to.
+/// The day that `zoom` shows.
 const THAT_FRIDAY: &str = "2026-04-24";
 /// The primer of its week.
 const ITS_PRIMER: &str = "primers/weekly/2026-W17.md";
-/// So many lines are shown of the package, and of the primer.
+/// Printed lines of the upload pack, and of the primer.
 const UPLOAD_LINES: usize = 12;
 const PRIMER_LINES: usize = 30;
 
-/// Plays both acts; for a machine, unseen, and says where the vault is and what is in it.
+/// Runs both parts; with --json silently, printing the contents of the vault.
 pub async fn run(global: &Global, out: &mut Out) -> Result<()> {
     let folder = tempfile::Builder::new()
         .prefix("icecore-demo-")
@@ -73,7 +72,7 @@ pub async fn run(global: &Global, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// Where it is played: a vault, and the options that hold for every command.
+/// The demo vault and the global options.
 struct Stage {
     global: Global,
     root: PathBuf,
@@ -115,18 +114,18 @@ impl Stage {
             .try_for_each(|line| out.line(format!("{DIM}memory/2026-02-13.md |{DIM:#} {line}")))
     }
 
-    /// Lives the days one after the other: what is said is kept, and every night what is due is
-    /// pressed.
+    /// Plays the days one after the other: messages are stored, and every night due summaries are
+    /// made.
     async fn ninety_days(&self, out: &mut Out) -> Result<Counts> {
         out.line("")?;
         out.line(format!(
             "{BOLD}Ninety days with icecore{BOLD:#}: Mira Holt rebuilds a tea shop, has a client,"
         ))?;
         out.line("a talk to give, a garden and a family. Her sessions are kept word for word;")?;
-        out.line("every night at three what is due is pressed: sessions into days and weeks,")?;
+        out.line("every night at three they are summarized: sessions into days and weeks,")?;
         out.line("weeks into months. No model is asked.")?;
         out.flush()?;
-        let (bar, begun) = (out.steps("pressing"), wire::stopwatch());
+        let (bar, begun) = (out.steps("summarizing"), wire::stopwatch());
         let vault = self.open().await?;
         let (key, id) = life::PROMISED;
         let (days, mut keys) = (life::days(), HashMap::from([(key.to_owned(), id.parse()?)]));
@@ -145,7 +144,7 @@ impl Stage {
         let counts = count(&open, days.len()).await?;
         out.line("")?;
         out.line(format!(
-            "{} days pressed in {:.1} s: {BOLD}{} sessions, {} messages, {:.0} kB of words{BOLD:#}.",
+            "{} days summarized in {:.1} s: {BOLD}{} sessions, {} messages, {:.0} kB of words{BOLD:#}.",
             counts.days,
             begun.seconds(),
             counts.sessions,
@@ -155,7 +154,7 @@ impl Stage {
         Ok(counts)
     }
 
-    /// One session, as an assistant hands it in when it ends.
+    /// Stores one session, as a client does when it ends.
     async fn live(
         &self,
         vault: &Open,
@@ -228,8 +227,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The night after a day: what `icecore rollup due` does, but for its snapshot, because ninety
-    /// times git would take longer than all the rest.
+    /// The nightly rollup after a day, without its snapshot: ninety git commits would take longer
+    /// than everything else.
     async fn night(&self, vault: &Open, day: Date) -> Result<()> {
         let open = self.at(vault, day.tomorrow()?.to_datetime(time(3, 0, 0, 0))).await?;
         open.memory.roll(&Wish::default(), None, &|_, _, _| {}).await?;
@@ -238,7 +237,7 @@ impl Stage {
 
     async fn look_back(&self, counts: &Counts, out: &mut Out) -> Result<()> {
         let now = moment(AFTERWARDS)?.to_string();
-        title(out, "The core: the newest week on top, as thick as what was said in it", "")?;
+        title(out, "The timeline: the newest week on top, as wide as its number of messages", "")?;
         let (lines, per_column) = core::draw(&counts.heads);
         lines.into_iter().try_for_each(|line| out.line(line))?;
         let messages =
@@ -264,7 +263,7 @@ impl Stage {
 
         title(out, "What was said on that Friday? Every word is still there", "")?;
         self.play(out, &now, &["zoom", THAT_FRIDAY]).await?;
-        title(out, "And what did its week come to?", "")?;
+        title(out, "And the summary of its week?", "")?;
         excerpt(
             out,
             &format!("head -n {PRIMER_LINES} {ITS_PRIMER}"),
@@ -284,7 +283,7 @@ impl Stage {
         {
             out.line(format!("  {CYAN}icecore --now {} {command}{CYAN:#}", moment(AFTERWARDS)?))?;
         }
-        out.line(format!("then {CYAN}unset ICECORE_VAULT{CYAN:#} and begin your own memory with {CYAN}icecore init{CYAN:#}."))
+        out.line(format!("then {CYAN}unset ICECORE_VAULT{CYAN:#} and create your own memory with {CYAN}icecore init{CYAN:#}."))
     }
 
     async fn open(&self) -> Result<Open> {

@@ -908,7 +908,7 @@ fn what_others_write_is_found() {
     std::fs::remove_file(vault.path("memory/messages/2026-02-11.jsonl")).unwrap();
     assert_eq!(found(&mut server, "marzipan"), 0);
     // Another process makes the index anew.
-    vault.ok(&["reindex"]);
+    vault.ok(&["vault", "reindex"]);
     assert_eq!(words.map(|word| found(&mut server, word)), [1, 1, 0, 1, 1]);
     server.ends();
 }
