@@ -360,7 +360,8 @@ mod tests {
             for line in after.lines().filter(|line| line.starts_with("  ")) {
                 for call in calls(line) {
                     *seen += 1;
-                    let parsed = Cli::read(&call);
+                    let words = call.iter().map(OsString::from).collect();
+                    let parsed = Cli::read(super::super::without_bullets(words));
                     assert!(parsed.is_ok(), "{line}\n{call:?}\n{}", parsed.unwrap_err());
                 }
             }

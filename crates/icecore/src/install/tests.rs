@@ -253,8 +253,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ),
         (CLAUDE, "{\"a\": 1", "line 1, column 8: the text ends before its `}`"),
         (CLAUDE, "{\"a\" 1}", "line 1, column 6: `:` was expected here"),
-        (CLAUDE, "{\"a\": 01}", "line 1, column 7: this is no value of JSON"),
-        (CLAUDE, "{\"a\": tru}", "line 1, column 7: this is no value of JSON"),
+        (CLAUDE, "{\"a\": 01}", "line 1, column 7: this is not a JSON value"),
+        (CLAUDE, "{\"a\": tru}", "line 1, column 7: this is not a JSON value"),
         (
             CLAUDE,
             "{\"\u{e9}\u{e9}\": \"\\x\"}",
