@@ -4,32 +4,32 @@
 //! model; a rule that needs a day, a time zone or a budget receives it as an argument. Therefore
 //! tests can run a year in a second, and two machines compute identical bytes.
 
-pub mod across;
+pub mod insights;
 pub mod budget;
 pub mod calendar;
 pub mod cascade;
 pub mod converse;
-pub mod distil;
+pub mod extraction;
 pub mod escapes;
 pub mod event;
-pub mod extract;
+pub mod priority_extracts;
 pub mod forget;
 pub mod format;
-pub mod gate;
+pub mod capture_filter;
 pub mod hash;
 pub mod id;
 pub mod import;
 pub mod json;
 pub mod layout;
 pub mod ledger;
-pub mod memo;
+pub mod memory_file;
 pub mod memory_tool;
 pub mod merge;
 pub mod migrate;
 pub mod packs;
 pub mod page;
 pub mod pause;
-pub mod plain;
+pub mod sanitize;
 pub mod private;
 pub mod rank;
 pub mod record;
@@ -41,5 +41,5 @@ pub mod summary;
 pub mod transcript;
 pub mod trigger;
 pub mod undo;
-pub mod when;
-pub mod words;
+pub mod natural_date;
+pub mod string_enum;

@@ -4,12 +4,12 @@
 
 pub mod corpus;
 pub mod language;
-pub mod mark;
+pub mod highlight;
 pub mod passage;
 pub mod posting;
 pub mod question;
 pub mod score;
-pub mod skim;
+pub mod relevance;
 pub mod terms;
-pub mod update;
+pub mod updates;
 pub mod vector;
