@@ -23,7 +23,7 @@ pub struct Moment {
 
 /// A moment parsed from foreign input, with the assumptions made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadMoment {
+pub struct ParsedMoment {
     pub moment: Moment,
     /// No offset was given, and UTC was assumed.
     pub offset_assumed: bool,
@@ -39,7 +39,7 @@ impl Moment {
     }
 
     /// The instant.
-    pub fn at(self) -> Timestamp {
+    pub fn timestamp(self) -> Timestamp {
         self.at
     }
 
@@ -54,22 +54,22 @@ impl Moment {
     }
 
     /// Local time as `HH:MM`.
-    pub fn clock(self) -> String {
+    pub fn clock_time(self) -> String {
         let time = self.offset.to_datetime(self.at).time();
         format!("{:02}:{:02}", time.hour(), time.minute())
     }
 
     /// Minutes since the start of the local day.
-    pub fn minutes(self) -> u16 {
+    pub fn minute_of_day(self) -> u16 {
         let time = self.offset.to_datetime(self.at).time();
         u16::try_from(i16::from(time.hour()) * 60 + i16::from(time.minute())).unwrap_or(0)
     }
 
     /// Parses RFC 3339 and its common variations: `Z` or an offset, `T` or a blank, any number of
     /// fractional digits, a leap second, a bare date.
-    pub fn read(text: &str) -> Option<ReadMoment> {
-        if let Some(moment) = Self::read_canonical(text.as_bytes()) {
-            return Some(ReadMoment { moment, offset_assumed: false });
+    pub fn parse(text: &str) -> Option<ParsedMoment> {
+        if let Some(moment) = Self::parse_canonical(text.as_bytes()) {
+            return Some(ParsedMoment { moment, offset_assumed: false });
         }
         let text = shorten_fraction(text.trim());
         let pieces = DateTimeParser::new().parse_pieces(text.as_ref()).ok()?;
@@ -81,13 +81,13 @@ impl Moment {
         };
         let at = offset.unwrap_or(Offset::UTC).to_timestamp(civil).ok()?;
         let moment = Self::new(at, offset.unwrap_or(Offset::UTC));
-        Some(ReadMoment { moment, offset_assumed: offset.is_none() })
+        Some(ParsedMoment { moment, offset_assumed: offset.is_none() })
     }
 }
 
 impl Moment {
     /// A fast path for the form that icecore writes.
-    fn read_canonical(text: &[u8]) -> Option<Self> {
+    fn parse_canonical(text: &[u8]) -> Option<Self> {
         let shape = text.len() == 25
             && text[4] == b'-'
             && text[7] == b'-'
@@ -165,7 +165,7 @@ pub struct NotAZone(pub String);
 
 impl Zone {
     /// The zone of that IANA name.
-    pub fn named(name: &str) -> Result<Self, NotAZone> {
+    pub fn from_name(name: &str) -> Result<Self, NotAZone> {
         TimeZoneDatabase::bundled().get(name.trim()).map(Self).map_err(|_| NotAZone(name.into()))
     }
 
@@ -193,30 +193,30 @@ impl Zone {
     ///
     /// A day that the zone omitted (Apia had no 2011-12-30) is empty: it starts where the next one
     /// does.
-    pub fn start_of(&self, day: Date) -> Timestamp {
+    pub fn day_start(&self, day: Date) -> Timestamp {
         let midnight = self.0.to_ambiguous_timestamp(day.to_datetime(Time::midnight()));
         let AmbiguousOffset::Gap { after, .. } = midnight.offset() else {
-            return midnight.compatible().unwrap_or_else(|_| nearest(day));
+            return midnight.compatible().unwrap_or_else(|_| nearest_limit(day));
         };
         // The gap may have begun before midnight: the day starts at its end, not an hour after
         // 00:00.
-        let Ok(before_gap) = midnight.earlier() else { return nearest(day) };
+        let Ok(before_gap) = midnight.earlier() else { return nearest_limit(day) };
         let change = self.0.following(before_gap).find(|change| change.offset() == after);
         change.map_or(before_gap, |change| change.timestamp())
     }
 
     /// The instant at which local clocks show `time` on `day`: the first of two, or, if clocks skip
     /// it, later by the length of the gap.
-    pub fn at(&self, day: Date, time: Time) -> Timestamp {
+    pub fn instant_at(&self, day: Date, time: Time) -> Timestamp {
         self.0
             .to_ambiguous_timestamp(day.to_datetime(time))
             .compatible()
-            .unwrap_or_else(|_| nearest(day))
+            .unwrap_or_else(|_| nearest_limit(day))
     }
 }
 
 /// The limit of time nearest to a day that has no instant.
-fn nearest(day: Date) -> Timestamp {
+fn nearest_limit(day: Date) -> Timestamp {
     if day.year() < 0 { Timestamp::MIN } else { Timestamp::MAX }
 }
 
@@ -236,7 +236,7 @@ pub struct NotAWeek(String);
 
 impl Week {
     /// The week that contains `day`.
-    pub fn of(day: Date) -> Self {
+    pub fn containing(day: Date) -> Self {
         let iso = day.iso_week_date();
         Self { year: iso.year(), number: iso.week() }
     }
@@ -274,18 +274,18 @@ impl Week {
 
     /// The next week; saturates at the last of the calendar.
     pub fn next(self) -> Self {
-        Self::of(self.thursday().checked_add(7.days()).unwrap_or(Date::MAX))
+        Self::containing(self.thursday().checked_add(7.days()).unwrap_or(Date::MAX))
     }
 
     /// The previous week; saturates at the first of the calendar.
     pub fn previous(self) -> Self {
-        Self::of(self.thursday().checked_sub(7.days()).unwrap_or(Date::MIN))
+        Self::containing(self.thursday().checked_sub(7.days()).unwrap_or(Date::MIN))
     }
 
     /// The month the week belongs to.
     pub fn month(self) -> Month {
         // That of its Thursday (P3); otherwise 2026-W53 would belong to two months.
-        Month::of(self.thursday())
+        Month::containing(self.thursday())
     }
 }
 
@@ -301,9 +301,9 @@ impl FromStr for Week {
     fn from_str(text: &str) -> Result<Self, NotAWeek> {
         let parts = text
             .split_once("-W")
-            .and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+            .and_then(|(year, number)| Some((parse_digits(year, 4)?, parse_digits(number, 2)?)));
         let week = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
-        week.ok_or_else(|| NotAWeek(quoted(text)))
+        week.ok_or_else(|| NotAWeek(quote_input(text)))
     }
 }
 
@@ -327,13 +327,13 @@ pub struct NotAMonth(String);
 
 impl Month {
     /// The month that contains `day`.
-    pub fn of(day: Date) -> Self {
+    pub fn containing(day: Date) -> Self {
         Self { year: day.year(), number: day.month() }
     }
 
     /// That month, if the number is valid.
     pub fn new(year: i16, number: i8) -> Option<Self> {
-        Date::new(year, number, 1).ok().map(Self::of)
+        Date::new(year, number, 1).ok().map(Self::containing)
     }
 
     /// The year.
@@ -363,18 +363,18 @@ impl Month {
 
     /// The next month; saturates at the last of the calendar.
     pub fn next(self) -> Self {
-        Self::of(self.last().tomorrow().unwrap_or(Date::MAX))
+        Self::containing(self.last().tomorrow().unwrap_or(Date::MAX))
     }
 
     /// The previous month; saturates at the first of the calendar.
     pub fn previous(self) -> Self {
-        Self::of(self.first().yesterday().unwrap_or(Date::MIN))
+        Self::containing(self.first().yesterday().unwrap_or(Date::MIN))
     }
 
     /// The weeks that belong to it: those whose Thursday is in it.
     pub fn weeks(self) -> Vec<Week> {
         let mut weeks: Vec<Week> =
-            self.days().iter().step_by(7).chain([self.last()]).map(Week::of).collect();
+            self.days().iter().step_by(7).chain([self.last()]).map(Week::containing).collect();
         weeks.dedup();
         weeks.retain(|week| week.month() == self);
         weeks
@@ -382,7 +382,7 @@ impl Month {
 
     /// The days that its weeks cover, which its summary covers: Monday of the first to Sunday of
     /// the last.
-    pub fn span_of_weeks(self) -> Days {
+    pub fn week_span(self) -> Days {
         let weeks = self.weeks();
         let first = weeks.first().map_or(self.first(), |week| week.monday());
         let last = weeks.last().map_or(self.last(), |week| week.sunday());
@@ -402,9 +402,9 @@ impl FromStr for Month {
     fn from_str(text: &str) -> Result<Self, NotAMonth> {
         let parts = text
             .split_once('-')
-            .and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+            .and_then(|(year, number)| Some((parse_digits(year, 4)?, parse_digits(number, 2)?)));
         let month = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
-        month.ok_or_else(|| NotAMonth(quoted(text)))
+        month.ok_or_else(|| NotAMonth(quote_input(text)))
     }
 }
 
@@ -415,15 +415,15 @@ impl Serialize for Month {
 }
 
 /// A number with exactly `count` digits.
-fn digits(text: &str, count: usize) -> Option<i16> {
+fn parse_digits(text: &str, count: usize) -> Option<i16> {
     (text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit()))
         .then(|| text.parse().ok())
         .flatten()
 }
 
 /// Foreign input, shortened and sanitized for an error message.
-fn quoted(text: &str) -> String {
-    crate::plain::one_line(text).chars().take(60).collect()
+fn quote_input(text: &str) -> String {
+    crate::sanitize::one_line(text).chars().take(60).collect()
 }
 
 /// A span of days, both ends included; empty if the last is before the first.
@@ -463,7 +463,7 @@ impl fmt::Display for Days {
 }
 
 /// The weekday's English name.
-pub fn weekday(day: Date) -> &'static str {
+pub fn weekday_name(day: Date) -> &'static str {
     match day.weekday() {
         Weekday::Monday => "Monday",
         Weekday::Tuesday => "Tuesday",
@@ -482,7 +482,7 @@ pub fn days_between(earlier: Date, later: Date) -> i64 {
 
 /// Parses a day as a person writes it: `2026-02-13`, `today`, `tomorrow`, `yesterday`, `friday`
 /// (the next one after today), `+3d`, `-2w`.
-pub fn read_day(text: &str, today: Date) -> Option<Date> {
+pub fn parse_day(text: &str, today: Date) -> Option<Date> {
     let text = text.trim().to_ascii_lowercase();
     match text.as_str() {
         "today" => return Some(today),
@@ -518,7 +518,7 @@ mod tests {
 
     fn check(text: &str, written: Option<&str>) {
         assert_eq!(
-            Moment::read(text).map(|read| read.moment.to_string()).as_deref(),
+            Moment::parse(text).map(|read| read.moment.to_string()).as_deref(),
             written,
             "{text}"
         );
@@ -546,17 +546,17 @@ mod tests {
         ] {
             check(bad, None);
         }
-        assert!(Moment::read("2026-01-28T14:03:11").is_some_and(|read| read.offset_assumed));
+        assert!(Moment::parse("2026-01-28T14:03:11").is_some_and(|read| read.offset_assumed));
     }
 
     // L2
     #[test]
     fn the_local_day_is_that_of_the_offset() {
-        let berlin = Zone::named("Europe/Berlin").unwrap();
+        let berlin = Zone::from_name("Europe/Berlin").unwrap();
         let at: Timestamp = "2026-02-12T23:30:00Z".parse().unwrap();
         assert_eq!(berlin.moment(at).day(), date(2026, 2, 13));
-        assert_eq!(berlin.moment(at).clock(), "00:30");
-        assert!(Zone::named("Mars/Olympus").is_err());
+        assert_eq!(berlin.moment(at).clock_time(), "00:30");
+        assert!(Zone::from_name("Mars/Olympus").is_err());
     }
 
     /// ISO 8601 by its definition, not by the library under test: a week belongs to the year of its
@@ -572,11 +572,11 @@ mod tests {
     fn every_day_of_a_century_lies_in_the_right_iso_week() {
         let mut day = date(2000, 1, 1);
         while day <= date(2100, 12, 31) {
-            assert_eq!(Week::of(day).to_string(), reference_week(day), "{day}");
+            assert_eq!(Week::containing(day).to_string(), reference_week(day), "{day}");
             day = day.tomorrow().unwrap();
         }
         for day in [date(2026, 12, 28), date(2026, 12, 31), date(2027, 1, 1), date(2027, 1, 3)] {
-            assert_eq!(Week::of(day).to_string(), "2026-W53");
+            assert_eq!(Week::containing(day).to_string(), "2026-W53");
         }
     }
 
@@ -600,7 +600,7 @@ mod tests {
             ("2026-02-30", None),
             ("+é", None),
         ] {
-            assert_eq!(read_day(text, friday), day, "{text}");
+            assert_eq!(parse_day(text, friday), day, "{text}");
         }
     }
 
@@ -609,7 +609,7 @@ mod tests {
     fn every_day_of_a_century_lies_in_one_week_and_every_week_in_one_month() {
         let century = Days { first: date(2000, 1, 1), last: date(2100, 12, 31) };
         for day in century.iter() {
-            let week = Week::of(day);
+            let week = Week::containing(day);
             assert!(week.days().contains(day) && week.days().len() == 7, "{day}");
             assert!(
                 !week.next().days().contains(day) && !week.previous().days().contains(day),
@@ -622,11 +622,11 @@ mod tests {
                 "{week}"
             );
         }
-        let mut month = Month::of(century.first);
-        let mut week = Week::of(century.first).next();
-        assert_eq!(Week::of(century.first).to_string(), "1999-W52");
-        while month <= Month::of(century.last) {
-            let span = month.span_of_weeks();
+        let mut month = Month::containing(century.first);
+        let mut week = Week::containing(century.first).next();
+        assert_eq!(Week::containing(century.first).to_string(), "1999-W52");
+        while month <= Month::containing(century.last) {
+            let span = month.week_span();
             assert_eq!(
                 (span.first, span.first.weekday(), span.last.weekday()),
                 (week.monday(), Weekday::Monday, Weekday::Sunday),
@@ -641,7 +641,7 @@ mod tests {
             assert_eq!(month.next().first(), month.last().tomorrow().unwrap());
             month = month.next();
         }
-        let newyear = Week::of(date(2027, 1, 1));
+        let newyear = Week::containing(date(2027, 1, 1));
         assert_eq!(
             (newyear.to_string(), newyear.month().to_string()),
             ("2026-W53".into(), "2026-12".into())
@@ -680,7 +680,7 @@ mod tests {
     #[test]
     fn the_ends_of_the_calendar_hold() {
         for day in [Date::MIN, Date::MAX] {
-            let (week, month) = (Week::of(day), Month::of(day));
+            let (week, month) = (Week::containing(day), Month::containing(day));
             assert!(week.days().contains(day) && month.days().contains(day));
             assert!(
                 week.next() >= week
@@ -690,8 +690,8 @@ mod tests {
             );
             assert!(!month.weeks().is_empty());
             assert_eq!(Days { first: day, last: day }.iter().count(), 1);
-            let zone = Zone::named("Europe/Berlin").unwrap();
-            assert!(zone.start_of(day) <= zone.at(day, Time::MAX));
+            let zone = Zone::from_name("Europe/Berlin").unwrap();
+            assert!(zone.day_start(day) <= zone.instant_at(day, Time::MAX));
         }
         let none = Days { first: Date::MAX, last: Date::MIN };
         assert!(
@@ -702,8 +702,8 @@ mod tests {
     }
 
     fn check_start(zone: &str, day: Date, start: &str) {
-        let zone = Zone::named(zone).unwrap();
-        assert_eq!(zone.moment(zone.start_of(day)).to_string(), start, "{day}");
+        let zone = Zone::from_name(zone).unwrap();
+        assert_eq!(zone.moment(zone.day_start(day)).to_string(), start, "{day}");
     }
 
     // P12
@@ -724,12 +724,12 @@ mod tests {
             ("Asia/Beirut", None),
             ("UTC", None),
         ] {
-            let zone = Zone::named(name).unwrap();
+            let zone = Zone::from_name(name).unwrap();
             for day in (Days { first: date(2005, 1, 1), last: date(2028, 12, 31) })
                 .iter()
                 .filter(|day| Some(*day) != missing)
             {
-                let start = zone.start_of(day);
+                let start = zone.day_start(day);
                 assert_eq!(zone.day_of(start), day, "{name}");
                 assert!(zone.day_of(start - 1.second()) < day, "{name} {day}");
             }
@@ -745,9 +745,10 @@ mod tests {
             ("Australia/Lord_Howe", date(2026, 10, 4), 2, 15, "2026-10-04T02:45:00+11:00"),
             ("Pacific/Apia", date(2011, 12, 30), 3, 0, "2011-12-31T03:00:00+14:00"),
         ] {
-            let zone = Zone::named(name).unwrap();
+            let zone = Zone::from_name(name).unwrap();
             assert_eq!(
-                zone.moment(zone.at(day, Time::new(hour, minute, 0, 0).unwrap())).to_string(),
+                zone.moment(zone.instant_at(day, Time::new(hour, minute, 0, 0).unwrap()))
+                    .to_string(),
                 at
             );
         }

@@ -3,7 +3,7 @@
 
 /// Decodes the `uXXXX` at the start of `text`, including surrogate pairs; returns the character and
 /// the length of the escape.
-pub fn unicode(text: &str) -> Option<(char, usize)> {
+pub fn decode_unicode(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| {
         text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok())
     };
@@ -19,8 +19,8 @@ pub fn unicode(text: &str) -> Option<(char, usize)> {
 }
 
 /// Decodes the HTML entity at the start of `text`; returns the character and the entity's length.
-pub fn entity(text: &str) -> Option<(char, usize)> {
-    const NAMED: [(&str, char); 17] = [
+pub fn decode_entity(text: &str) -> Option<(char, usize)> {
+    const NAMED_ENTITIES: [(&str, char); 17] = [
         ("nbsp", '\u{a0}'),
         ("amp", '&'),
         ("quot", '"'),
@@ -39,9 +39,9 @@ pub fn entity(text: &str) -> Option<(char, usize)> {
         ("ntilde", 'ñ'),
         ("zwnj", '\u{200c}'),
     ];
-    const LONGEST: usize = 10;
+    const MAX_ENTITY_BYTES: usize = 10;
     let rest = text.strip_prefix('&')?;
-    let length = rest.bytes().take(LONGEST).position(|byte| byte == b';')?;
+    let length = rest.bytes().take(MAX_ENTITY_BYTES).position(|byte| byte == b';')?;
     let name = rest.get(..length)?;
     let c = match name.strip_prefix('#') {
         Some(number) => {
@@ -51,14 +51,14 @@ pub fn entity(text: &str) -> Option<(char, usize)> {
             };
             char::from_u32(code)?
         }
-        None => NAMED.iter().find(|(known, _)| *known == name)?.1,
+        None => NAMED_ENTITIES.iter().find(|(known, _)| *known == name)?.1,
     };
     Some((c, length + 2))
 }
 
 /// Decodes one or more `%XX` at the start of `text`; returns the character and the length of the
 /// escape.
-pub fn percent(text: &str) -> Option<(char, usize)> {
+pub fn decode_percent(text: &str) -> Option<(char, usize)> {
     let bytes = text.as_bytes();
     let unit = |at: usize| {
         let [b'%', a, b] = bytes.get(at..at + 3)? else { return None };
@@ -94,21 +94,21 @@ mod tests {
     #[test]
     fn escapes_stand_for_characters() {
         for (read, text, expected) in [
-            (unicode as fn(&str) -> Option<(char, usize)>, "u00f1a", Some(('ñ', 5))),
-            (unicode, "ud83d\\ude00x", Some(('😀', 11))),
-            (unicode, "ud83d", None),
-            (unicode, "u00g1", None),
-            (entity, "&nbsp;x", Some(('\u{a0}', 6))),
-            (entity, "&#61;", Some(('=', 5))),
-            (entity, "&#x3A;", Some((':', 6))),
-            (entity, "& so on;", None),
-            (entity, "&#x110000;", None),
-            (percent, "%20", Some((' ', 3))),
-            (percent, "%C3%A9t", Some(('é', 6))),
-            (percent, "%e3%83%91", Some(('パ', 9))),
-            (percent, "%C3", None),
-            (percent, "%C3%28", None),
-            (percent, "%zz", None),
+            (decode_unicode as fn(&str) -> Option<(char, usize)>, "u00f1a", Some(('ñ', 5))),
+            (decode_unicode, "ud83d\\ude00x", Some(('😀', 11))),
+            (decode_unicode, "ud83d", None),
+            (decode_unicode, "u00g1", None),
+            (decode_entity, "&nbsp;x", Some(('\u{a0}', 6))),
+            (decode_entity, "&#61;", Some(('=', 5))),
+            (decode_entity, "&#x3A;", Some((':', 6))),
+            (decode_entity, "& so on;", None),
+            (decode_entity, "&#x110000;", None),
+            (decode_percent, "%20", Some((' ', 3))),
+            (decode_percent, "%C3%A9t", Some(('é', 6))),
+            (decode_percent, "%e3%83%91", Some(('パ', 9))),
+            (decode_percent, "%C3", None),
+            (decode_percent, "%C3%28", None),
+            (decode_percent, "%zz", None),
         ] {
             assert_eq!(read(text), expected, "{text}");
         }
@@ -117,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_them_fall(text in "[u&%#x;0-9a-fé\\\\]{0,12}") {
-            for read in [unicode, entity, percent] {
+            for read in [decode_unicode, decode_entity, decode_percent] {
                 if let Some((_, length)) = read(&text) {
                     prop_assert!(text.is_char_boundary(length));
                 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 const ESCAPE_BYTES: usize = 6;
 
 /// Parses a JSON value; an unpaired surrogate becomes U+FFFD.
-pub fn read<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
+pub fn parse<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     serde_json::from_str(&replace_unpaired(json))
 }
 
@@ -21,8 +21,8 @@ pub fn replace_unpaired(json: &str) -> Cow<'_, str> {
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while let Some(found) = memchr::memchr(b'\\', bytes.get(at..).unwrap_or_default()) {
         at += found;
-        match (surrogate(bytes, at), surrogate(bytes, at + ESCAPE_BYTES)) {
-            (Some(Half::High), Some(Half::Low)) => at += 2 * ESCAPE_BYTES,
+        match (surrogate_half(bytes, at), surrogate_half(bytes, at + ESCAPE_BYTES)) {
+            (Some(SurrogateHalf::High), Some(SurrogateHalf::Low)) => at += 2 * ESCAPE_BYTES,
             (Some(_), _) => {
                 out.push_str(&json[copied..at]);
                 out.push_str("\\ufffd");
@@ -40,21 +40,21 @@ pub fn replace_unpaired(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-enum Half {
+enum SurrogateHalf {
     High,
     Low,
 }
 
 /// The half of a surrogate pair whose escape begins at `at`.
-fn surrogate(bytes: &[u8], at: usize) -> Option<Half> {
+fn surrogate_half(bytes: &[u8], at: usize) -> Option<SurrogateHalf> {
     let escape = bytes.get(at..at + ESCAPE_BYTES)?;
     let [b'\\', b'u', b'd' | b'D', second, third, fourth] = escape else { return None };
     if !third.is_ascii_hexdigit() || !fourth.is_ascii_hexdigit() {
         return None;
     }
     match second {
-        b'8' | b'9' | b'a' | b'b' | b'A' | b'B' => Some(Half::High),
-        b'c'..=b'f' | b'C'..=b'F' => Some(Half::Low),
+        b'8' | b'9' | b'a' | b'b' | b'A' | b'B' => Some(SurrogateHalf::High),
+        b'c'..=b'f' | b'C'..=b'F' => Some(SurrogateHalf::Low),
         _ => None,
     }
 }
@@ -81,14 +81,14 @@ mod tests {
             (r#""\\\ud83d""#, "\\\u{fffd}"),
             (r#""\ud7ff\ue000""#, "\u{d7ff}\u{e000}"),
         ] {
-            assert_eq!(read::<Value>(json).unwrap(), Value::from(text), "{json}");
+            assert_eq!(parse::<Value>(json).unwrap(), Value::from(text), "{json}");
         }
         assert_eq!(
-            read::<Value>(r#"{"\ud83d":["\ud83d"]}"#).unwrap(),
+            parse::<Value>(r#"{"\ud83d":["\ud83d"]}"#).unwrap(),
             serde_json::json!({ "\u{fffd}": ["\u{fffd}"] })
         );
         for broken in ["\"\\ud83", "\"\\u", "\"\\", "{\"a\":\"\\ud83d"] {
-            assert!(read::<Value>(broken).is_err(), "{broken}");
+            assert!(parse::<Value>(broken).is_err(), "{broken}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use jiff::civil::Date;
 
-use crate::record::Captured;
+use crate::record::RecordKind;
 
 /// The policy of a vault; a folder with this file is a vault.
 pub const CONFIG: &str = "icecore.toml";
@@ -66,7 +66,7 @@ pub const PRIVATE: &str = ".icecore";
 
 /// The top-level entries of a vault, which are what a snapshot contains; other files in the folder
 /// are foreign.
-pub const KEPT: &[&str] = &[
+pub const VAULT_ENTRIES: &[&str] = &[
     CONFIG,
     ".gitignore",
     ".gitattributes",
@@ -87,7 +87,7 @@ pub struct DocPath(String);
 /// Why a text is no path inside a vault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` is no path inside a vault: {why}")]
-pub struct NotAPath {
+pub struct DocPathError {
     path: String,
     why: &'static str,
 }
@@ -104,10 +104,10 @@ impl DocPath {
     }
 
     /// The record file of that kind and local day.
-    pub fn records(kind: Captured, day: Date) -> Self {
+    pub fn records(kind: RecordKind, day: Date) -> Self {
         Self(match kind {
-            Captured::Message => format!("{MESSAGES}/{day}.jsonl"),
-            Captured::State => format!("{SNAPSHOTS}/{day}.jsonl"),
+            RecordKind::Message => format!("{MESSAGES}/{day}.jsonl"),
+            RecordKind::State => format!("{SNAPSHOTS}/{day}.jsonl"),
         })
     }
 
@@ -135,23 +135,23 @@ impl DocPath {
     }
 
     /// The kind of the file.
-    pub fn nature(&self) -> Nature {
+    pub fn file_kind(&self) -> FileKind {
         match self.0.as_str() {
-            LEDGER => return Nature::Ledger,
-            OPEN_LOOPS | INTEGRITY => return Nature::Derived,
-            INTEGRITY_LOG => return Nature::AppendOnly,
+            LEDGER => return FileKind::Ledger,
+            OPEN_LOOPS | INTEGRITY => return FileKind::Derived,
+            INTEGRITY_LOG => return FileKind::AppendOnly,
             _ => {}
         }
         if let Some(day) = self.log_day() {
-            return Nature::Log(day);
+            return FileKind::Log(day);
         }
         if self.is_tool_file() {
-            return Nature::View;
+            return FileKind::View;
         }
         if self.0.starts_with("memory/") && self.0.ends_with(".jsonl") {
-            Nature::AppendOnly
+            FileKind::AppendOnly
         } else {
-            Nature::View
+            FileKind::View
         }
     }
 
@@ -167,8 +167,8 @@ impl DocPath {
     }
 
     /// Whether it belongs to the vault, rather than being a foreign file in its folder.
-    pub fn is_kept(&self) -> bool {
-        self.0.split('/').next().is_some_and(|top| KEPT.contains(&top))
+    pub fn is_vault_file(&self) -> bool {
+        self.0.split('/').next().is_some_and(|top| VAULT_ENTRIES.contains(&top))
     }
 
     /// Whether it looks like a sync program's conflict copy or an unfinished merge.
@@ -198,11 +198,14 @@ const MAX_PATH_BYTES: usize = 1024;
 const MAX_NAME_BYTES: usize = 255;
 
 impl FromStr for DocPath {
-    type Err = NotAPath;
+    type Err = DocPathError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPath> {
+    fn from_str(text: &str) -> Result<Self, DocPathError> {
         let refuse = |why| {
-            Err(NotAPath { path: crate::plain::one_line(text).chars().take(80).collect(), why })
+            Err(DocPathError {
+                path: crate::sanitize::one_line(text).chars().take(80).collect(),
+                why,
+            })
         };
         if text.is_empty() || text.len() > MAX_PATH_BYTES {
             return refuse("it is empty or longer than 1024 bytes");
@@ -244,7 +247,7 @@ impl fmt::Display for DocPath {
 
 /// The kind of a file, which determines how it may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nature {
+pub enum FileKind {
     /// The ledger: grows only by whole lines.
     Ledger,
     /// A daily log: people and agents write it, icecore only appends.
@@ -305,15 +308,15 @@ mod tests {
 
     #[test]
     fn every_file_has_its_nature() {
-        let nature = |path: &str| path.parse::<DocPath>().unwrap().nature();
-        assert_eq!(nature("memory/ledger.jsonl"), Nature::Ledger);
-        assert_eq!(nature("memory/2026-02-13.md"), Nature::Log(jiff::civil::date(2026, 2, 13)));
-        assert_eq!(nature("memory/2026-02-31.md"), Nature::View);
-        assert_eq!(nature("memory/index/open-loops.json"), Nature::Derived);
-        assert_eq!(nature("memory/ledger-archive-2026.jsonl"), Nature::AppendOnly);
-        assert_eq!(nature("recall/pack.md"), Nature::View);
-        assert_eq!(nature("memory/tool/plan.jsonl"), Nature::View);
-        assert_eq!(nature("memory/tool-versions/2026-02.jsonl"), Nature::AppendOnly);
+        let nature = |path: &str| path.parse::<DocPath>().unwrap().file_kind();
+        assert_eq!(nature("memory/ledger.jsonl"), FileKind::Ledger);
+        assert_eq!(nature("memory/2026-02-13.md"), FileKind::Log(jiff::civil::date(2026, 2, 13)));
+        assert_eq!(nature("memory/2026-02-31.md"), FileKind::View);
+        assert_eq!(nature("memory/index/open-loops.json"), FileKind::Derived);
+        assert_eq!(nature("memory/ledger-archive-2026.jsonl"), FileKind::AppendOnly);
+        assert_eq!(nature("recall/pack.md"), FileKind::View);
+        assert_eq!(nature("memory/tool/plan.jsonl"), FileKind::View);
+        assert_eq!(nature("memory/tool-versions/2026-02.jsonl"), FileKind::AppendOnly);
     }
 
     // L12

@@ -11,7 +11,7 @@ use crate::record::parent_session;
 
 /// The sessions that a pause applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reach {
+pub enum PauseScope {
     /// Every session.
     Everything,
     /// One session.
@@ -20,7 +20,7 @@ pub enum Reach {
     Project(String),
 }
 
-impl std::fmt::Display for Reach {
+impl std::fmt::Display for PauseScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Everything => f.write_str("everything"),
@@ -33,7 +33,7 @@ impl std::fmt::Display for Reach {
 /// A pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    pub reach: Reach,
+    pub scope: PauseScope,
     /// The start.
     pub from: Moment,
     /// The end; `None` while it is open-ended.
@@ -42,14 +42,14 @@ pub struct Pause {
 
 impl Pause {
     /// Whether it is active at a moment.
-    pub fn holds(&self, at: Timestamp) -> bool {
-        self.from.at() <= at && self.until.is_none_or(|until| at < until.at())
+    pub fn is_active_at(&self, at: Timestamp) -> bool {
+        self.from.timestamp() <= at && self.until.is_none_or(|until| at < until.timestamp())
     }
 }
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct PauseLine {
     ts: String,
     act: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,12 +60,12 @@ struct Line {
     until: Option<String>,
 }
 
-impl Line {
-    fn of(act: &str, now: Moment, reach: &Reach, until: Option<Moment>) -> String {
+impl PauseLine {
+    fn format_line(act: &str, now: Moment, reach: &PauseScope, until: Option<Moment>) -> String {
         let (session, project) = match reach {
-            Reach::Everything => (None, None),
-            Reach::Session(id) => (Some(id.clone()), None),
-            Reach::Project(name) => (None, Some(name.clone())),
+            PauseScope::Everything => (None, None),
+            PauseScope::Session(id) => (Some(id.clone()), None),
+            PauseScope::Project(name) => (None, Some(name.clone())),
         };
         let line = Self {
             ts: now.to_string(),
@@ -77,23 +77,23 @@ impl Line {
         serde_json::to_string(&line).unwrap_or_default()
     }
 
-    fn reach(&self) -> Reach {
+    fn reach(&self) -> PauseScope {
         match (&self.session, &self.project) {
-            (Some(id), _) => Reach::Session(id.clone()),
-            (None, Some(name)) => Reach::Project(name.clone()),
-            (None, None) => Reach::Everything,
+            (Some(id), _) => PauseScope::Session(id.clone()),
+            (None, Some(name)) => PauseScope::Project(name.clone()),
+            (None, None) => PauseScope::Everything,
         }
     }
 }
 
 /// The line that starts a pause.
-pub fn begun(now: Moment, reach: &Reach, until: Option<Moment>) -> String {
-    Line::of("pause", now, reach, until)
+pub fn pause_line(now: Moment, reach: &PauseScope, until: Option<Moment>) -> String {
+    PauseLine::format_line("pause", now, reach, until)
 }
 
 /// The line that ends the pauses of that scope; the scope "everything" ends all of them.
-pub fn ended(now: Moment, reach: &Reach) -> String {
-    Line::of("resume", now, reach, None)
+pub fn resume_line(now: Moment, reach: &PauseScope) -> String {
+    PauseLine::format_line("resume", now, reach, None)
 }
 
 /// All pauses, past and present.
@@ -102,26 +102,26 @@ pub struct Pauses(Vec<Pause>);
 
 impl Pauses {
     /// Parses the file. Invalid lines are skipped: they pause nothing.
-    pub fn read(text: &[u8]) -> Self {
+    pub fn parse(text: &[u8]) -> Self {
         let mut pauses: Vec<Pause> = Vec::new();
         for line in text
             .split(|&byte| byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<Line>(line).ok())
+            .filter_map(|line| serde_json::from_slice::<PauseLine>(line).ok())
         {
-            let Some(ts) = Moment::read(&line.ts).map(|read| read.moment) else { continue };
+            let Some(ts) = Moment::parse(&line.ts).map(|read| read.moment) else { continue };
             let reach = line.reach();
             match line.act.as_str() {
                 "pause" => {
                     let until =
-                        line.until.as_deref().and_then(Moment::read).map(|read| read.moment);
-                    pauses.push(Pause { reach, from: ts, until });
+                        line.until.as_deref().and_then(Moment::parse).map(|read| read.moment);
+                    pauses.push(Pause { scope: reach, from: ts, until });
                 }
                 "resume" => {
                     for pause in pauses
                         .iter_mut()
-                        .filter(|pause| reach == Reach::Everything || pause.reach == reach)
+                        .filter(|pause| reach == PauseScope::Everything || pause.scope == reach)
                     {
-                        if pause.holds(ts.at()) {
+                        if pause.is_active_at(ts.timestamp()) {
                             pause.until = Some(ts);
                         }
                     }
@@ -138,33 +138,33 @@ impl Pauses {
     }
 
     /// The pause that applies to that session and project at that moment.
-    pub fn over(
+    pub fn covering(
         &self,
         session: Option<&str>,
         project: Option<&str>,
         at: Timestamp,
     ) -> Option<&Pause> {
         self.0.iter().find(|pause| {
-            let meant = match &pause.reach {
-                Reach::Everything => true,
+            let meant = match &pause.scope {
+                PauseScope::Everything => true,
                 // A subagent's session is part of its parent.
-                Reach::Session(id) => session
+                PauseScope::Session(id) => session
                     .is_some_and(|session| session == id || parent_session(session) == Some(id)),
-                Reach::Project(name) => project == Some(name),
+                PauseScope::Project(name) => project == Some(name),
             };
-            meant && pause.holds(at)
+            meant && pause.is_active_at(at)
         })
     }
 
     /// The pauses active at a moment, oldest first.
-    pub fn at(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
-        self.0.iter().filter(move |pause| pause.holds(now))
+    pub fn active_at(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
+        self.0.iter().filter(move |pause| pause.is_active_at(now))
     }
 }
 
 /// Parses a duration to seconds: `90s`, `30m`, `1h`, `2d`.
-pub fn seconds(text: &str) -> Result<i64, String> {
-    const MOST: i64 = 366 * 24 * 3_600;
+pub fn parse_duration_secs(text: &str) -> Result<i64, String> {
+    const MAX_SECS: i64 = 366 * 24 * 3_600;
     let text = text.trim();
     let (number, unit) =
         text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -178,7 +178,7 @@ pub fn seconds(text: &str) -> Result<i64, String> {
     let number: i64 = number.parse().map_err(|_| "write a duration such as 30m, 1h or 2d")?;
     number
         .checked_mul(factor)
-        .filter(|seconds| (1..=MOST).contains(seconds))
+        .filter(|seconds| (1..=MAX_SECS).contains(seconds))
         .ok_or_else(|| "the duration must be between a second and a year".into())
 }
 
@@ -187,13 +187,13 @@ mod tests {
     use super::*;
 
     fn at(clock: &str) -> Moment {
-        Moment::read(&format!("2026-02-13T{clock}:00+01:00")).unwrap().moment
+        Moment::parse(&format!("2026-02-13T{clock}:00+01:00")).unwrap().moment
     }
 
     fn check(lines: &[String], session: &str, project: Option<&str>, clock: &str, paused: bool) {
-        let pauses = Pauses::read(lines.join("\n").as_bytes());
+        let pauses = Pauses::parse(lines.join("\n").as_bytes());
         assert_eq!(
-            pauses.over(Some(session), project, at(clock).at()).is_some(),
+            pauses.covering(Some(session), project, at(clock).timestamp()).is_some(),
             paused,
             "{lines:?} {session} {project:?} {clock}"
         );
@@ -201,9 +201,12 @@ mod tests {
 
     #[test]
     fn a_pause_holds_for_what_it_is_about_and_as_long_as_it_says() {
-        let session = Reach::Session("s1".into());
-        let lines =
-            [begun(at("09:00"), &session, None), "no line".into(), ended(at("10:00"), &session)];
+        let session = PauseScope::Session("s1".into());
+        let lines = [
+            pause_line(at("09:00"), &session, None),
+            "no line".into(),
+            resume_line(at("10:00"), &session),
+        ];
         check(&lines, "s1", None, "08:59", false);
         check(&lines, "s1", None, "09:00", true);
         check(&lines, "s1", Some("app"), "09:59", true);
@@ -211,15 +214,19 @@ mod tests {
         check(&lines, "s2", None, "09:30", false);
         check(&lines, "s1/agent-x9", None, "09:30", true);
         check(&lines, "s11/agent-x9", None, "09:30", false);
-        let helper = [begun(at("09:00"), &Reach::Session("s1/agent-x9".into()), Some(at("10:00")))];
+        let helper = [pause_line(
+            at("09:00"),
+            &PauseScope::Session("s1/agent-x9".into()),
+            Some(at("10:00")),
+        )];
         check(&helper, "s1/agent-x9", None, "09:30", true);
         check(&helper, "s1", None, "09:30", false);
-        let hour = [begun(at("09:00"), &Reach::Everything, Some(at("10:00")))];
+        let hour = [pause_line(at("09:00"), &PauseScope::Everything, Some(at("10:00")))];
         check(&hour, "s2", None, "09:59", true);
         check(&hour, "s2", None, "10:00", false);
         let project = [
-            begun(at("09:00"), &Reach::Project("app".into()), None),
-            ended(at("11:00"), &Reach::Everything),
+            pause_line(at("09:00"), &PauseScope::Project("app".into()), None),
+            resume_line(at("11:00"), &PauseScope::Everything),
         ];
         check(&project, "s2", Some("app"), "10:59", true);
         check(&project, "s2", Some("zeus"), "10:59", false);
@@ -227,12 +234,15 @@ mod tests {
         check(&project, "s2", Some("app"), "11:00", false);
         // A later pause is independent: ending the first does not end it in advance.
         let twice = [
-            begun(at("09:00"), &session, None),
-            ended(at("10:00"), &session),
-            begun(at("11:00"), &session, None),
+            pause_line(at("09:00"), &session, None),
+            resume_line(at("10:00"), &session),
+            pause_line(at("11:00"), &session, None),
         ];
         check(&twice, "s1", None, "10:30", false);
         check(&twice, "s1", None, "11:30", true);
-        assert_eq!(Pauses::read(twice.join("\n").as_bytes()).at(at("12:00").at()).count(), 1);
+        assert_eq!(
+            Pauses::parse(twice.join("\n").as_bytes()).active_at(at("12:00").timestamp()).count(),
+            1
+        );
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Origin;
-use crate::record::{Role, Said};
+use crate::record::{IncomingMessage, Role};
 
 /// What people call themselves in their own notes.
 const OWN_WORDS: [&str; 4] = ["i", "me", "myself", "ich"];
@@ -20,11 +20,11 @@ pub struct OwnerNames(BTreeSet<String>);
 impl OwnerNames {
     /// Creates the set; case and surrounding white space are ignored.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(names.into_iter().map(folded).filter(|name| !name.is_empty()).collect())
+        Self(names.into_iter().map(normalize_name).filter(|name| !name.is_empty()).collect())
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.0.contains(&folded(name)) || OWN_WORDS.contains(&folded(name).as_str())
+    fn contains(&self, name: &str) -> bool {
+        self.0.contains(&normalize_name(name)) || OWN_WORDS.contains(&normalize_name(name).as_str())
     }
 
     /// Whether a user of that name is another person, given the names of all users: one of several
@@ -35,18 +35,18 @@ impl OwnerNames {
         users: impl IntoIterator<Item = &'a str>,
     ) -> bool {
         self.0.is_empty()
-            && !self.has(name)
-            && users.into_iter().any(|user| folded(user) != folded(name))
+            && !self.contains(name)
+            && users.into_iter().any(|user| normalize_name(user) != normalize_name(name))
     }
 }
 
-fn folded(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.trim().trim_start_matches(['@', '~']).trim().to_lowercase()
 }
 
 /// How much of a conversation is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Extent {
+pub enum ConversationExtent {
     /// Some messages of it.
     #[default]
     Part,
@@ -56,18 +56,18 @@ pub enum Extent {
 
 /// The speakers of one conversation.
 #[derive(Default)]
-struct Voices {
+struct Speakers {
     /// Named people.
     named: BTreeSet<String>,
     has_unnamed_user: bool,
     has_assistant: bool,
 }
 
-impl Voices {
-    fn hear(&mut self, said: &Said) {
+impl Speakers {
+    fn add(&mut self, said: &IncomingMessage) {
         match (said.role, &said.name) {
             (None | Some(Role::User), Some(name)) => {
-                self.named.insert(folded(name));
+                self.named.insert(normalize_name(name));
             }
             (Some(Role::User), None) => self.has_unnamed_user = true,
             (Some(Role::Assistant), _) => self.has_assistant = true,
@@ -75,28 +75,38 @@ impl Voices {
         }
     }
 
-    fn is_owner(&self, said: &Said, name: &str, owner: &OwnerNames, extent: Extent) -> bool {
-        if owner.has(name) {
+    fn is_owner(
+        &self,
+        said: &IncomingMessage,
+        name: &str,
+        owner: &OwnerNames,
+        extent: ConversationExtent,
+    ) -> bool {
+        if owner.contains(name) {
             return true;
         }
         let only_one = self.named.len() == 1 && !self.has_unnamed_user;
         owner.0.is_empty()
             && only_one
-            && (said.role.is_some() || (extent == Extent::Whole && self.has_assistant))
+            && (said.role.is_some() || (extent == ConversationExtent::Whole && self.has_assistant))
     }
 }
 
 /// Attributes each message: sets the role and, for another person, their name and the origin of
 /// their words.
-pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
-    let place = |said: &Said| (said.conversation.clone(), said.session.clone());
+pub fn attribute_speakers(
+    messages: &mut [IncomingMessage],
+    owner: &OwnerNames,
+    extent: ConversationExtent,
+) {
+    let place = |said: &IncomingMessage| (said.conversation.clone(), said.session.clone());
     // Most messages have no names.
     if messages.iter().all(|said| said.name.is_none() && said.role.is_some()) {
         return;
     }
-    let mut voices: BTreeMap<_, Voices> = BTreeMap::new();
+    let mut voices: BTreeMap<_, Speakers> = BTreeMap::new();
     for said in messages.iter() {
-        voices.entry(place(said)).or_default().hear(said);
+        voices.entry(place(said)).or_default().add(said);
     }
     let mut with_others = BTreeSet::new();
     for said in messages.iter_mut().filter(|said| matches!(said.role, None | Some(Role::User))) {
@@ -126,19 +136,24 @@ pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
 mod tests {
     use super::*;
 
-    fn said(role: Option<Role>, name: Option<&str>) -> Said {
-        Said { role, name: name.map(str::to_owned), text: "words".into(), ..Said::default() }
+    fn said(role: Option<Role>, name: Option<&str>) -> IncomingMessage {
+        IncomingMessage {
+            role,
+            name: name.map(str::to_owned),
+            text: "words".into(),
+            ..IncomingMessage::default()
+        }
     }
 
     /// The names of the speakers that count as other people.
     fn others(
         messages: &[(Option<Role>, Option<&str>)],
         owner: &[&str],
-        extent: Extent,
+        extent: ConversationExtent,
     ) -> Vec<String> {
-        let mut messages: Vec<Said> =
+        let mut messages: Vec<IncomingMessage> =
             messages.iter().map(|(role, name)| said(*role, *name)).collect();
-        attribute(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
+        attribute_speakers(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
         assert!(messages.iter().all(|said| said.role.is_some()));
         assert!(
             messages
@@ -151,7 +166,7 @@ mod tests {
     // C.1 row 1
     #[test]
     fn a_name_is_no_role() {
-        use Extent::{Part, Whole};
+        use ConversationExtent::{Part, Whole};
         const USER: Option<Role> = Some(Role::User);
         const ASSISTANT: Option<Role> = Some(Role::Assistant);
         let group = [(None, Some("Anna")), (None, Some("Bob")), (ASSISTANT, None)];
@@ -190,13 +205,13 @@ mod tests {
     fn what_stands_above_a_talk_among_others_is_not_the_owners() {
         let mut messages =
             vec![said(None, None), said(None, Some("Bob")), said(None, Some("Carol"))];
-        attribute(&mut messages, &OwnerNames::default(), Extent::Whole);
+        attribute_speakers(&mut messages, &OwnerNames::default(), ConversationExtent::Whole);
         assert_eq!(
             (messages[0].role, messages[0].origin),
             (Some(Role::User), Some(Origin::Import))
         );
         let mut alone = vec![said(None, None)];
-        attribute(&mut alone, &OwnerNames::default(), Extent::Whole);
+        attribute_speakers(&mut alone, &OwnerNames::default(), ConversationExtent::Whole);
         assert_eq!((alone[0].role, alone[0].origin), (Some(Role::User), None));
     }
 }

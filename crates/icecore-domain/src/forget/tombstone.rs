@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{self, phrase};
+use super::words::{self, fold_phrase};
 use super::{Needles, Scrub};
 use crate::hash::Hash;
 use crate::id::EventId;
-use crate::record::Key;
+use crate::record::RecordKey;
 use crate::summary::Period;
 
 /// The record of one forgetting, without the forgotten words.
@@ -25,7 +25,7 @@ pub struct Tombstone {
     salt: String,
     /// Hashed word sequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    words: Vec<Run>,
+    words: Vec<HashedRun>,
     /// Events of the ledger.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     events: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub struct Tombstone {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Run {
+struct HashedRun {
     /// The number of words.
     count: usize,
     /// One byte of the first word's hash, for a cheap pre-check.
@@ -51,21 +51,21 @@ struct Run {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Done {
+struct DoneLine {
     done: String,
     ts: String,
 }
 
 /// The line that marks a forgetting as complete.
-pub fn done(id: &str, ts: &str) -> String {
-    serde_json::to_string(&Done { done: id.into(), ts: ts.into() }).unwrap_or_default()
+pub fn done_line(id: &str, ts: &str) -> String {
+    serde_json::to_string(&DoneLine { done: id.into(), ts: ts.into() }).unwrap_or_default()
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes_of(hex: &str) -> Option<[u8; 16]> {
+fn parse_hex(hex: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     if hex.len() != 32 || !hex.is_ascii() {
         return None;
@@ -79,10 +79,10 @@ fn bytes_of(hex: &str) -> Option<[u8; 16]> {
 impl Tombstone {
     /// The tombstone of what `scrub` forgets.
     pub fn new(scrub: &Scrub, ts: &str, by: &str, reason: Option<&str>, salt: &str) -> Self {
-        let run = |phrase: &str| Run {
+        let run = |phrase: &str| HashedRun {
             count: phrase.split(' ').count(),
-            first: hex(&[words::first_byte(salt, phrase)]),
-            hash: hex(&words::hash(salt, phrase)),
+            first: to_hex(&[words::first_word_byte(salt, phrase)]),
+            hash: to_hex(&words::phrase_hash(salt, phrase)),
         };
         let mut stone = Self {
             id: String::new(),
@@ -92,7 +92,7 @@ impl Tombstone {
             salt: salt.to_owned(),
             words: scrub.needles.phrases().map(run).collect(),
             events: scrub.events.iter().map(ToString::to_string).collect(),
-            records: scrub.records.iter().map(|key| hex(key)).collect(),
+            records: scrub.records.iter().map(|key| to_hex(key)).collect(),
             periods: scrub
                 .periods
                 .iter()
@@ -100,17 +100,17 @@ impl Tombstone {
                 .collect(),
             turns: scrub.turns.clone(),
         };
-        stone.id = format!("FGT-{}", Hash::of(stone.line().as_bytes()).short());
+        stone.id = format!("FGT-{}", Hash::of(stone.to_line().as_bytes()).short_hex());
         stone
     }
 
     /// The JSON line, without the line break.
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Whether it forgets summaries of that period.
-    pub fn names_period(&self, period: Period) -> bool {
+    pub fn has_period(&self, period: Period) -> bool {
         self.periods.contains_key(&period.to_string())
     }
 
@@ -118,12 +118,12 @@ impl Tombstone {
     pub fn add_to(&self, scrub: &mut Scrub) {
         for run in &self.words {
             let first = u8::from_str_radix(&run.first, 16).ok();
-            if let (Some(first), Some(hash)) = (first, bytes_of(&run.hash)) {
+            if let (Some(first), Some(hash)) = (first, parse_hex(&run.hash)) {
                 scrub.needles.hashed.add(&self.salt, run.count, first, hash);
             }
         }
         scrub.events.extend(self.events.iter().filter_map(|id| id.parse::<EventId>().ok()));
-        scrub.records.extend(self.records.iter().filter_map(|key| bytes_of(key)));
+        scrub.records.extend(self.records.iter().filter_map(|key| parse_hex(key)));
         for (period, version) in
             self.periods.iter().filter_map(|(name, version)| Some((name.parse().ok()?, *version)))
         {
@@ -147,14 +147,14 @@ pub struct Tombstones {
 
 impl Tombstones {
     /// Parses the file; invalid lines are skipped.
-    pub fn read(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let mut all = Self::default();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
         {
             if let Ok(stone) = serde_json::from_slice::<Tombstone>(line) {
                 stone.add_to(&mut all.scrub);
                 all.stones.push(stone);
-            } else if let Ok(done) = serde_json::from_slice::<Done>(line) {
+            } else if let Ok(done) = serde_json::from_slice::<DoneLine>(line) {
                 all.finished.insert(done.done);
             }
         }
@@ -182,7 +182,7 @@ impl Tombstones {
     }
 
     /// Whether this record was forgotten.
-    pub fn has_record(&self, key: &Key) -> bool {
+    pub fn has_record(&self, key: &RecordKey) -> bool {
         self.scrub.records.contains(key)
     }
 
@@ -197,14 +197,14 @@ impl Tombstones {
     }
 
     /// What the unfinished forgettings still have to remove.
-    pub fn left_to_do(&self) -> Scrub {
+    pub fn unfinished_scrub(&self) -> Scrub {
         let mut scrub = Scrub::default();
         self.unfinished().for_each(|stone| stone.add_to(&mut scrub));
         scrub
     }
 
     /// Whether this text contains forgotten words.
-    pub fn knows(&self, text: &str) -> bool {
-        !phrase(text).is_empty() && self.needles().is_in(text)
+    pub fn is_forgotten(&self, text: &str) -> bool {
+        !fold_phrase(text).is_empty() && self.needles().is_contained_in(text)
     }
 }

@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 
 use jiff::tz::Offset;
 
-use super::{Format, Harvest, Place, Projects, raw};
-use crate::record::{PARENT_SESSION, Role, Said, helper_session};
-use crate::transcript::{Lines, Strand};
+use super::{ImportBatch, ImportFormat, ImportPosition, ProjectLookup, to_json_string};
+use crate::record::{IncomingMessage, PARENT_SESSION_FIELD, Role, helper_session};
+use crate::transcript::{LineReader, TurnStrand};
 
 /// The most messages that wait for more lines; two terminals may write into one file at once.
-const WAITING: usize = 8;
+const MAX_WAITING_MESSAGES: usize = 8;
 /// What the program writes in the user's name.
-const NOT_SAID: [&str; 8] = [
+const GENERATED_PROMPTS: [&str; 8] = [
     "<command-name>",
     "<command-message>",
     "<command-args>",
@@ -27,96 +27,101 @@ const NOT_SAID: [&str; 8] = [
 ];
 
 /// A message whose last line may not have been read yet.
-struct Waiting {
+struct WaitingMessage {
     /// The id that its lines share.
     message: Option<String>,
-    place: Place,
-    said: Said,
+    place: ImportPosition,
+    said: IncomingMessage,
 }
 
 /// Reads a transcript.
-pub(super) struct Reading {
-    lines: Lines,
-    waiting: VecDeque<Waiting>,
+pub(super) struct ClaudeCodeReader {
+    lines: LineReader,
+    waiting: VecDeque<WaitingMessage>,
     /// The positions of the lines from the oldest queued prompt on.
-    queued: VecDeque<Place>,
+    queued: VecDeque<ImportPosition>,
     /// The title that was emitted.
     title: Option<String>,
 }
 
-impl Reading {
+impl ClaudeCodeReader {
     pub(super) fn new(offset: Offset) -> Self {
         Self {
-            lines: Lines::new(offset, true),
+            lines: LineReader::new(offset, true),
             waiting: VecDeque::new(),
             queued: VecDeque::new(),
             title: None,
         }
     }
 
-    pub(super) fn waits_for(&self) -> Option<Place> {
+    pub(super) fn resume_position(&self) -> Option<ImportPosition> {
         let message = self.waiting.front().map(|waiting| waiting.place);
         message.into_iter().chain(self.queued.front().copied()).min_by_key(|place| place.number)
     }
 
-    pub(super) fn line(
+    pub(super) fn read_line(
         &mut self,
-        place: Place,
+        place: ImportPosition,
         json: &str,
-        projects: Projects<'_>,
-        into: &mut Harvest,
+        projects: ProjectLookup<'_>,
+        into: &mut ImportBatch,
     ) {
-        self.lines.line(place.number, json);
+        self.lines.read_line(place.number, json);
         self.queued.push_back(place);
         let since = self.lines.queued_since().unwrap_or(usize::MAX);
         while self.queued.front().is_some_and(|place| place.number < since) {
             self.queued.pop_front();
         }
-        self.tell(place, projects, into);
+        self.emit_turns(place, projects, into);
     }
 
-    fn tell(&mut self, place: Place, projects: Projects<'_>, into: &mut Harvest) {
-        let turns: Vec<(Said, Strand)> = self.lines.take().collect();
-        for (said, strand) in turns {
-            self.turn(place, said, strand, projects, into);
-        }
-        into.hear(&mut self.lines);
-        self.entitle();
-    }
-
-    fn turn(
+    fn emit_turns(
         &mut self,
-        place: Place,
-        mut said: Said,
-        strand: Strand,
-        projects: Projects<'_>,
-        into: &mut Harvest,
+        place: ImportPosition,
+        projects: ProjectLookup<'_>,
+        into: &mut ImportBatch,
+    ) {
+        let turns: Vec<(IncomingMessage, TurnStrand)> = self.lines.drain_turns().collect();
+        for (said, strand) in turns {
+            self.add_turn(place, said, strand, projects, into);
+        }
+        into.add_lines(&mut self.lines);
+        self.set_title();
+    }
+
+    fn add_turn(
+        &mut self,
+        place: ImportPosition,
+        mut said: IncomingMessage,
+        strand: TurnStrand,
+        projects: ProjectLookup<'_>,
+        into: &mut ImportBatch,
     ) {
         let about = &self.lines.about;
-        let helper = about.agent.as_deref().filter(|_| strand == Strand::Side);
+        let helper = about.agent.as_deref().filter(|_| strand == TurnStrand::Side);
         // The compaction subagent says nothing of its own.
         if helper.is_some_and(|helper| helper.starts_with("acompact")) {
-            return into.skip("compact summary", 1);
+            return into.count_skipped("compact summary", 1);
         }
         if said.role == Some(Role::Tool) {
-            return into.skip("command output", 1);
+            return into.count_skipped("command output", 1);
         }
         if said.role == Some(Role::User)
-            && NOT_SAID.iter().any(|mark| said.text.trim_start().starts_with(mark))
+            && GENERATED_PROMPTS.iter().any(|mark| said.text.trim_start().starts_with(mark))
         {
-            return into.skip("command", 1);
+            return into.count_skipped("command", 1);
         }
         if said.text.trim().is_empty() {
-            return into.skip("empty", 1);
+            return into.count_skipped("empty", 1);
         }
-        said.conversation = Format::ClaudeCode.conversation().map(str::to_owned);
+        said.conversation = ImportFormat::ClaudeCode.default_conversation().map(str::to_owned);
         if let Some(project) = about.folder.as_deref().and_then(projects) {
-            said.extra.push(("project".into(), raw(&project)));
+            said.extra.push(("project".into(), to_json_string(&project)));
         }
-        if strand == Strand::Side {
+        if strand == TurnStrand::Side {
             let session = said.session.take().unwrap_or_default();
             let helper = helper.unwrap_or("side");
-            said.extra.push((PARENT_SESSION.into(), raw(&session)));
+            said.extra.push((PARENT_SESSION_FIELD.into(), to_json_string(&session)));
             said.session = Some(helper_session(&session, helper));
         }
         let message = about.message.clone();
@@ -128,16 +133,16 @@ impl Reading {
             known.said.text.push_str(&said.text);
             return;
         }
-        self.waiting.push_back(Waiting { message, place, said });
-        if self.waiting.len() > WAITING
+        self.waiting.push_back(WaitingMessage { message, place, said });
+        if self.waiting.len() > MAX_WAITING_MESSAGES
             && let Some(first) = self.waiting.pop_front()
         {
-            into.say(first.place.number, first.said);
+            into.add_message(first.place.number, first.said);
         }
     }
 
     /// Sets the title on the first message that can still carry it.
-    fn entitle(&mut self) {
+    fn set_title(&mut self) {
         if self.lines.out.title != self.title
             && let Some(first) = self.waiting.front_mut()
         {
@@ -146,12 +151,12 @@ impl Reading {
         }
     }
 
-    pub(super) fn finish(&mut self, into: &mut Harvest) {
+    pub(super) fn finish(&mut self, into: &mut ImportBatch) {
         self.lines.finish_queue();
         // Their project follows from their folder, as for every transcript.
-        self.tell(self.queued.front().copied().unwrap_or_default(), &|_| None, into);
+        self.emit_turns(self.queued.front().copied().unwrap_or_default(), &|_| None, into);
         for waiting in self.waiting.drain(..) {
-            into.say(waiting.place.number, waiting.said);
+            into.add_message(waiting.place.number, waiting.said);
         }
     }
 }

@@ -9,25 +9,25 @@ mod chatgpt;
 mod claude_ai;
 mod claude_code;
 mod codex;
+mod detection;
 mod document;
 mod elements;
 mod facts;
-mod recognise;
 
 use std::collections::BTreeMap;
 
 use jiff::tz::Offset;
 
 use crate::calendar::Moment;
-use crate::event::{EntityKind, Kind, Origin};
-use crate::plain;
-use crate::record::{self, Said};
-use crate::transcript::{self, Lines, Object};
-use crate::words::words;
+use crate::event::{EntityKind, EventType, Origin};
+use crate::record::{self, IncomingMessage};
+use crate::sanitize;
+use crate::string_enum::string_enum;
+use crate::transcript::{self, JsonObject, LineReader};
 
-pub use document::Document;
-pub use elements::{Elements, Piece, Unreadable};
-pub use recognise::{HEAD_BYTES, inside, recognise};
+pub use detection::{HEAD_BYTES, detect_format, list_fields};
+pub use document::ImportDocument;
+pub use elements::{ElementError, ElementScanner, ListElement};
 
 /// The longest piece that is read: a whole chat conversation.
 pub const MAX_PIECE_BYTES: usize = 64 * 1024 * 1024;
@@ -40,9 +40,9 @@ pub const MAX_COMPLAINTS: usize = transcript::MAX_COMPLAINTS;
 /// The most kinds of skipped content that are counted separately.
 const MAX_KINDS: usize = 64;
 
-words! {
+string_enum! {
     /// The program whose history is imported.
-    Format: "an import format" {
+    ImportFormat: "an import format" {
         /// Transcripts of Claude Code, and its memory folder.
         ClaudeCode = "claude-code",
         /// Rollouts of Codex.
@@ -62,15 +62,15 @@ words! {
     }
 }
 
-impl Format {
+impl ImportFormat {
     /// Whether the file consists of lines and only grows, so that an import can continue where the
     /// last one ended.
-    pub fn is_lines(self) -> bool {
+    pub fn is_line_based(self) -> bool {
         matches!(self, Self::ClaudeCode | Self::Codex | Self::McpMemory | Self::Jsonl)
     }
 
     /// The conversation of the messages; `None` if the pieces name it.
-    pub fn conversation(self) -> Option<&'static str> {
+    pub fn default_conversation(self) -> Option<&'static str> {
         match self {
             // All sessions of coding assistants go into one conversation, whether they come from
             // hooks or from imports.
@@ -83,18 +83,18 @@ impl Format {
 
 /// A fact that another program has learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fact {
+pub struct ImportedFact {
     /// Its id at the source; a fact with the same id and other words replaces the earlier one.
-    pub was: String,
+    pub external_id: String,
     pub text: String,
     /// Its type, if the source states it.
-    pub kind: Option<Kind>,
+    pub kind: Option<EventType>,
     pub entity: Option<String>,
     /// The kind of the entity.
     pub entity_kind: Option<EntityKind>,
     pub tags: Vec<String>,
     /// When it was learned, if known.
-    pub said: Option<Moment>,
+    pub learned_at: Option<Moment>,
     /// The source, for a person to read.
     pub source: String,
     pub project: Option<String>,
@@ -103,7 +103,7 @@ pub struct Fact {
 
 /// The position of a piece in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct ImportPosition {
     /// The number of the line or element, from 1.
     pub number: usize,
     /// The byte offset.
@@ -112,25 +112,25 @@ pub struct Place {
 
 /// What was read from a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Harvest {
+pub struct ImportBatch {
     /// Messages, each with the number of its piece.
-    pub said: Vec<(usize, Said)>,
-    pub facts: Vec<Fact>,
+    pub messages: Vec<(usize, IncomingMessage)>,
+    pub facts: Vec<ImportedFact>,
     /// Skipped content by kind, with counts.
     pub skipped: BTreeMap<String, usize>,
     /// Unreadable pieces by number, with the end of the sentence "this line …".
     pub complaints: Vec<(usize, String)>,
     /// The number of complaints that are not listed.
-    pub beyond: usize,
+    pub more_complaints: usize,
 }
 
-impl Harvest {
+impl ImportBatch {
     /// Counts skipped content.
-    pub fn skip(&mut self, what: &str, count: usize) {
+    pub fn count_skipped(&mut self, what: &str, count: usize) {
         if count == 0 {
             return;
         }
-        let what = plain::one_line(&what.chars().take(40).collect::<String>());
+        let what = sanitize::one_line(&what.chars().take(40).collect::<String>());
         let what = if self.skipped.len() >= MAX_KINDS && !self.skipped.contains_key(&what) {
             "other kinds".into()
         } else {
@@ -140,124 +140,136 @@ impl Harvest {
     }
 
     /// Reports an unreadable piece.
-    pub fn complain(&mut self, number: usize, what: impl Into<String>) {
+    pub fn add_complaint(&mut self, number: usize, what: impl Into<String>) {
         if self.complaints.len() < MAX_COMPLAINTS {
             self.complaints.push((number, what.into()));
         } else {
-            self.beyond += 1;
+            self.more_complaints += 1;
         }
     }
 
-    fn say(&mut self, number: usize, said: Said) {
-        self.said.push((number, said));
+    fn add_message(&mut self, number: usize, said: IncomingMessage) {
+        self.messages.push((number, said));
     }
 
     /// Adds the messages and complaints of a line reader.
-    fn hear(&mut self, lines: &mut Lines) {
+    fn add_lines(&mut self, lines: &mut LineReader) {
         for (what, count) in lines.out.skipped.drain(..) {
-            self.skip(&what, count);
+            self.count_skipped(&what, count);
         }
         for (number, what) in lines.out.complaints.drain(..) {
-            self.complain(number, what);
+            self.add_complaint(number, what);
         }
     }
 }
 
 /// Looks up the project of a folder.
-pub type Projects<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type ProjectLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Reads one file.
-pub struct Reader {
-    form: Form,
+pub struct ImportReader {
+    form: FormatReader,
     offset: Offset,
 }
 
-enum Form {
-    ClaudeCode(Box<claude_code::Reading>),
-    Codex(Box<codex::Reading>),
+enum FormatReader {
+    ClaudeCode(Box<claude_code::ClaudeCodeReader>),
+    Codex(Box<codex::CodexReader>),
     ChatGpt,
     ClaudeAi,
     Mem0,
     McpMemory,
-    Jsonl(Box<Lines>),
+    Jsonl(Box<LineReader>),
     Documents,
 }
 
-impl Reader {
+impl ImportReader {
     /// Starts a file. `offset` applies to times without one.
-    pub fn new(format: Format, offset: Offset) -> Self {
+    pub fn new(format: ImportFormat, offset: Offset) -> Self {
         let form = match format {
-            Format::ClaudeCode => Form::ClaudeCode(Box::new(claude_code::Reading::new(offset))),
-            Format::Codex => Form::Codex(Box::new(codex::Reading::new(offset))),
-            Format::ChatGpt => Form::ChatGpt,
-            Format::ClaudeAi => Form::ClaudeAi,
-            Format::Mem0 => Form::Mem0,
-            Format::McpMemory => Form::McpMemory,
-            Format::Markdown => Form::Documents,
-            Format::Jsonl => Form::Jsonl(Box::new(Lines::new(offset, false))),
+            ImportFormat::ClaudeCode => {
+                FormatReader::ClaudeCode(Box::new(claude_code::ClaudeCodeReader::new(offset)))
+            }
+            ImportFormat::Codex => FormatReader::Codex(Box::new(codex::CodexReader::new(offset))),
+            ImportFormat::ChatGpt => FormatReader::ChatGpt,
+            ImportFormat::ClaudeAi => FormatReader::ClaudeAi,
+            ImportFormat::Mem0 => FormatReader::Mem0,
+            ImportFormat::McpMemory => FormatReader::McpMemory,
+            ImportFormat::Markdown => FormatReader::Documents,
+            ImportFormat::Jsonl => FormatReader::Jsonl(Box::new(LineReader::new(offset, false))),
         };
         Self { form, offset }
     }
 
     /// Continues from a checkpoint of an earlier run.
     pub fn resume(&mut self, left: &str) {
-        if let Form::Codex(reading) = &mut self.form {
+        if let FormatReader::Codex(reading) = &mut self.form {
             reading.resume(left);
         }
     }
 
     /// The checkpoint for continuing after the pieces so far.
-    pub fn leaves(&self) -> Option<String> {
+    pub fn checkpoint(&self) -> Option<String> {
         match &self.form {
-            Form::Codex(reading) => reading.leaves(),
+            FormatReader::Codex(reading) => reading.checkpoint(),
             _ => None,
         }
     }
 
     /// The first piece that must be read again because its result is incomplete.
-    pub fn waits_for(&self) -> Option<Place> {
+    pub fn resume_position(&self) -> Option<ImportPosition> {
         match &self.form {
-            Form::ClaudeCode(reading) => reading.waits_for(),
-            Form::Codex(reading) => reading.waits_for(),
+            FormatReader::ClaudeCode(reading) => reading.resume_position(),
+            FormatReader::Codex(reading) => reading.resume_position(),
             _ => None,
         }
     }
 
     /// Reads a piece.
-    pub fn piece(&mut self, place: Place, json: &str, projects: Projects<'_>, into: &mut Harvest) {
-        let Place { number, .. } = place;
+    pub fn read_piece(
+        &mut self,
+        place: ImportPosition,
+        json: &str,
+        projects: ProjectLookup<'_>,
+        into: &mut ImportBatch,
+    ) {
+        let ImportPosition { number, .. } = place;
         match &mut self.form {
-            Form::ClaudeCode(reading) => return reading.line(place, json, projects, into),
-            Form::Codex(reading) => return reading.line(place, json, projects, into),
-            Form::Jsonl(lines) => return chat_line(lines, number, json, into),
+            FormatReader::ClaudeCode(reading) => {
+                return reading.read_line(place, json, projects, into);
+            }
+            FormatReader::Codex(reading) => return reading.read_line(place, json, projects, into),
+            FormatReader::Jsonl(lines) => return read_chat_line(lines, number, json, into),
             _ => {}
         }
         if transcript::is_too_deep(json) {
-            return into.complain(number, format!("nests deeper than {MAX_DEPTH} levels"));
+            return into.add_complaint(number, format!("nests deeper than {MAX_DEPTH} levels"));
         }
-        let object = match Object::read(json) {
+        let object = match JsonObject::parse(json) {
             Ok(object) => object,
             Err(error) => {
-                return into.complain(
+                return into.add_complaint(
                     number,
-                    format!("is not a JSON object: {}", transcript::reason(&error)),
+                    format!("is not a JSON object: {}", transcript::json_error_reason(&error)),
                 );
             }
         };
         match &self.form {
-            Form::ChatGpt => chatgpt::conversation(number, &object, self.offset, into),
-            Form::ClaudeAi => claude_ai::conversation(number, &object, self.offset, into),
-            Form::Mem0 => facts::mem0(number, &object, self.offset, into),
-            Form::McpMemory => facts::mcp_memory(number, &object, self.offset, into),
-            _ => into.skip("JSON", 1),
+            FormatReader::ChatGpt => chatgpt::read_conversation(number, &object, self.offset, into),
+            FormatReader::ClaudeAi => {
+                claude_ai::read_conversation(number, &object, self.offset, into)
+            }
+            FormatReader::Mem0 => facts::read_mem0(number, &object, self.offset, into),
+            FormatReader::McpMemory => facts::read_mcp_memory(number, &object, self.offset, into),
+            _ => into.count_skipped("JSON", 1),
         }
     }
 
     /// Ends the file.
-    pub fn finish(&mut self, into: &mut Harvest) {
+    pub fn finish(&mut self, into: &mut ImportBatch) {
         match &mut self.form {
-            Form::ClaudeCode(reading) => reading.finish(into),
-            Form::Codex(reading) => reading.finish(into),
+            FormatReader::ClaudeCode(reading) => reading.finish(into),
+            FormatReader::Codex(reading) => reading.finish(into),
             _ => {}
         }
     }
@@ -265,40 +277,40 @@ impl Reader {
 
 /// Reads a line of any program: icecore's own format, or any object with a speaker, words and a
 /// time.
-fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
-    let wrong = match record::read_import(json) {
-        Ok(said) => return into.say(number, said),
+fn read_chat_line(lines: &mut LineReader, number: usize, json: &str, into: &mut ImportBatch) {
+    let wrong = match record::parse_import_line(json) {
+        Ok(said) => return into.add_message(number, said),
         Err(wrong) => wrong,
     };
-    lines.line(number, json);
-    let turns: Vec<Said> = lines.take().map(|(said, _)| said).collect();
+    lines.read_line(number, json);
+    let turns: Vec<IncomingMessage> = lines.drain_turns().map(|(said, _)| said).collect();
     let told = turns.iter().any(|said| said.ts.is_some());
     // A message without a time cannot be stored. Complain about missing fields as for icecore's own
     // lines.
     if !told {
         lines.out.complaints.clear();
         lines.out.skipped.clear();
-        return into.complain(number, wrong.0);
+        return into.add_complaint(number, wrong.0);
     }
     let mut last = turns.iter().find_map(|said| said.ts);
     for mut said in turns {
         last = said.ts.or(last);
         said.ts = last;
-        into.say(number, said);
+        into.add_message(number, said);
     }
-    into.hear(lines);
+    into.add_lines(lines);
 }
 
 /// A time in an export: RFC 3339, or seconds since 1970.
-fn time(object: &Object<'_>, names: &[&str], offset: Offset) -> Option<Moment> {
+fn parse_time(object: &JsonObject<'_>, names: &[&str], offset: Offset) -> Option<Moment> {
     names.iter().find_map(|name| {
         let text = object.text(name)?;
-        let read = Moment::read(&text).map(|read| read.moment);
-        read.or_else(|| transcript::since_1970(&text, offset))
+        let read = Moment::parse(&text).map(|read| read.moment);
+        read.or_else(|| transcript::parse_unix_time(&text, offset))
     })
 }
 
 /// A text as raw JSON.
-fn raw(text: &str) -> String {
+fn to_json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -15,16 +15,16 @@ mod report;
 mod summaries;
 
 use crate::id::EventId;
-use crate::layout::{self, DocPath, Nature};
+use crate::layout::{self, DocPath, FileKind};
 use crate::page::{self, PageKey};
-use crate::summary::{Period, ReadView, read_file};
+use crate::summary::{Period, SummaryFileState, classify_summary_file};
 
-pub use self::archive::once;
-pub use self::ids::{Renumbering, extend_renumbering, rename, renumbering};
+pub use self::archive::dedup_archives;
+pub use self::ids::{Renumbering, extend_renumbering, renumber_file, renumbering};
 
 /// Three versions of a file; a missing file is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sides<'a> {
+pub struct MergeInput<'a> {
     /// The common base.
     pub base: &'a [u8],
     /// The version on this machine.
@@ -33,9 +33,9 @@ pub struct Sides<'a> {
     pub theirs: &'a [u8],
 }
 
-impl Sides<'_> {
+impl MergeInput<'_> {
     /// The result if only one side changed anything.
-    fn settled(&self) -> Option<Vec<u8>> {
+    fn one_sided(&self) -> Option<Vec<u8>> {
         if self.ours == self.theirs || self.theirs == self.base {
             Some(self.ours.to_vec())
         } else if self.ours == self.base {
@@ -48,7 +48,7 @@ impl Sides<'_> {
 
 /// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Merged {
+pub enum MergeOutcome {
     /// The merged content.
     Whole(Vec<u8>),
     /// A line-based merge decides, if it has no conflicts.
@@ -57,7 +57,7 @@ pub enum Merged {
 
 /// A conflict that a person has to resolve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Clash {
+pub enum MergeConflict {
     /// Two events have one id.
     #[error(
         "both machines used {id} for a new event: here “{ours}”, there “{theirs}”. Run `git merge --abort`, then `icecore merge`, which renumbers ours"
@@ -94,7 +94,7 @@ pub enum Clash {
 
 /// The merge strategy for a kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum MergeStrategy {
     Ledger,
     Archive,
     Summaries,
@@ -114,77 +114,83 @@ enum How {
     Own,
 }
 
-fn how(path: &str) -> How {
+fn strategy(path: &str) -> MergeStrategy {
     match path {
-        layout::LEDGER => return How::Ledger,
-        layout::SUMMARIES => return How::Summaries,
-        layout::INTEGRITY => return How::Integrity,
-        layout::CHECKPOINT => return How::Checkpoint,
-        layout::OPEN_LOOPS | layout::RECALL | layout::STATE => return How::Derived,
+        layout::LEDGER => return MergeStrategy::Ledger,
+        layout::SUMMARIES => return MergeStrategy::Summaries,
+        layout::INTEGRITY => return MergeStrategy::Integrity,
+        layout::CHECKPOINT => return MergeStrategy::Checkpoint,
+        layout::OPEN_LOOPS | layout::RECALL | layout::STATE => return MergeStrategy::Derived,
         _ => {}
     }
-    let Ok(document) = path.parse::<DocPath>() else { return How::Own };
+    let Ok(document) = path.parse::<DocPath>() else { return MergeStrategy::Own };
     if document.is_archive() {
-        return How::Archive;
+        return MergeStrategy::Archive;
     }
     if document.is_tool_file() {
-        return How::Own;
+        return MergeStrategy::Own;
     }
-    match document.nature() {
-        Nature::Log(_) => return How::Grown,
-        Nature::AppendOnly if path.ends_with(".jsonl") => return How::Lines,
-        Nature::AppendOnly => return How::Grown,
+    match document.file_kind() {
+        FileKind::Log(_) => return MergeStrategy::Grown,
+        FileKind::AppendOnly if path.ends_with(".jsonl") => return MergeStrategy::Lines,
+        FileKind::AppendOnly => return MergeStrategy::Grown,
         _ => {}
     }
     let is_period =
         || document.name().strip_suffix(".md").is_some_and(|name| name.parse::<Period>().is_ok());
     if path.starts_with("conversations/") && path.ends_with(".jsonl") {
-        How::Lines
+        MergeStrategy::Lines
     } else if path.starts_with(layout::REPORTS) {
-        How::Grown
+        MergeStrategy::Grown
     } else if path.starts_with("primers/upload/") || path.starts_with("memory/summaries/") {
-        How::Derived
+        MergeStrategy::Derived
     } else if path.starts_with("primers/") && is_period() {
-        How::View
-    } else if PageKey::of_path(&document).is_some() || path.starts_with(layout::MEMORIES) {
-        How::Page
+        MergeStrategy::View
+    } else if PageKey::from_path(&document).is_some() || path.starts_with(layout::MEMORIES) {
+        MergeStrategy::Page
     } else {
-        How::Own
+        MergeStrategy::Own
     }
 }
 
 /// Merges the file at `path`. `adopted`: edits of our pages are in the ledger already, so the other
 /// side's page may replace ours.
-pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clash> {
-    if let Some(settled) = sides.settled() {
-        return Ok(Merged::Whole(settled));
+pub fn merge_file(
+    path: &str,
+    sides: MergeInput<'_>,
+    adopted: bool,
+) -> Result<MergeOutcome, MergeConflict> {
+    if let Some(settled) = sides.one_sided() {
+        return Ok(MergeOutcome::Whole(settled));
     }
-    let whole = match how(path) {
-        How::Ledger => events::merge(sides)?,
-        How::Archive => archive::merge(sides)?,
-        How::Summaries => summaries::merge(sides),
-        How::Lines => lines::merge(sides),
-        How::Grown => log::merge(sides),
-        How::Integrity => report::integrity(sides),
-        How::Checkpoint => report::checkpoint(sides),
-        How::Derived => sides.ours.to_vec(),
-        How::View => view(sides)?,
-        How::Page if adopted && !is_own_page(path, sides.ours) => sides.theirs.to_vec(),
-        How::Page | How::Own => return Ok(Merged::ByLines),
+    let whole = match strategy(path) {
+        MergeStrategy::Ledger => events::merge_ledger(sides)?,
+        MergeStrategy::Archive => archive::merge_archives(sides)?,
+        MergeStrategy::Summaries => summaries::merge_summaries(sides),
+        MergeStrategy::Lines => lines::merge_lines(sides),
+        MergeStrategy::Grown => log::merge_log(sides),
+        MergeStrategy::Integrity => report::merge_integrity(sides),
+        MergeStrategy::Checkpoint => report::merge_checkpoint(sides),
+        MergeStrategy::Derived => sides.ours.to_vec(),
+        MergeStrategy::View => merge_view(sides)?,
+        MergeStrategy::Page if adopted && !is_own_page(path, sides.ours) => sides.theirs.to_vec(),
+        MergeStrategy::Page | MergeStrategy::Own => return Ok(MergeOutcome::ByLines),
     };
-    Ok(Merged::Whole(whole))
+    Ok(MergeOutcome::Whole(whole))
 }
 
 /// Whether a person or another program wrote a page: none of its lines names an event. Its content
 /// is in the ledger, but not its form.
 fn is_own_page(path: &str, text: &[u8]) -> bool {
-    let is_page = path.parse().is_ok_and(|path| PageKey::of_path(&path).is_some());
-    is_page && !text.trim_ascii().is_empty() && page::ids(&String::from_utf8_lossy(text)).is_empty()
+    let is_page = path.parse().is_ok_and(|path| PageKey::from_path(&path).is_some());
+    is_page
+        && !text.trim_ascii().is_empty()
+        && page::referenced_ids(&String::from_utf8_lossy(text)).is_empty()
 }
 
 /// The number of copies of a line: each side's change applies, and the same change on both sides
 /// applies once.
-fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
+fn merged_count(base: usize, ours: usize, theirs: usize) -> usize {
     if ours == base {
         theirs
     } else if theirs == base {
@@ -197,14 +203,15 @@ fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
 }
 
 /// Merges the view of a summary: the edited one wins, if only one was edited.
-fn view(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
+fn merge_view(sides: MergeInput<'_>) -> Result<Vec<u8>, MergeConflict> {
     let is_ours = |bytes: &[u8]| {
-        std::str::from_utf8(bytes).is_ok_and(|text| read_file(text) == ReadView::Ours)
+        std::str::from_utf8(bytes)
+            .is_ok_and(|text| classify_summary_file(text) == SummaryFileState::Ours)
     };
     match (is_ours(sides.ours), is_ours(sides.theirs)) {
         (true, _) => Ok(sides.theirs.to_vec()),
         (false, true) => Ok(sides.ours.to_vec()),
-        (false, false) => Err(Clash::BothEdited),
+        (false, false) => Err(MergeConflict::BothEdited),
     }
 }
 

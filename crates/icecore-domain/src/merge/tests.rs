@@ -16,13 +16,18 @@ fn joined(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
 }
 
-fn merged(path: &str, base: &[&str], ours: &[&str], theirs: &[&str]) -> Result<Vec<String>, Clash> {
+fn merged(
+    path: &str,
+    base: &[&str],
+    ours: &[&str],
+    theirs: &[&str],
+) -> Result<Vec<String>, MergeConflict> {
     let (base, ours, theirs) = (joined(base), joined(ours), joined(theirs));
-    match merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false)? {
-        Merged::Whole(bytes) => {
+    match merge_file(path, MergeInput { base: &base, ours: &ours, theirs: &theirs }, false)? {
+        MergeOutcome::Whole(bytes) => {
             Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect())
         }
-        Merged::ByLines => Ok(vec!["BY LINES".into()]),
+        MergeOutcome::ByLines => Ok(vec!["BY LINES".into()]),
     }
 }
 
@@ -80,10 +85,13 @@ fn an_id_never_means_two_things() {
     let base = &*event("001", "09:00", "as it was", "");
     assert!(matches!(
         merged(layout::LEDGER, &[base], &[here], &[there]),
-        Err(Clash::Changed { .. })
+        Err(MergeConflict::Changed { .. })
     ));
     // Edited and archived.
-    assert!(matches!(merged(layout::LEDGER, &[base], &[here], &[]), Err(Clash::Changed { .. })));
+    assert!(matches!(
+        merged(layout::LEDGER, &[base], &[here], &[]),
+        Err(MergeConflict::Changed { .. })
+    ));
 }
 
 #[test]
@@ -121,15 +129,15 @@ fn archives_have_each_line_in_one_batch() {
     let file = |name: &str, lines: &[&str]| (name.parse::<DocPath>().unwrap(), joined(lines));
     let files =
         [file("memory/archive/2026-Q1.jsonl", &[early, one, two]), file(path, &[late, two, three])];
-    let changed = once(&files);
+    let changed = dedup_archives(&files);
     assert_eq!(changed, BTreeMap::from([file(path, &[one_less, three])]));
-    assert!(once(&[files[0].clone()]).is_empty());
+    assert!(dedup_archives(&[files[0].clone()]).is_empty());
 }
 
 #[test]
 fn summaries_keep_every_version_under_a_number_of_its_own() {
     let moment = |time: &str| {
-        crate::calendar::Moment::read(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment
+        crate::calendar::Moment::parse(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment
     };
     let day = |version: u32, time: &str, said: &str| {
         let summary = crate::summary::Summary {
@@ -146,20 +154,20 @@ fn summaries_keep_every_version_under_a_number_of_its_own() {
             source: crate::hash::Hash::of(said.as_bytes()),
             log: None,
             sources: Vec::new(),
-            maker: crate::summary::Maker::Extract,
+            maker: crate::summary::SummaryAuthor::Extract,
             provisional: true,
             importance: crate::summary::Importance::Ordinary,
             left_out: Vec::new(),
             cost: Default::default(),
             similar: None,
         };
-        summary.line().trim_end().to_owned()
+        summary.to_line().trim_end().to_owned()
     };
     let (ours, theirs) = (day(1, "03:00", "ours"), day(1, "03:30", "theirs"));
     let out = merged(layout::SUMMARIES, &[], &[&ours], &[&theirs]).unwrap();
     let versions: Vec<(u32, String)> = out
         .iter()
-        .map(|line| crate::summary::Summary::read(line.as_bytes()).unwrap())
+        .map(|line| crate::summary::Summary::parse_line(line.as_bytes()).unwrap())
         .map(|summary| (summary.version, summary.headline))
         .collect();
     assert_eq!(versions, [(1, "ours".into()), (2, "theirs".into())]);
@@ -293,31 +301,31 @@ fn logs_grow_on_both_sides() {
 #[test]
 fn every_file_is_merged_by_its_kind() {
     for (path, wanted) in [
-        (layout::LEDGER, How::Ledger),
-        ("memory/archive/2026-Q1.jsonl", How::Archive),
-        (layout::SUMMARIES, How::Summaries),
-        (layout::FORGOTTEN, How::Lines),
-        (layout::RUNS, How::Lines),
-        ("memory/messages/2026-02-13.jsonl", How::Lines),
-        ("memory/snapshots/2026-02-13.jsonl", How::Lines),
-        ("memory/tool-versions/2026-02.jsonl", How::Lines),
-        ("conversations/trip/turn-log.jsonl", How::Lines),
-        ("memory/tool/plan.jsonl", How::Own),
-        ("memory/2026-02-13.md", How::Grown),
-        (layout::INTEGRITY_LOG, How::Grown),
-        ("knowledge/consolidation-reports/2026-02-13.md", How::Grown),
-        (layout::OPEN_LOOPS, How::Derived),
-        (layout::RECALL, How::Derived),
-        (layout::UPLOAD, How::Derived),
-        (layout::LAST_DAY, How::Derived),
-        ("primers/daily/2026-02-13.md", How::View),
-        ("knowledge/entities/apollo.md", How::Page),
-        ("memory/memories/a.md", How::Page),
-        ("USER.md", How::Own),
-        (layout::CONFIG, How::Own),
-        (layout::TRIGGERS, How::Own),
+        (layout::LEDGER, MergeStrategy::Ledger),
+        ("memory/archive/2026-Q1.jsonl", MergeStrategy::Archive),
+        (layout::SUMMARIES, MergeStrategy::Summaries),
+        (layout::FORGOTTEN, MergeStrategy::Lines),
+        (layout::RUNS, MergeStrategy::Lines),
+        ("memory/messages/2026-02-13.jsonl", MergeStrategy::Lines),
+        ("memory/snapshots/2026-02-13.jsonl", MergeStrategy::Lines),
+        ("memory/tool-versions/2026-02.jsonl", MergeStrategy::Lines),
+        ("conversations/trip/turn-log.jsonl", MergeStrategy::Lines),
+        ("memory/tool/plan.jsonl", MergeStrategy::Own),
+        ("memory/2026-02-13.md", MergeStrategy::Grown),
+        (layout::INTEGRITY_LOG, MergeStrategy::Grown),
+        ("knowledge/consolidation-reports/2026-02-13.md", MergeStrategy::Grown),
+        (layout::OPEN_LOOPS, MergeStrategy::Derived),
+        (layout::RECALL, MergeStrategy::Derived),
+        (layout::UPLOAD, MergeStrategy::Derived),
+        (layout::LAST_DAY, MergeStrategy::Derived),
+        ("primers/daily/2026-02-13.md", MergeStrategy::View),
+        ("knowledge/entities/apollo.md", MergeStrategy::Page),
+        ("memory/memories/a.md", MergeStrategy::Page),
+        ("USER.md", MergeStrategy::Own),
+        (layout::CONFIG, MergeStrategy::Own),
+        (layout::TRIGGERS, MergeStrategy::Own),
     ] {
-        assert_eq!(how(path), wanted, "{path}");
+        assert_eq!(strategy(path), wanted, "{path}");
     }
 }
 
@@ -333,14 +341,16 @@ fn our_ids_give_way_with_everything_that_names_them() {
     let map = renumbering(&[&base], &[&ours], &[&theirs], &BTreeSet::new()).unwrap();
     let told: Vec<String> = map.iter().map(|(old, new)| format!("{old} {new}")).collect();
     assert_eq!(told, ["EVT-20260213-002 EVT-20260213-003", "EVT-20260213-003 EVT-20260213-004"]);
-    let renamed = rename(layout::LEDGER, &ours, &map).unwrap();
-    let Merged::Whole(all) =
-        merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false)
-            .unwrap()
-    else {
+    let renamed = renumber_file(layout::LEDGER, &ours, &map).unwrap();
+    let MergeOutcome::Whole(all) = merge_file(
+        layout::LEDGER,
+        MergeInput { base: &base, ours: &renamed, theirs: &theirs },
+        false,
+    )
+    .unwrap() else {
         panic!()
     };
-    let ledger = crate::ledger::Ledger::read(&all, None);
+    let ledger = crate::ledger::Ledger::parse(&all, None);
     let said: Vec<(String, &str)> = ledger
         .entries()
         .iter()
@@ -357,7 +367,7 @@ fn our_ids_give_way_with_everything_that_names_them() {
     );
     assert_eq!(ledger.entries()[3].event.supersedes, [ledger.entries()[2].event.id]);
     let text = |path: &str, text: &str| {
-        rename(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap())
+        renumber_file(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap())
     };
     assert_eq!(
         text("knowledge/entities/a.md", "- x (EVT-20260213-002)\n").unwrap(),
@@ -417,8 +427,8 @@ fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
 }
 
 fn merged_log(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
-    let Merged::Whole(bytes) =
-        merge("memory/2026-02-13.md", Sides { base, ours, theirs }, false).unwrap()
+    let MergeOutcome::Whole(bytes) =
+        merge_file("memory/2026-02-13.md", MergeInput { base, ours, theirs }, false).unwrap()
     else {
         panic!()
     };
@@ -434,7 +444,9 @@ fn entries_in(bytes: &[u8]) -> Vec<String> {
 
 fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let path = if kind { layout::LEDGER } else { layout::RUNS };
-    let Merged::Whole(bytes) = merge(path, Sides { base, ours, theirs }, false).unwrap() else {
+    let MergeOutcome::Whole(bytes) =
+        merge_file(path, MergeInput { base, ours, theirs }, false).unwrap()
+    else {
         panic!()
     };
     bytes
@@ -513,9 +525,9 @@ proptest! {
     #[test]
     fn no_bytes_can_upset_it(base in proptest::collection::vec(any::<u8>(), 0..80), ours in proptest::collection::vec(any::<u8>(), 0..80), theirs in proptest::collection::vec(any::<u8>(), 0..80)) {
         for path in [layout::LEDGER, "memory/ledger-archive-2026.jsonl", layout::SUMMARIES, layout::RUNS, "memory/2026-02-13.md", layout::CHECKPOINT, layout::INTEGRITY, "primers/daily/2026-02-13.md"] {
-            let _ = merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false);
+            let _ = merge_file(path, MergeInput { base: &base, ours: &ours, theirs: &theirs }, false);
         }
         let map = Renumbering::from([("EVT-20260213-001".parse().unwrap(), "EVT-20260213-002".parse().unwrap())]);
-        let _ = rename(layout::LEDGER, &ours, &map);
+        let _ = renumber_file(layout::LEDGER, &ours, &map);
     }
 }

@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 use frostem::{Algorithm, Stemmer};
 
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
+string_enum! {
     /// A language whose words can be reduced to stems.
     Language: "a language" {
         English = "en",
@@ -397,7 +397,7 @@ impl Language {
     }
 
     /// Detects the language of lower-case words; `None` if they contain no function word.
-    pub fn of<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
+    pub fn detect<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut counts = [0_usize; Self::ALL.len()];
         let mut cyrillic = 0;
         for word in words {
@@ -458,7 +458,7 @@ mod tests {
             ("postgres 17 upgrade", None),
             ("", None),
         ] {
-            assert_eq!(Language::of(text.split(' ')), language, "{text}");
+            assert_eq!(Language::detect(text.split(' ')), language, "{text}");
         }
     }
 

@@ -3,13 +3,13 @@
 //! Everything here is pure and deterministic: the store supplies postings and vectors.
 
 pub mod corpus;
+pub mod highlight;
 pub mod language;
-pub mod mark;
 pub mod passage;
 pub mod posting;
 pub mod question;
+pub mod relevance;
 pub mod score;
-pub mod skim;
 pub mod terms;
-pub mod update;
+pub mod updates;
 pub mod vector;

@@ -14,11 +14,11 @@ use crate::event::Origin;
 use crate::format::line;
 use crate::hash::Hash;
 use crate::layout::{self, DocPath};
-use crate::record::{self, Captured, Role, Trust};
+use crate::record::{self, RecordKind, Role, Trust};
+use crate::string_enum::string_enum;
 use crate::summary::Summary;
-use crate::words::words;
 
-words! {
+string_enum! {
     /// The kind of a passage.
     PassageKind: "a kind of passage" {
         Message = "message",
@@ -40,9 +40,9 @@ words! {
 }
 
 /// A section of prose is split when it exceeds this size.
-const SECTION_BYTES: usize = 1_500;
+const MAX_SECTION_BYTES: usize = 1_500;
 /// Text beyond this size is not indexed: it is not written by hand.
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_TEXT_BYTES: usize = 256 * 1024;
 
 /// The unit of search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Passage {
 
 /// A passage and its location in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct LocatedPassage {
     /// The bytes of the file it was read from.
     pub bytes: Range<usize>,
     /// Its index among the passages of those bytes.
@@ -81,7 +81,7 @@ impl Passage {
     pub fn key(&self) -> u64 {
         let conversation = self.conversation.as_deref().unwrap_or_default();
         let hash = Hash::of([self.kind.word(), conversation, &self.id].join("\0").as_bytes());
-        hash.bytes().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+        hash.as_bytes().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 
     /// The key of its session, page or log; `None` for a passage without context.
@@ -101,20 +101,20 @@ impl Passage {
 
     /// The name of the person who speaks; `None` if there is none or it is not a person's.
     pub fn voice(&self) -> Option<&str> {
-        self.name.as_deref().filter(|name| self.role.is_some() && question::is_persons(name))
+        self.name.as_deref().filter(|name| self.role.is_some() && question::is_person_name(name))
     }
 
     /// Whether the words come only from a tool, a stranger or another person: such passages are
     /// quoted, not believed. For an event the ledger knows more: it may have been confirmed.
     pub fn is_of_low_trust(&self) -> bool {
         self.role == Some(Role::Tool)
-            || self.origin.is_some_and(|origin| Trust::of(origin) == Trust::Low)
+            || self.origin.is_some_and(|origin| Trust::from_origin(origin) == Trust::Low)
     }
 
     /// A hash of the text, to detect changes.
-    pub fn wording(&self) -> i64 {
+    pub fn text_hash(&self) -> i64 {
         Hash::of(self.text.as_bytes())
-            .bytes()
+            .as_bytes()
             .iter()
             .take(8)
             .fold(0, |number, &byte| number << 8 | i64::from(byte))
@@ -122,66 +122,71 @@ impl Passage {
 }
 
 /// Whether a file of that name contains passages.
-pub fn is_source(path: &DocPath) -> bool {
-    form(path).is_some()
+pub fn has_passages(path: &DocPath) -> bool {
+    source_form(path).is_some()
 }
 
 /// How a file is split into passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum SourceForm {
     Records,
     Events,
     Summaries,
     Prose(PassageKind),
 }
 
-fn form(path: &DocPath) -> Option<Form> {
+fn source_form(path: &DocPath) -> Option<SourceForm> {
     let text = path.as_str();
     let is_text = |text: &str| [".md", ".txt"].iter().any(|ending| text.ends_with(ending));
     if path.record_day().is_some() {
-        Some(Form::Records)
+        Some(SourceForm::Records)
     } else if text == layout::LEDGER || path.is_archive() {
-        Some(Form::Events)
+        Some(SourceForm::Events)
     } else if text == layout::SUMMARIES {
-        Some(Form::Summaries)
+        Some(SourceForm::Summaries)
     } else if path.log_day().is_some() {
-        Some(Form::Prose(PassageKind::Log))
+        Some(SourceForm::Prose(PassageKind::Log))
     } else if text.starts_with(layout::MEMORIES) && is_text(text) || path.is_tool_file() {
-        Some(Form::Prose(PassageKind::Memory))
+        Some(SourceForm::Prose(PassageKind::Memory))
     } else if text.starts_with("knowledge/") && !text.starts_with(layout::REPORTS) && is_text(text)
     {
-        Some(Form::Prose(PassageKind::Page))
+        Some(SourceForm::Prose(PassageKind::Page))
     } else if text.starts_with("conversations/")
         && (text.contains("/artifacts/") || text.contains("/documents/"))
     {
-        Some(Form::Prose(PassageKind::Artifact))
+        Some(SourceForm::Prose(PassageKind::Artifact))
     } else {
         None
     }
 }
 
 /// Whether appending lines to the file leaves its existing passages unchanged.
-pub fn grows_by_lines(path: &DocPath) -> bool {
-    matches!(form(path), Some(Form::Records | Form::Events | Form::Summaries))
+pub fn is_append_only(path: &DocPath) -> bool {
+    matches!(
+        source_form(path),
+        Some(SourceForm::Records | SourceForm::Events | SourceForm::Summaries)
+    )
 }
 
 /// The passages of a file, or of whole lines of an append-only file, in order.
-pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
-    match form(path) {
+pub fn split_into_passages(path: &DocPath, text: &[u8]) -> Vec<LocatedPassage> {
+    match source_form(path) {
         None => Vec::new(),
-        Some(Form::Prose(kind)) => prose(path, kind, text),
+        Some(SourceForm::Prose(kind)) => split_prose(path, kind, text),
         Some(form) => {
             let mut found = Vec::new();
             let mut at = 0;
             for line in text.split_inclusive(|&byte| byte == b'\n') {
                 let bytes = at..at + line.trim_ascii_end().len();
                 at += line.len();
-                let passages = of_line(form, line.trim_ascii());
-                found.extend(passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| Piece {
-                    bytes: bytes.clone(),
-                    nth,
-                    passage,
-                }));
+                let passages = line_passages(form, line.trim_ascii());
+                found.extend(
+                    passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| LocatedPassage {
+                        bytes: bytes.clone(),
+                        nth,
+                        passage,
+                    }),
+                );
             }
             found
         }
@@ -189,33 +194,35 @@ pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
 }
 
 /// The passage at these bytes of a file.
-pub fn again(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
-    match form(path)? {
-        Form::Prose(kind) => Some(section(path, kind, &String::from_utf8_lossy(bytes), nth)),
-        form => of_line(form, bytes.trim_ascii()).into_iter().nth(usize::from(nth)),
+pub fn read_passage(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
+    match source_form(path)? {
+        SourceForm::Prose(kind) => {
+            Some(prose_passage(path, kind, &String::from_utf8_lossy(bytes), nth))
+        }
+        form => line_passages(form, bytes.trim_ascii()).into_iter().nth(usize::from(nth)),
     }
 }
 
-fn of_line(form: Form, line: &[u8]) -> Vec<Passage> {
+fn line_passages(form: SourceForm, line: &[u8]) -> Vec<Passage> {
     match form {
-        Form::Records => record::read_file(line).0.into_iter().map(of_record).collect(),
-        Form::Events => line::parse(line)
+        SourceForm::Records => record::parse_file(line).0.into_iter().map(record_passage).collect(),
+        SourceForm::Events => line::parse_line(line)
             .events
             .into_iter()
             .filter(|event| event.is_statement())
-            .map(|event| of_event(&event))
+            .map(|event| event_passage(&event))
             .collect(),
-        Form::Summaries => {
-            Summary::read(line).map(|summary| of_summary(&summary)).into_iter().collect()
+        SourceForm::Summaries => {
+            Summary::parse_line(line).map(|summary| summary_passage(&summary)).into_iter().collect()
         }
-        Form::Prose(_) => Vec::new(),
+        SourceForm::Prose(_) => Vec::new(),
     }
 }
 
-fn of_record(record: record::Record) -> Passage {
+fn record_passage(record: record::Record) -> Passage {
     let kind = match record.kind {
-        Captured::Message => PassageKind::Message,
-        Captured::State => PassageKind::State,
+        RecordKind::Message => PassageKind::Message,
+        RecordKind::State => PassageKind::State,
     };
     let text = match record.title {
         Some(title) if kind == PassageKind::State => format!("{title}\n{}", record.text),
@@ -235,7 +242,7 @@ fn of_record(record: record::Record) -> Passage {
     }
 }
 
-fn of_event(event: &crate::event::Event) -> Passage {
+fn event_passage(event: &crate::event::Event) -> Passage {
     Passage {
         kind: PassageKind::Event,
         id: event.id.to_string(),
@@ -250,7 +257,7 @@ fn of_event(event: &crate::event::Event) -> Passage {
     }
 }
 
-fn of_summary(summary: &Summary) -> Passage {
+fn summary_passage(summary: &Summary) -> Passage {
     let session = summary.session.as_ref();
     Passage {
         kind: PassageKind::Summary,
@@ -267,8 +274,8 @@ fn of_summary(summary: &Summary) -> Passage {
 }
 
 /// Splits prose at headings, and long sections at paragraphs and bullets.
-fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
-    let text = &text[..text.len().min(MOST_BYTES)];
+fn split_prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<LocatedPassage> {
+    let text = &text[..text.len().min(MAX_TEXT_BYTES)];
     if text.contains(&0) {
         // Binary content.
         return Vec::new();
@@ -282,8 +289,8 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
             || line.starts_with(b"* ");
         if at > from
             && (is_heading
-                || is_block && at - from + line.len() > SECTION_BYTES
-                || at - from > 4 * SECTION_BYTES)
+                || is_block && at - from + line.len() > MAX_SECTION_BYTES
+                || at - from > 4 * MAX_SECTION_BYTES)
         {
             ranges.push(from..at);
             from = at;
@@ -300,14 +307,15 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
     let ranges = ranges.into_iter().filter(says_something).zip(0..=u8::MAX);
     ranges
         .map(|(range, nth)| {
-            let passage = section(path, kind, &String::from_utf8_lossy(&text[range.clone()]), nth);
-            Piece { bytes: range, nth, passage }
+            let passage =
+                prose_passage(path, kind, &String::from_utf8_lossy(&text[range.clone()]), nth);
+            LocatedPassage { bytes: range, nth, passage }
         })
         .collect()
 }
 
-fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
-    let day = path.log_day().or_else(|| last_date(text));
+fn prose_passage(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
+    let day = path.log_day().or_else(|| latest_date(text));
     let id = if nth == 0 { path.to_string() } else { format!("{path}#{}", nth + 1) };
     Passage {
         kind,
@@ -324,7 +332,7 @@ fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
 }
 
 /// The latest ISO date in a text.
-fn last_date(text: &str) -> Option<Date> {
+fn latest_date(text: &str) -> Option<Date> {
     let bytes = text.as_bytes();
     let dates =
         bytes.windows(10).enumerate().filter(|(_, window)| window[4] == b'-' && window[7] == b'-');
@@ -349,10 +357,10 @@ mod tests {
         let text = format!(
             "# Harbour\n\n*Type*: place\n\n## Facts\n\n{long}\n## Empty\n\n## Notes\n\nWeißer Kai [verified: 2026-02-04]\n"
         );
-        let pieces = cut(&page, text.as_bytes());
+        let pieces = split_into_passages(&page, text.as_bytes());
         assert!(pieces.len() > 4, "{}", pieces.len());
         assert_eq!(pieces[0].passage.id, "knowledge/entities/harbour.md");
-        assert!(pieces.iter().all(|piece| piece.bytes.len() <= SECTION_BYTES + 100));
+        assert!(pieces.iter().all(|piece| piece.bytes.len() <= MAX_SECTION_BYTES + 100));
         assert!(pieces.iter().all(|piece| !piece.passage.text.starts_with("## Empty")));
         let last = &pieces.last().unwrap().passage;
         assert_eq!(
@@ -361,7 +369,7 @@ mod tests {
         );
         for piece in &pieces {
             assert_eq!(
-                again(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
+                read_passage(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
                 Some(&piece.passage)
             );
         }
@@ -373,14 +381,14 @@ mod tests {
         let file = path("memory/messages/2026-02-13.jsonl");
         let good = r#"{"ts":"2026-02-13T10:00:00+00:00","conversation":"c","session":"s","id":"m1","role":"user","text":"the key is under the mat"}"#;
         let text = format!("{good}\nnot a line\n{}\n", good.replace("m1", "m2"));
-        let pieces = cut(&file, text.as_bytes());
+        let pieces = split_into_passages(&file, text.as_bytes());
         let ids: Vec<&str> = pieces.iter().map(|piece| piece.passage.id.as_str()).collect();
         assert_eq!(ids, ["m1", "m2"]);
         assert_ne!(pieces[0].passage.key(), pieces[1].passage.key());
         assert_eq!(pieces[0].passage.group(), Some("c\0s".into()));
         for piece in &pieces {
             assert_eq!(
-                again(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
+                read_passage(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
                 Some(&piece.passage)
             );
         }
@@ -403,7 +411,7 @@ mod tests {
             ("primers/daily/2026-02-13.md", false),
             ("icecore.toml", false),
         ] {
-            assert_eq!(is_source(&path(name)), is, "{name}");
+            assert_eq!(has_passages(&path(name)), is, "{name}");
         }
     }
 
@@ -412,7 +420,7 @@ mod tests {
         #[test]
         fn any_bytes_are_cut_without_a_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
             for name in ["memory/messages/2026-02-13.jsonl", "memory/2026-02-13.md", "memory/ledger.jsonl", "memory/summaries.jsonl"] {
-                for piece in cut(&path(name), &bytes) {
+                for piece in split_into_passages(&path(name), &bytes) {
                     proptest::prop_assert!(piece.bytes.end <= bytes.len());
                 }
             }

@@ -10,18 +10,18 @@
 
 use std::collections::VecDeque;
 
-use crate::record::Said;
+use crate::record::IncomingMessage;
 
 /// The most prompts in the queue.
-const MAX_WAITING: usize = 1_000;
+const MAX_QUEUED_PROMPTS: usize = 1_000;
 /// The number of absorbed prompts to remember, in case an attachment comes after the line that
 /// removes its prompt from the queue.
-const MAX_ABSORBED: usize = 16;
+const MAX_ABSORBED_PROMPTS: usize = 16;
 
 /// A prompt in the queue.
-struct Queued {
+struct QueuedPrompt {
     line: usize,
-    said: Said,
+    said: IncomingMessage,
     /// A person typed it; otherwise it is a program's notice, which only holds its position in the
     /// queue.
     is_typed: bool,
@@ -32,21 +32,25 @@ struct Queued {
 /// The queue as of the last line.
 #[derive(Default)]
 pub(super) struct PromptQueue {
-    waiting: VecDeque<Queued>,
+    waiting: VecDeque<QueuedPrompt>,
     absorbed: VecDeque<String>,
 }
 
 impl PromptQueue {
     /// The line of the oldest prompt that may still be delivered.
-    pub(super) fn oldest(&self) -> Option<usize> {
+    pub(super) fn oldest_line(&self) -> Option<usize> {
         self.waiting.iter().find(|queued| queued.is_typed).map(|queued| queued.line)
     }
 
     /// Adds a prompt; returns the oldest one if the queue is full.
-    pub(super) fn enqueue(&mut self, line: usize, said: Said) -> Option<Said> {
+    pub(super) fn enqueue(
+        &mut self,
+        line: usize,
+        said: IncomingMessage,
+    ) -> Option<IncomingMessage> {
         let is_typed = is_typed(&said.text);
-        self.waiting.push_back(Queued { line, said, is_typed, is_sent: false });
-        if self.waiting.len() <= MAX_WAITING {
+        self.waiting.push_back(QueuedPrompt { line, said, is_typed, is_sent: false });
+        if self.waiting.len() <= MAX_QUEUED_PROMPTS {
             return None;
         }
         self.waiting.pop_front().filter(|queued| queued.is_typed).map(|queued| queued.said)
@@ -61,13 +65,13 @@ impl PromptQueue {
 
     /// A prompt is absorbed into the running turn; returns it, unless its attachment was read
     /// already.
-    pub(super) fn remove(&mut self, text: &str) -> Option<Said> {
-        let queued = self.take(text)?;
+    pub(super) fn remove(&mut self, text: &str) -> Option<IncomingMessage> {
+        let queued = self.take_matching(text)?;
         if !queued.is_typed {
             return None;
         }
-        self.absorbed.push_back(words(text));
-        if self.absorbed.len() > MAX_ABSORBED {
+        self.absorbed.push_back(normalize_spaces(text));
+        if self.absorbed.len() > MAX_ABSORBED_PROMPTS {
             self.absorbed.pop_front();
         }
         Some(queued.said)
@@ -82,10 +86,10 @@ impl PromptQueue {
 
     /// An attachment delivers a prompt; false if that prompt already was a turn.
     pub(super) fn attach(&mut self, text: &str) -> bool {
-        if self.take(text).is_some() {
+        if self.take_matching(text).is_some() {
             return true;
         }
-        let words = words(text);
+        let words = normalize_spaces(text);
         let known = self.absorbed.iter().position(|absorbed| *absorbed == words);
         known.is_none_or(|at| self.absorbed.remove(at).is_none())
     }
@@ -98,25 +102,25 @@ impl PromptQueue {
             sent.and_then(|at| self.waiting.remove(at));
             return;
         }
-        let whole = words(text);
-        let lines = lines(text);
+        let whole = normalize_spaces(text);
+        let lines = normalize_lines(text);
         self.waiting.retain(|queued| {
-            let is_part = || lines.contains(&self::lines(&queued.said.text));
-            !(words(&queued.said.text) == whole || (queued.is_sent && is_part()))
+            let is_part = || lines.contains(&self::normalize_lines(&queued.said.text));
+            !(normalize_spaces(&queued.said.text) == whole || (queued.is_sent && is_part()))
         });
     }
 
     /// Ends the file; returns the prompts that were typed and never delivered.
-    pub(super) fn finish(&mut self) -> impl Iterator<Item = Said> {
+    pub(super) fn finish(&mut self) -> impl Iterator<Item = IncomingMessage> {
         std::mem::take(&mut self.waiting)
             .into_iter()
             .filter(|queued| queued.is_typed)
             .map(|queued| queued.said)
     }
 
-    fn take(&mut self, text: &str) -> Option<Queued> {
-        let words = words(text);
-        let same = |queued: &Queued| self::words(&queued.said.text) == words;
+    fn take_matching(&mut self, text: &str) -> Option<QueuedPrompt> {
+        let words = normalize_spaces(text);
+        let same = |queued: &QueuedPrompt| self::normalize_spaces(&queued.said.text) == words;
         // Without words it is the first one.
         let at = self
             .waiting
@@ -149,13 +153,13 @@ fn is_command(text: &str) -> bool {
         .any(|tag| text.trim_start().starts_with(tag))
 }
 
-fn words(text: &str) -> String {
+fn normalize_spaces(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The lines of a text, each between two line breaks.
-fn lines(text: &str) -> String {
-    text.trim().lines().fold("\n".to_owned(), |all, line| all + &words(line) + "\n")
+fn normalize_lines(text: &str) -> String {
+    text.trim().lines().fold("\n".to_owned(), |all, line| all + &normalize_spaces(line) + "\n")
 }
 
 #[cfg(test)]
@@ -163,8 +167,8 @@ mod tests {
     use jiff::tz::Offset;
     use serde_json::{Value, json};
 
-    use crate::import::{Format, Harvest, Place, Reader};
-    use crate::transcript::{self, Shape};
+    use crate::import::{ImportBatch, ImportFormat, ImportPosition, ImportReader};
+    use crate::transcript::{self, TranscriptFormat};
 
     fn operation(clock: &str, operation: &str, content: Option<&str>) -> Value {
         let mut line = json!({ "type": "queue-operation", "operation": operation, "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z") });
@@ -187,24 +191,33 @@ mod tests {
     /// The messages as read for hooks and `session add` and as read for imports; both must agree.
     fn said(lines: &[Value]) -> Vec<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let read =
-            transcript::read(&text, Some(Shape::Jsonl), "2026-02-13".parse().unwrap(), Offset::UTC);
+        let read = transcript::parse_transcript(
+            &text,
+            Some(TranscriptFormat::Jsonl),
+            "2026-02-13".parse().unwrap(),
+            Offset::UTC,
+        );
         assert_eq!(read.complaints, []);
         let (mut reader, mut harvest) =
-            (Reader::new(Format::ClaudeCode, Offset::UTC), Harvest::default());
+            (ImportReader::new(ImportFormat::ClaudeCode, Offset::UTC), ImportBatch::default());
         for (at, line) in text.lines().enumerate() {
-            reader.piece(Place { number: at + 1, at: 0 }, line, &|_| None, &mut harvest);
+            reader.read_piece(
+                ImportPosition { number: at + 1, at: 0 },
+                line,
+                &|_| None,
+                &mut harvest,
+            );
         }
         reader.finish(&mut harvest);
-        let shown = |said: &crate::record::Said| {
+        let shown = |said: &crate::record::IncomingMessage| {
             format!(
                 "{} {}: {}",
-                said.ts.unwrap().at().to_string().get(11..16).unwrap(),
+                said.ts.unwrap().timestamp().to_string().get(11..16).unwrap(),
                 said.role.unwrap(),
                 said.text
             )
         };
-        let imported: Vec<String> = harvest.said.iter().map(|(_, said)| shown(said)).collect();
+        let imported: Vec<String> = harvest.messages.iter().map(|(_, said)| shown(said)).collect();
         let turns: Vec<String> = read.turns.iter().map(shown).collect();
         assert_eq!(imported, turns);
         turns
@@ -301,7 +314,8 @@ mod tests {
         let sent = operation("09:02:00", "dequeue", None);
         let lines = [put("/compact"), sent.clone(), command.clone(), last.clone()];
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let read = transcript::read(&text, None, "2026-02-13".parse().unwrap(), Offset::UTC);
+        let read =
+            transcript::parse_transcript(&text, None, "2026-02-13".parse().unwrap(), Offset::UTC);
         assert!(read.turns.iter().all(|said| said.text != "/compact"), "{read:?}");
         for more in [
             json!({ "origin": { "kind": "peer" } }),
@@ -332,8 +346,8 @@ mod tests {
     // A file that is read while a prompt is queued is read again from there.
     #[test]
     fn a_queued_prompt_is_waited_for() {
-        let mut reader = Reader::new(Format::ClaudeCode, Offset::UTC);
-        let mut harvest = Harvest::default();
+        let mut reader = ImportReader::new(ImportFormat::ClaudeCode, Offset::UTC);
+        let mut harvest = ImportBatch::default();
         let lines = [
             message("09:00:00", "user", "begin"),
             operation("09:01:00", "enqueue", Some("one")),
@@ -344,21 +358,21 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(at, line)| {
-                reader.piece(
-                    Place { number: at + 1, at: at as u64 * 100 },
+                reader.read_piece(
+                    ImportPosition { number: at + 1, at: at as u64 * 100 },
                     &line.to_string(),
                     &|_| None,
                     &mut harvest,
                 );
-                reader.waits_for().map(|place| place.number)
+                reader.resume_position().map(|place| place.number)
             })
             .collect();
         // The first message waits for more of its lines all the while.
         assert_eq!(numbers, [Some(1); 4]);
         for at in 5..20 {
             let line = message(&format!("09:03:{at:02}"), "assistant", "working").to_string();
-            reader.piece(Place { number: at, at: 0 }, &line, &|_| None, &mut harvest);
+            reader.read_piece(ImportPosition { number: at, at: 0 }, &line, &|_| None, &mut harvest);
         }
-        assert_eq!(reader.waits_for().map(|place| place.number), Some(3));
+        assert_eq!(reader.resume_position().map(|place| place.number), Some(3));
     }
 }

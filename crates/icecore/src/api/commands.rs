@@ -2,22 +2,22 @@
 //! table against the command line.
 
 /// How a command is available over HTTP.
-pub enum Reached {
+pub enum CommandRoutes {
     /// By these routes.
     By(&'static [&'static str]),
     /// Not available, for this reason.
     Not(&'static str),
 }
 
-use Reached::{By, Not};
+use CommandRoutes::{By, Not};
 
-const A_PERSONS_MACHINE: &str = "it changes settings of other programs on the local machine";
-const A_PROCESS: &str = "it is a process of its own";
-const FILES_OF_THE_MACHINE: &str = "it reads and writes local files";
-const OF_THE_PROGRAM: &str = "it concerns the program, not memory";
+const CHANGES_LOCAL_SETTINGS: &str = "it changes settings of other programs on the local machine";
+const IS_A_PROCESS: &str = "it is a process of its own";
+const USES_LOCAL_FILES: &str = "it reads and writes local files";
+const CONCERNS_THE_PROGRAM: &str = "it concerns the program, not memory";
 
 /// Every command, in the order of the help.
-pub const COMMANDS: &[(&str, Reached)] = &[
+pub const COMMANDS: &[(&str, CommandRoutes)] = &[
     (
         "init",
         Not(
@@ -89,8 +89,8 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("dashboard", By(&["POST /api/login/code"])),
     ("mcp", Not("it uses stdio; POST /mcp is the same over HTTP")),
     ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
-    ("install", Not(A_PERSONS_MACHINE)),
-    ("uninstall", Not(A_PERSONS_MACHINE)),
+    ("install", Not(CHANGES_LOCAL_SETTINGS)),
+    ("uninstall", Not(CHANGES_LOCAL_SETTINGS)),
     (
         "hook",
         Not("clients run it as a program, within milliseconds, and it reads local transcripts"),
@@ -101,7 +101,7 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("jobs schedule", By(&["GET /api/jobs"])),
     ("jobs calendar", By(&["GET /api/calendar", "GET /api/calendar/ics"])),
     ("jobs runs", By(&["GET /api/runs", "GET /api/runs/days"])),
-    ("daemon", Not(A_PROCESS)),
+    ("daemon", Not(IS_A_PROCESS)),
     ("model check", By(&["POST /api/model/check"])),
     (
         "model fetch",
@@ -114,9 +114,9 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("forget", By(&["POST /api/forget"])),
     ("vault reindex", By(&["POST /api/reindex"])),
     ("vault export", Not("it creates a vault in a local folder")),
-    ("vault backup create", Not(FILES_OF_THE_MACHINE)),
-    ("vault backup verify", Not(FILES_OF_THE_MACHINE)),
-    ("vault backup restore", Not(FILES_OF_THE_MACHINE)),
+    ("vault backup create", Not(USES_LOCAL_FILES)),
+    ("vault backup verify", Not(USES_LOCAL_FILES)),
+    ("vault backup restore", Not(USES_LOCAL_FILES)),
     ("vault config show", By(&["GET /api/config"])),
     ("vault config check", By(&["GET /api/config/check"])),
     ("vault config set", Not("retention is decided by the operator of the server")),
@@ -141,9 +141,9 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ),
     ("db audit", By(&["GET /api/audit"])),
     ("demo", Not("it creates a sample vault in a temporary local folder")),
-    ("self completions", Not(OF_THE_PROGRAM)),
-    ("self man", Not(OF_THE_PROGRAM)),
-    ("help", Not(OF_THE_PROGRAM)),
+    ("self completions", Not(CONCERNS_THE_PROGRAM)),
+    ("self man", Not(CONCERNS_THE_PROGRAM)),
+    ("help", Not(CONCERNS_THE_PROGRAM)),
 ];
 
 /// The table as Markdown, as the guide has it.

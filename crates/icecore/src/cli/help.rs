@@ -12,8 +12,8 @@ use clap::{Args, Command, CommandFactory as _};
 use serde_json::{Value, json};
 
 use super::Cli;
-use super::out::{BOLD, CYAN, DIM, Out};
-use crate::error::{Exit, Stop};
+use super::output::{BOLD, CYAN, DIM, Output};
+use crate::error::{AppError, Exit};
 
 /// The exit codes, as `icecore help --all` and the manual page list them.
 pub const EXIT_CODES: &str = "\
@@ -247,17 +247,17 @@ fn groups(command: &Command) -> Value {
 }
 
 /// The error for a command that does not exist.
-pub fn no_command(names: &[String]) -> Stop {
+pub fn no_command(names: &[String]) -> AppError {
     let hint = names.first().and_then(|name| moved(name)).unwrap_or_else(|| {
         format!(
             "there is no command `{}`; `icecore help --all` lists all of them",
-            icecore_domain::plain::one_line(&names.join(" "))
+            icecore_domain::sanitize::one_line(&names.join(" "))
         )
     });
-    Stop::new(Exit::NotFound, hint)
+    AppError::new(Exit::NotFound, hint)
 }
 
-pub fn help(help: &HelpArgs, out: &mut Out) -> Result<()> {
+pub fn help(help: &HelpArgs, out: &mut Output) -> Result<()> {
     let mut command = whole();
     command.build();
     if help.all {
@@ -271,7 +271,7 @@ pub fn help(help: &HelpArgs, out: &mut Out) -> Result<()> {
         at = at.find_subcommand_mut(name).ok_or_else(|| no_command(&help.command))?;
     }
     let text = at.render_long_help().ansi().to_string();
-    super::text(text.trim_end(), out)
+    super::print_text(text.trim_end(), out)
 }
 
 #[cfg(test)]
@@ -361,7 +361,7 @@ mod tests {
                 for call in calls(line) {
                     *seen += 1;
                     let words = call.iter().map(OsString::from).collect();
-                    let parsed = Cli::read(super::super::without_bullets(words));
+                    let parsed = Cli::parse_words(super::super::without_bullets(words));
                     assert!(parsed.is_ok(), "{line}\n{call:?}\n{}", parsed.unwrap_err());
                 }
             }
@@ -369,9 +369,9 @@ mod tests {
         }
         let mut seen = 0;
         check(&built(), &mut seen);
-        EXAMPLES
-            .iter()
-            .for_each(|line| calls(line).iter().for_each(|call| drop(Cli::read(call).unwrap())));
+        EXAMPLES.iter().for_each(|line| {
+            calls(line).iter().for_each(|call| drop(Cli::parse_words(call).unwrap()))
+        });
         assert!(seen > 150, "{seen}");
     }
 
@@ -383,7 +383,7 @@ mod tests {
             let at = new.split(' ').try_fold(&command, |at, name| at.find_subcommand(name));
             assert!(at.is_some(), "there is no {new}");
             let words = ["icecore", "--json", old, "--limit", "20"];
-            let error = Cli::read(words).expect_err(old);
+            let error = Cli::parse_words(words).expect_err(old);
             assert_eq!(error.exit_code(), 2);
             let said = error.to_string();
             assert!(said.contains(&format!("`icecore {old}` is now `icecore {new}`")), "{said}");
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn tables_of_a_database_are_migrated_elsewhere() {
         for words in [&["icecore", "migrate"][..], &["icecore", "migrate", "--create-login", "x"]] {
-            let said = Cli::read(words).expect_err("a folder is missing").to_string();
+            let said = Cli::parse_words(words).expect_err("a folder is missing").to_string();
             assert!(said.contains("icecore db migrate"), "{said}");
         }
     }

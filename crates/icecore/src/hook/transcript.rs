@@ -10,46 +10,52 @@ use icecore_domain::json;
 use serde_json::Value;
 
 /// The largest transcript that is read while a client waits.
-pub const MOST_AT_ONCE: u64 = 32 * 1024 * 1024;
+pub const MAX_BYTES_WHILE_WAITING: u64 = 32 * 1024 * 1024;
 /// The largest transcript that is read at all.
-pub const MOST: u64 = 256 * 1024 * 1024;
-const MOST_HELPERS: usize = 1_000;
+pub const MAX_TRANSCRIPT_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_HELPERS: usize = 1_000;
 /// How much of a file is inspected to detect a transcript.
-const LOOKED_AT: usize = 256 * 1024;
+const SNIFF_BYTES: usize = 256 * 1024;
 
 /// Why a transcript was not read.
-pub struct Refused {
+pub struct TranscriptError {
     pub why: String,
     /// A retry cannot succeed.
     pub is_final: bool,
 }
 
 /// A transcript that was not written for this long is complete.
-pub const QUIET: Duration = Duration::from_millis(700);
+pub const QUIET_PERIOD: Duration = Duration::from_millis(700);
 
 /// Waits until a transcript seems complete: some clients write the last lines after their last
 /// hook.
-pub async fn settle(path: &str) {
+pub async fn wait_until_quiet(path: &str) {
     const MAX_WAITS: usize = 7;
     for _ in 0..MAX_WAITS {
         let written = Path::new(path).symlink_metadata().and_then(|found| found.modified());
         // A time in the future does not count.
-        let Some(age) =
-            written.ok().and_then(|written| written.elapsed().ok()).filter(|age| *age < QUIET)
+        let Some(age) = written
+            .ok()
+            .and_then(|written| written.elapsed().ok())
+            .filter(|age| *age < QUIET_PERIOD)
         else {
             return;
         };
-        tokio::time::sleep(QUIET - age).await;
+        tokio::time::sleep(QUIET_PERIOD - age).await;
     }
 }
 
 /// The text of a transcript; `None` if the file does not exist, because its client does not write
 /// one.
-pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
-    let shown = icecore_domain::budget::shortened(&icecore_domain::plain::one_line(path), 200);
+pub fn read_transcript(path: &str, most: u64) -> Result<Option<String>, TranscriptError> {
+    let shown =
+        icecore_domain::budget::truncate_at_word(&icecore_domain::sanitize::one_line(path), 200);
     let path = Path::new(path);
     let refusal = |why: &str, is_final| {
-        Err(Refused { why: format!("the transcript {shown} was not read: {why}"), is_final })
+        Err(TranscriptError {
+            why: format!("the transcript {shown} was not read: {why}"),
+            is_final,
+        })
     };
     let refuse = |why: &str| refusal(why, true);
     if !path.is_absolute() {
@@ -82,7 +88,7 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
     }
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) {
+    if text.trim().is_empty() || is_in_client_folder(path) || is_transcript(&text) {
         Ok(Some(text))
     } else {
         refuse("it does not look like a transcript")
@@ -90,7 +96,7 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
 }
 
 /// The transcripts of the subagents of a session, by the names of the subagents.
-pub fn of_helpers(path: &str) -> Vec<(String, PathBuf)> {
+pub fn helper_transcripts(path: &str) -> Vec<(String, PathBuf)> {
     let folder = Path::new(path).with_extension("").join("subagents");
     // Links are not followed: they may lead anywhere.
     let is_own = |folder: &Path| folder.symlink_metadata().is_ok_and(|found| found.is_dir());
@@ -106,12 +112,12 @@ pub fn of_helpers(path: &str) -> Vec<(String, PathBuf)> {
         })
         .collect();
     found.sort();
-    found.truncate(MOST_HELPERS);
+    found.truncate(MAX_HELPERS);
     found
 }
 
 /// Whether a file is in a folder where a client keeps its transcripts.
-fn is_at_home(path: &Path) -> bool {
+fn is_in_client_folder(path: &Path) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let folder = |variable: &str, own: &str, inner: &str| {
         let named = std::env::var_os(variable).filter(|named| !named.is_empty()).map(PathBuf::from);
@@ -127,8 +133,8 @@ fn is_at_home(path: &Path) -> bool {
 
 /// Whether a text has lines in the format of Claude Code or Codex.
 fn is_transcript(text: &str) -> bool {
-    let head = &text[..text.floor_char_boundary(LOOKED_AT)];
-    head.lines().filter_map(|line| json::read::<Value>(line.trim()).ok()).any(|line| {
+    let head = &text[..text.floor_char_boundary(SNIFF_BYTES)];
+    head.lines().filter_map(|line| json::parse::<Value>(line.trim()).ok()).any(|line| {
         let ours = ["sessionId", "uuid", "leafUuid"].iter().any(|field| line[field].is_string());
         line["type"].is_string() && (ours || line["payload"].is_object())
     })

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hooks::{self, Dialect};
-use super::servers::{self, Shape};
-use super::{Caller, Refused, codex};
+use super::hooks::{self, HookDialect};
+use super::servers::{self, ServerFormat};
+use super::{Invocation, SettingsError, codex};
 
 /// A supported client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Client {
+pub enum ClientApp {
     ClaudeCode,
     Codex,
     ClaudeDesktop,
@@ -19,14 +19,14 @@ pub enum Client {
 
 /// The kind of integration: hooks at the client's events, or an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum What {
+pub enum IntegrationKind {
     Hooks,
     Mcp,
 }
 
 /// An operating system, as far as the paths of settings differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum System {
+pub enum OperatingSystem {
     Linux,
     Mac,
     Windows,
@@ -34,8 +34,8 @@ pub enum System {
 
 /// What decides the paths of settings on this machine.
 #[derive(Debug, Clone)]
-pub struct Machine {
-    pub system: System,
+pub struct ClientMachine {
+    pub system: OperatingSystem,
     /// The user's home directory.
     pub home: PathBuf,
     /// `XDG_CONFIG_HOME`, `APPDATA`.
@@ -48,22 +48,22 @@ pub struct Machine {
 
 /// What a settings file configures, and in which format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    Hooks(Dialect),
+pub enum SettingsPart {
+    Hooks(HookDialect),
     /// The MCP server, in JSON.
-    Server(Shape),
+    Server(ServerFormat),
     /// The MCP server, in TOML.
     Toml,
 }
 
 /// A settings file of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    pub part: Part,
+pub struct SettingsFile {
+    pub part: SettingsPart,
     pub path: PathBuf,
 }
 
-impl Client {
+impl ClientApp {
     /// Every client.
     pub const ALL: [Self; 5] =
         [Self::ClaudeCode, Self::Codex, Self::ClaudeDesktop, Self::Cursor, Self::VsCode];
@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// Other paths of its program, used by its installers and shell aliases.
-    pub fn other_programs(self, machine: &Machine) -> Vec<PathBuf> {
+    pub fn other_programs(self, machine: &ClientMachine) -> Vec<PathBuf> {
         match self {
             Self::ClaudeCode => {
                 vec![
@@ -115,38 +115,43 @@ impl Client {
     }
 
     /// The dialect of its hooks, if it has hooks.
-    pub fn dialect(self) -> Option<Dialect> {
+    pub fn dialect(self) -> Option<HookDialect> {
         match self {
-            Self::ClaudeCode => Some(Dialect::ClaudeCode),
-            Self::Codex => Some(Dialect::Codex),
+            Self::ClaudeCode => Some(HookDialect::ClaudeCode),
+            Self::Codex => Some(HookDialect::Codex),
             _ => None,
         }
     }
 
     /// Whether it is started from the desktop, without the PATH of a shell.
-    pub fn has_window(self) -> bool {
+    pub fn is_desktop_app(self) -> bool {
         matches!(self, Self::ClaudeDesktop | Self::Cursor | Self::VsCode)
     }
 
     /// A folder that exists if the client was ever used.
-    pub fn folder(self, machine: &Machine) -> PathBuf {
+    pub fn folder(self, machine: &ClientMachine) -> PathBuf {
         match self {
             Self::ClaudeCode => {
                 machine.claude.clone().unwrap_or_else(|| machine.home.join(".claude"))
             }
             Self::Codex => machine.codex.clone().unwrap_or_else(|| machine.home.join(".codex")),
-            Self::ClaudeDesktop => machine.applications().join("Claude"),
+            Self::ClaudeDesktop => machine.app_settings_folder().join("Claude"),
             Self::Cursor => machine.home.join(".cursor"),
-            Self::VsCode => machine.applications().join("Code"),
+            Self::VsCode => machine.app_settings_folder().join("Code"),
         }
     }
 
     /// Its settings files: the user's own, or those of a project.
-    pub fn places(self, machine: &Machine, project: Option<&Path>) -> Result<Vec<Place>, Refused> {
+    pub fn settings_files(
+        self,
+        machine: &ClientMachine,
+        project: Option<&Path>,
+    ) -> Result<Vec<SettingsFile>, SettingsError> {
         let own = self.folder(machine);
-        let at = |part: Part, path: PathBuf| Place { part, path };
-        let (claude, codex) = (Part::Hooks(Dialect::ClaudeCode), Part::Hooks(Dialect::Codex));
-        let server = Part::Server(servers::COMMON);
+        let at = |part: SettingsPart, path: PathBuf| SettingsFile { part, path };
+        let (claude, codex) =
+            (SettingsPart::Hooks(HookDialect::ClaudeCode), SettingsPart::Hooks(HookDialect::Codex));
+        let server = SettingsPart::Server(servers::COMMON_FORMAT);
         Ok(match (self, project) {
             (Self::ClaudeCode, None) => {
                 // Beside the default folder, but inside a configured one.
@@ -160,29 +165,41 @@ impl Client {
                 ]
             }
             (Self::Codex, None) => {
-                vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
+                vec![
+                    at(codex, own.join("hooks.json")),
+                    at(SettingsPart::Toml, own.join("config.toml")),
+                ]
             }
             (Self::Codex, Some(project)) => {
                 let own = project.join(".codex");
-                vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
+                vec![
+                    at(codex, own.join("hooks.json")),
+                    at(SettingsPart::Toml, own.join("config.toml")),
+                ]
             }
             (Self::ClaudeDesktop, None) => vec![at(server, own.join("claude_desktop_config.json"))],
-            (Self::ClaudeDesktop, Some(_)) => return Err(Refused::NoProject(self.name())),
+            (Self::ClaudeDesktop, Some(_)) => return Err(SettingsError::NoProject(self.name())),
             (Self::Cursor, None) => vec![at(server, own.join("mcp.json"))],
             (Self::Cursor, Some(project)) => {
                 vec![at(server, project.join(".cursor").join("mcp.json"))]
             }
             (Self::VsCode, None) => {
-                vec![at(Part::Server(servers::VS_CODE), own.join("User").join("mcp.json"))]
+                vec![at(
+                    SettingsPart::Server(servers::VS_CODE_FORMAT),
+                    own.join("User").join("mcp.json"),
+                )]
             }
             (Self::VsCode, Some(project)) => {
-                vec![at(Part::Server(servers::VS_CODE), project.join(".vscode").join("mcp.json"))]
+                vec![at(
+                    SettingsPart::Server(servers::VS_CODE_FORMAT),
+                    project.join(".vscode").join("mcp.json"),
+                )]
             }
         })
     }
 
     /// What the user has to do next.
-    pub fn next(self) -> &'static str {
+    pub fn next_step(self) -> &'static str {
         match self {
             Self::ClaudeCode => {
                 "Start a new session of Claude Code; /hooks and /mcp show what was added."
@@ -195,27 +212,29 @@ impl Client {
     }
 }
 
-impl Machine {
+impl ClientMachine {
     /// The folder of desktop applications' settings.
-    fn applications(&self) -> PathBuf {
+    fn app_settings_folder(&self) -> PathBuf {
         match self.system {
-            System::Linux => self.config.clone().unwrap_or_else(|| self.home.join(".config")),
-            System::Mac => self.home.join("Library").join("Application Support"),
-            System::Windows => {
+            OperatingSystem::Linux => {
+                self.config.clone().unwrap_or_else(|| self.home.join(".config"))
+            }
+            OperatingSystem::Mac => self.home.join("Library").join("Application Support"),
+            OperatingSystem::Windows => {
                 self.config.clone().unwrap_or_else(|| self.home.join("AppData").join("Roaming"))
             }
         }
     }
 }
 
-impl Part {
+impl SettingsPart {
     /// The kind of integration.
-    pub fn what(self) -> What {
-        if matches!(self, Self::Hooks(_)) { What::Hooks } else { What::Mcp }
+    pub fn kind(self) -> IntegrationKind {
+        if matches!(self, Self::Hooks(_)) { IntegrationKind::Hooks } else { IntegrationKind::Mcp }
     }
 
     /// The settings with icecore connected.
-    pub fn connect(self, text: &str, caller: &Caller) -> Result<String, Refused> {
+    pub fn connect(self, text: &str, caller: &Invocation) -> Result<String, SettingsError> {
         match self {
             Self::Hooks(dialect) => hooks::connect(text, dialect, caller),
             Self::Server(shape) => servers::connect(text, shape, caller),
@@ -224,7 +243,7 @@ impl Part {
     }
 
     /// The settings without icecore. `before` is the former text, if known.
-    pub fn disconnect(self, text: &str, before: Option<&str>) -> Result<String, Refused> {
+    pub fn disconnect(self, text: &str, before: Option<&str>) -> Result<String, SettingsError> {
         match self {
             Self::Hooks(_) => hooks::disconnect(text, before),
             Self::Server(shape) => servers::disconnect(text, shape, before),
@@ -233,16 +252,16 @@ impl Part {
     }
 
     /// The vault that the settings name.
-    pub fn pinned(self, text: &str) -> Option<String> {
+    pub fn bound_vault(self, text: &str) -> Option<String> {
         match self {
-            Self::Hooks(_) => hooks::pinned(text),
-            Self::Server(shape) => servers::pinned(text, shape),
-            Self::Toml => codex::pinned(text),
+            Self::Hooks(_) => hooks::bound_vault(text),
+            Self::Server(shape) => servers::bound_vault(text, shape),
+            Self::Toml => codex::bound_vault(text),
         }
     }
 
     /// Whether settings are empty.
-    pub fn says_nothing(self, text: &str) -> bool {
+    pub fn is_blank(self, text: &str) -> bool {
         let text = text.trim_start_matches('\u{FEFF}').trim();
         let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).map(str::trim);
         text.is_empty() || self != Self::Toml && inside == Some("")

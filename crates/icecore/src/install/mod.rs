@@ -18,17 +18,17 @@ use std::path::{Path, PathBuf};
 
 use icecore_domain::hash::Hash;
 use icecore_domain::page;
-use icecore_store::neighbour;
+use icecore_store::foreign_files;
 use serde::{Deserialize, Serialize};
 
-use self::clients::{Client, Machine, Place};
+use self::clients::{ClientApp, ClientMachine, SettingsFile};
 pub use self::hooks::ASSUMED_CLAUDE_CODE;
-use self::json::{Malformed, Node, Step, Tree};
+use self::json::{JsonNode, JsonTree, PathStep, SettingsSyntaxError};
 pub use self::version::Version;
 
 /// How a client calls icecore.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
+pub struct Invocation {
     /// The program, by name or path.
     pub command: String,
     pub vault: Option<String>,
@@ -38,9 +38,9 @@ pub struct Caller {
 
 /// Why settings were not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum SettingsError {
     #[error("{0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] SettingsSyntaxError),
     #[error("it is not UTF-8 from byte {0} on")]
     NotText(usize),
     #[error("{0} is not {1}")]
@@ -63,14 +63,14 @@ pub enum Refused {
 }
 
 /// Requires that a field occurs at most once.
-fn once(node: &Node, name: &str) -> Result<(), Refused> {
+fn require_unique(node: &JsonNode, name: &str) -> Result<(), SettingsError> {
     let many = node.members().iter().filter(|member| member.name == name).count();
-    if many > 1 { Err(Refused::Twice(name.to_owned())) } else { Ok(()) }
+    if many > 1 { Err(SettingsError::Twice(name.to_owned())) } else { Ok(()) }
 }
 
 /// Settings with this value, after any comments of the text.
-fn begun(text: &str, tree: &Tree) -> String {
-    let whole = json::whole(tree);
+fn with_root_value(text: &str, tree: &JsonTree) -> String {
+    let whole = json::render_document(tree);
     let whole = if text.contains("\r\n") { whole.replace('\n', "\r\n") } else { whole };
     match text.trim_start_matches('\u{FEFF}').trim() {
         "" => format!("{}{whole}", if text.starts_with('\u{FEFF}') { "\u{FEFF}" } else { "" }),
@@ -86,17 +86,17 @@ fn begun(text: &str, tree: &Tree) -> String {
 /// Sets these fields of the object at `way`; other fields stay.
 fn with_fields(
     text: &str,
-    way: &[Step<'_>],
-    wanted: &[(&'static str, Tree)],
-) -> Result<String, Refused> {
+    way: &[PathStep<'_>],
+    wanted: &[(&'static str, JsonTree)],
+) -> Result<String, SettingsError> {
     let mut text = text.to_owned();
     for (name, tree) in wanted {
-        let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
-        let has = json::read(&text)?.is_some_and(|root| json::find(&root, &field).is_some());
+        let field: Vec<PathStep<'_>> = way.iter().copied().chain([PathStep::Field(name)]).collect();
+        let has = json::parse(&text)?.is_some_and(|root| json::find(&root, &field).is_some());
         text = if has {
-            json::replaced(&text, &field, tree)?
+            json::replace_value(&text, &field, tree)?
         } else {
-            json::added(&text, way, Some(name), tree)?
+            json::insert_value(&text, way, Some(name), tree)?
         };
     }
     Ok(text)
@@ -104,7 +104,7 @@ fn with_fields(
 
 /// The record of a changed file, sufficient to restore it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Record {
+struct BackupRecord {
     file: PathBuf,
     /// Whether the file existed.
     was_there: bool,
@@ -116,47 +116,49 @@ struct Record {
 
 /// The folder with the backups of changed settings.
 #[derive(Debug, Clone)]
-pub struct Records {
+pub struct BackupRecords {
     folder: PathBuf,
     home: PathBuf,
 }
 
 /// A record with the former text of the file.
-struct Known {
-    record: Record,
+struct KnownBackup {
+    record: BackupRecord,
     before: Option<String>,
 }
 
-impl Records {
+impl BackupRecords {
     /// The records in this folder of the user's home directory.
     pub fn new(folder: PathBuf, home: &Path) -> Self {
         Self { folder, home: home.to_owned() }
     }
 
-    fn places(&self, target: &Path) -> (PathBuf, PathBuf) {
+    fn paths(&self, target: &Path) -> (PathBuf, PathBuf) {
         let name = page::slug(&target.file_name().unwrap_or_default().to_string_lossy());
-        let name = format!("{name}-{}", Hash::of(target.as_os_str().as_encoded_bytes()).short());
+        let name =
+            format!("{name}-{}", Hash::of(target.as_os_str().as_encoded_bytes()).short_hex());
         (self.folder.join(format!("{name}.json")), self.folder.join(format!("{name}.before")))
     }
 
-    fn of(&self, target: &Path) -> Option<Known> {
-        let (record, before) = self.places(target);
-        let record: Record = serde_json::from_slice(&neighbour::read(&record).ok()??).ok()?;
+    fn load(&self, target: &Path) -> Option<KnownBackup> {
+        let (record, before) = self.paths(target);
+        let record: BackupRecord =
+            serde_json::from_slice(&foreign_files::read_file(&record).ok()??).ok()?;
         if record.file != target {
             return None;
         }
         let before = match record.was_there {
-            true => Some(String::from_utf8(neighbour::read(&before).ok()??).ok()?),
+            true => Some(String::from_utf8(foreign_files::read_file(&before).ok()??).ok()?),
             false => None,
         };
-        Some(Known { record, before })
+        Some(KnownBackup { record, before })
     }
 
     /// Parent folders of a file that were created for it or for another file.
-    fn made_above(&self, target: &Path) -> Vec<PathBuf> {
+    fn created_folders_above(&self, target: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
-        let record = |path: PathBuf| -> Option<Record> {
-            serde_json::from_slice(&neighbour::read(&path).ok()??).ok()
+        let record = |path: PathBuf| -> Option<BackupRecord> {
+            serde_json::from_slice(&foreign_files::read_file(&path).ok()??).ok()
         };
         let records = entries
             .flatten()
@@ -170,8 +172,8 @@ impl Records {
         made
     }
 
-    fn keep(&self, record: &Record, before: Option<&str>) -> icecore_store::Result<()> {
-        let (place, backup) = self.places(&record.file);
+    fn save(&self, record: &BackupRecord, before: Option<&str>) -> icecore_store::Result<()> {
+        let (place, backup) = self.paths(&record.file);
         let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
         // The backup first: a record without its backup would be trusted.
         for (place, bytes) in before
@@ -179,16 +181,21 @@ impl Records {
             .into_iter()
             .chain([(&place, text.as_bytes())])
         {
-            neighbour::put(place, bytes, 0o600, neighbour::read(place)?.as_deref())?;
+            foreign_files::replace_file(
+                place,
+                bytes,
+                0o600,
+                foreign_files::read_file(place)?.as_deref(),
+            )?;
         }
         Ok(())
     }
 
-    fn drop(&self, target: &Path) -> icecore_store::Result<()> {
-        let (place, backup) = self.places(target);
+    fn remove(&self, target: &Path) -> icecore_store::Result<()> {
+        let (place, backup) = self.paths(target);
         for place in [place, backup] {
-            if let Some(bytes) = neighbour::read(&place)? {
-                neighbour::remove(&place, &bytes)?;
+            if let Some(bytes) = foreign_files::read_file(&place)? {
+                foreign_files::remove_file(&place, &bytes)?;
             }
         }
         // Empty folders are removed as well.
@@ -199,15 +206,15 @@ impl Records {
             .map(Path::to_owned)
             .collect();
         folders.reverse();
-        neighbour::remove_empty(&folders);
+        foreign_files::remove_empty_folders(&folders);
         Ok(())
     }
 }
 
 /// A planned change of one file.
 #[derive(Debug)]
-pub struct Change {
-    pub place: Place,
+pub struct SettingsChange {
+    pub place: SettingsFile,
     /// The file itself, with links resolved.
     pub target: PathBuf,
     /// Its current text.
@@ -227,7 +234,7 @@ pub struct Change {
 /// Whether a settings file connects the client to icecore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum ConnectionState {
     Connected,
     /// It names an older version or another path of the program.
     Outdated,
@@ -237,21 +244,21 @@ pub enum State {
 
 /// Why a change failed, with the file.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum InstallError {
     #[error("{}: {why}. Nothing was written", file.display())]
-    Refused { file: PathBuf, why: Refused },
+    Refused { file: PathBuf, why: SettingsError },
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
     #[error(transparent)]
-    Client(#[from] Refused),
+    Client(#[from] SettingsError),
 }
 
-fn text_of(file: &Path) -> Result<(PathBuf, Option<String>), Trouble> {
-    let target = neighbour::target(file)?;
-    let text = match neighbour::read(&target)?.map(String::from_utf8) {
+fn read_settings(file: &Path) -> Result<(PathBuf, Option<String>), InstallError> {
+    let target = foreign_files::resolve_links(file)?;
+    let text = match foreign_files::read_file(&target)?.map(String::from_utf8) {
         Some(Err(error)) => {
-            let why = Refused::NotText(error.utf8_error().valid_up_to() + 1);
-            return Err(Trouble::Refused { file: file.to_owned(), why });
+            let why = SettingsError::NotText(error.utf8_error().valid_up_to() + 1);
+            return Err(InstallError::Refused { file: file.to_owned(), why });
         }
         text => text.transpose().unwrap_or_default(),
     };
@@ -259,11 +266,11 @@ fn text_of(file: &Path) -> Result<(PathBuf, Option<String>), Trouble> {
 }
 
 /// The text of a file without icecore.
-fn left(
-    place: &Place,
+fn disconnected_text(
+    place: &SettingsFile,
     text: Option<&str>,
-    known: Option<&Known>,
-) -> Result<Option<String>, Refused> {
+    known: Option<&KnownBackup>,
+) -> Result<Option<String>, SettingsError> {
     let Some(text) = text else { return Ok(None) };
     if let Some(known) =
         known.filter(|known| known.record.wrote == Hash::of(text.as_bytes()).to_string())
@@ -272,43 +279,49 @@ fn left(
     }
     let left = place.part.disconnect(text, known.and_then(|known| known.before.as_deref()))?;
     let ours = known.is_some_and(|known| !known.record.was_there);
-    Ok(Some(left).filter(|left| left == text || !ours || !place.part.says_nothing(left)))
+    Ok(Some(left).filter(|left| left == text || !ours || !place.part.is_blank(left)))
 }
 
 /// Reads a file with links resolved; a project's file must be inside the project.
-fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<String>), Trouble> {
-    let (target, text) = text_of(file)?;
+fn read_settings_within(
+    file: &Path,
+    project: Option<&Path>,
+) -> Result<(PathBuf, Option<String>), InstallError> {
+    let (target, text) = read_settings(file)?;
     let inside = |project: &Path| {
         std::fs::canonicalize(project).is_ok_and(|project| target.starts_with(project))
     };
     if project.is_some_and(|project| !inside(project)) {
-        return Err(Trouble::Refused { file: file.to_owned(), why: Refused::Outside(target) });
+        return Err(InstallError::Refused {
+            file: file.to_owned(),
+            why: SettingsError::Outside(target),
+        });
     }
     Ok((target, text))
 }
 
 /// Plans the connection of these files; nothing is written yet.
-pub fn connecting(
-    places: &[Place],
-    caller: &Caller,
+pub fn plan_connect(
+    places: &[SettingsFile],
+    caller: &Invocation,
     project: Option<&Path>,
-    records: &Records,
-) -> Result<Vec<Change>, Trouble> {
+    records: &BackupRecords,
+) -> Result<Vec<SettingsChange>, InstallError> {
     let mode = if project.is_some() { 0o644 } else { 0o600 };
-    let change = |place: &Place| {
-        let refused = |why| Trouble::Refused { file: place.path.clone(), why };
-        let (target, text) = text_within(&place.path, project)?;
-        let known = records.of(&target);
-        let before = left(place, text.as_deref(), known.as_ref()).map_err(refused)?;
+    let change = |place: &SettingsFile| {
+        let refused = |why| InstallError::Refused { file: place.path.clone(), why };
+        let (target, text) = read_settings_within(&place.path, project)?;
+        let known = records.load(&target);
+        let before = disconnected_text(place, text.as_deref(), known.as_ref()).map_err(refused)?;
         // A client stays bound to its vault unless another one is given.
-        let vault = caller.vault.clone().or_else(|| place.part.pinned(text.as_deref()?));
-        let caller = Caller { vault, ..caller.clone() };
+        let vault = caller.vault.clone().or_else(|| place.part.bound_vault(text.as_deref()?));
+        let caller = Invocation { vault, ..caller.clone() };
         let after =
             place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
         // A client without support for hooks gets no file for them.
         let after = Some(after).filter(|after| text.is_some() || !after.is_empty());
-        Ok(Change {
+        Ok(SettingsChange {
             place: place.clone(),
             target,
             text,
@@ -324,19 +337,19 @@ pub fn connecting(
 }
 
 /// Plans the removal of icecore from these files; nothing is written yet.
-pub fn disconnecting(
-    places: &[Place],
+pub fn plan_disconnect(
+    places: &[SettingsFile],
     project: Option<&Path>,
-    records: &Records,
-) -> Result<Vec<Change>, Trouble> {
-    let change = |place: &Place| {
-        let (target, text) = text_within(&place.path, project)?;
-        let known = records.of(&target);
-        let after = left(place, text.as_deref(), known.as_ref())
-            .map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
+    records: &BackupRecords,
+) -> Result<Vec<SettingsChange>, InstallError> {
+    let change = |place: &SettingsFile| {
+        let (target, text) = read_settings_within(&place.path, project)?;
+        let known = records.load(&target);
+        let after = disconnected_text(place, text.as_deref(), known.as_ref())
+            .map_err(|why| InstallError::Refused { file: place.path.clone(), why })?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
         let place = place.clone();
-        Ok(Change {
+        Ok(SettingsChange {
             place,
             target,
             text,
@@ -351,63 +364,68 @@ pub fn disconnecting(
     places.iter().map(change).collect()
 }
 
-impl Change {
+impl SettingsChange {
     /// Whether the text changes.
-    pub fn is_any(&self) -> bool {
+    pub fn has_effect(&self) -> bool {
         self.text != self.after
     }
 
     /// Whether the client has disabled all hooks.
-    pub fn is_in_vain(&self) -> bool {
-        matches!(self.place.part, clients::Part::Hooks(_))
-            && self.text.as_deref().is_some_and(hooks::are_off)
+    pub fn is_disabled_by_client(&self) -> bool {
+        matches!(self.place.part, clients::SettingsPart::Hooks(_))
+            && self.text.as_deref().is_some_and(hooks::are_disabled)
     }
 
     /// The path of the backup.
-    pub fn backup(&self, records: &Records) -> Option<PathBuf> {
-        (!self.leaves && self.is_any() && self.before.is_some())
-            .then(|| records.places(&self.target).1)
+    pub fn backup_path(&self, records: &BackupRecords) -> Option<PathBuf> {
+        (!self.leaves && self.has_effect() && self.before.is_some())
+            .then(|| records.paths(&self.target).1)
     }
 
     /// Writes the change.
-    pub fn write(&self, records: &Records) -> Result<(), Trouble> {
+    pub fn write(&self, records: &BackupRecords) -> Result<(), InstallError> {
         let (old, new) = (self.text.as_deref(), self.after.as_deref());
         if self.leaves {
             match (old, new) {
-                (Some(old), Some(new)) if old != new => drop(neighbour::put(
+                (Some(old), Some(new)) if old != new => drop(foreign_files::replace_file(
                     &self.target,
                     new.as_bytes(),
                     self.mode,
                     Some(old.as_bytes()),
                 )?),
                 (Some(old), None) => {
-                    neighbour::remove(&self.target, old.as_bytes())?;
-                    neighbour::remove_empty(&self.made);
+                    foreign_files::remove_file(&self.target, old.as_bytes())?;
+                    foreign_files::remove_empty_folders(&self.made);
                 }
-                (None, _) => neighbour::remove_empty(&self.made),
+                (None, _) => foreign_files::remove_empty_folders(&self.made),
                 _ => {}
             }
-            return Ok(records.drop(&self.target)?);
+            return Ok(records.remove(&self.target)?);
         }
-        let Some(new) = new.filter(|_| self.is_any()) else { return Ok(()) };
-        let mut record = Record {
+        let Some(new) = new.filter(|_| self.has_effect()) else { return Ok(()) };
+        let mut record = BackupRecord {
             file: self.target.clone(),
             was_there: self.before.is_some(),
             wrote: Hash::of(new.as_bytes()).to_string(),
             made: self.made.clone(),
         };
         // The record first, so that every later state can be undone.
-        records.keep(&record, self.before.as_deref())?;
-        let made = neighbour::put(&self.target, new.as_bytes(), self.mode, old.map(str::as_bytes))?;
+        records.save(&record, self.before.as_deref())?;
+        let made = foreign_files::replace_file(
+            &self.target,
+            new.as_bytes(),
+            self.mode,
+            old.map(str::as_bytes),
+        )?;
         // A folder shared with another file is removed with the last of them.
         let all: std::collections::BTreeSet<PathBuf> = made
             .into_iter()
-            .chain(records.made_above(&self.target))
+            .chain(records.created_folders_above(&self.target))
             .chain(record.made.iter().cloned())
             .collect();
         if !all.iter().eq(&record.made) {
             record.made = all.into_iter().collect();
-            records.keep(&record, self.before.as_deref())?;
+            records.save(&record, self.before.as_deref())?;
         }
         Ok(())
     }
@@ -415,60 +433,73 @@ impl Change {
 
 /// A settings file and its connection state.
 #[derive(Debug)]
-pub struct Standing {
-    pub place: Place,
-    pub state: State,
+pub struct ClientFileState {
+    pub place: SettingsFile,
+    pub state: ConnectionState,
     /// Why it cannot be changed, if it cannot.
     pub why: Option<String>,
 }
 
-fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
-    let look = || -> Result<State, Trouble> {
-        let refused = |why| Trouble::Refused { file: place.path.clone(), why };
-        let (_, text) = text_of(&place.path)?;
-        let Some(text) = text else { return Ok(State::Absent) };
-        let vault = place.part.pinned(&text);
+fn connection_state(
+    place: &SettingsFile,
+    caller: &Invocation,
+) -> (ConnectionState, Option<String>) {
+    let look = || -> Result<ConnectionState, InstallError> {
+        let refused = |why| InstallError::Refused { file: place.path.clone(), why };
+        let (_, text) = read_settings(&place.path)?;
+        let Some(text) = text else { return Ok(ConnectionState::Absent) };
+        let vault = place.part.bound_vault(&text);
         let wanted =
-            place.part.connect(&text, &Caller { vault, ..caller.clone() }).map_err(refused)?;
+            place.part.connect(&text, &Invocation { vault, ..caller.clone() }).map_err(refused)?;
         if wanted == text {
-            return Ok(State::Connected);
+            return Ok(ConnectionState::Connected);
         }
         Ok(if place.part.disconnect(&text, None).map_err(refused)? == text {
-            State::Absent
+            ConnectionState::Absent
         } else {
-            State::Outdated
+            ConnectionState::Outdated
         })
     };
     match look() {
         Ok(state) => (state, None),
-        Err(Trouble::Refused { why, .. }) => (State::Refused, Some(why.to_string())),
-        Err(error) => (State::Refused, Some(error.to_string())),
+        Err(InstallError::Refused { why, .. }) => (ConnectionState::Refused, Some(why.to_string())),
+        Err(error) => (ConnectionState::Refused, Some(error.to_string())),
     }
 }
 
 /// How a client calls icecore: by name if PATH leads to this program, else by path. `found` is the
 /// program that PATH leads to.
-pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool) -> Caller {
-    let by_name = found.is_some() && (!client.has_window() || shared);
+pub fn invocation_for(
+    client: ClientApp,
+    own: &Path,
+    found: Option<&Path>,
+    shared: bool,
+) -> Invocation {
+    let by_name = found.is_some() && (!client.is_desktop_app() || shared);
     let command =
         if by_name { "icecore".to_owned() } else { found.unwrap_or(own).display().to_string() };
-    Caller { command, vault: None, version: None }
+    Invocation { command, vault: None, version: None }
 }
 
 /// The clients of this machine with the states of their files.
-pub fn connected(
-    machine: &Machine,
-    caller: impl Fn(Client) -> Caller,
-) -> Vec<(Client, Vec<Standing>)> {
-    let of = |client: Client| {
-        let standing = |place: Place| {
-            let (state, why) = state(&place, &caller(client));
-            Standing { place, state, why }
+pub fn client_states(
+    machine: &ClientMachine,
+    caller: impl Fn(ClientApp) -> Invocation,
+) -> Vec<(ClientApp, Vec<ClientFileState>)> {
+    let of = |client: ClientApp| {
+        let standing = |place: SettingsFile| {
+            let (state, why) = connection_state(&place, &caller(client));
+            ClientFileState { place, state, why }
         };
         (
             client,
-            client.places(machine, None).unwrap_or_default().into_iter().map(standing).collect(),
+            client
+                .settings_files(machine, None)
+                .unwrap_or_default()
+                .into_iter()
+                .map(standing)
+                .collect(),
         )
     };
-    Client::ALL.into_iter().map(of).collect()
+    ClientApp::ALL.into_iter().map(of).collect()
 }

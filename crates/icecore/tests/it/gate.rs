@@ -360,7 +360,7 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     assert_eq!(marks(&words).len(), 2, "{words}");
     // Nobody can try PINs against what is in the vault and in git.
     for secret in ["4829", "correcthorse"] {
-        let plain = icecore_domain::hash::Hash::of(secret.as_bytes()).short();
+        let plain = icecore_domain::hash::Hash::of(secret.as_bytes()).short_hex();
         assert!(!words.contains(&plain) && !words.contains(secret), "{words}");
     }
     let key = fs::read_to_string(one.root.join(".icecore/secret.key")).unwrap();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use icecore_store::testing::cluster::Flush;
+use icecore_store::testing::cluster::Durability;
 use serde_json::{Value, json};
 
 use crate::api::{TOKEN, answering};
@@ -133,7 +133,7 @@ fn worker(house: &House) -> Child {
 #[test]
 fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
     const SPACES: usize = 5;
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC", "--space", "s0"]);
     for n in 0..SPACES {
         let space = format!("s{n}");
@@ -266,7 +266,7 @@ fn turn(address: SocketAddr, user: &str, words: &str) -> bool {
 #[test]
 fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
     const PEOPLE: usize = 4;
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     let chat = answering(Duration::from_millis(10), |_| "Noted.".into());
     house.settings(&model_settings("chat", chat));
     house.ok(&["init", "--tz", "UTC"]);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,17 +23,17 @@ const PADDING: &str = "Please keep that in mind for everything that we do here t
 
 /// A database, and a person's settings.
 pub struct House {
-    pub cluster: Cluster,
+    pub cluster: TestCluster,
     pub folder: TempDir,
 }
 
 impl House {
     pub fn new() -> Self {
-        Self::with(Flush::No)
+        Self::with(Durability::Unflushed)
     }
 
-    pub fn with(flush: Flush) -> Self {
-        Self { cluster: Cluster::start(flush), folder: TempDir::new().unwrap() }
+    pub fn with(flush: Durability) -> Self {
+        Self { cluster: TestCluster::start(flush), folder: TempDir::new().unwrap() }
     }
 
     fn address(&self) -> String {
@@ -675,7 +675,7 @@ fn exchanges_that_end_at_once_at_two_servers_are_all_kept_once() {
 // when the database is back
 #[test]
 fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards() {
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     let (asked, gone) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let chat = answering(Duration::ZERO, {
         let (asked, gone) = (asked.clone(), gone.clone());
@@ -703,7 +703,7 @@ fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards(
     });
     assert!(answer.status == 200 && answer.text.contains("Noted."), "{}", answer.text);
     assert!(answer.head.contains("x-icecore-memory: failed"), "{}", answer.head);
-    house.cluster.up();
+    house.cluster.start_again();
     let messages = within("the exchange", || {
         let kept = server.ask(Some("ann"), "GET", "/api/conversations/talk/export", "");
         let kept: Value = serde_json::from_str(&kept.text).ok()?;
@@ -818,7 +818,7 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
 // Whether the database answers, without ending what lives
 #[test]
 fn a_server_says_whether_its_database_answers() {
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
     assert_eq!((server.get("/livez").status, server.get("/readyz").status), (200, 200));
@@ -849,7 +849,7 @@ fn a_server_says_whether_its_database_answers() {
         (503, "not ready: the database does not answer\n")
     );
     assert_eq!(server.get("/livez").status, 200);
-    house.cluster.up();
+    house.cluster.start_again();
     within("ready again", || (server.get("/readyz").status == 200).then_some(()));
     // Tables of a later version that this one can go on with, and of one that it cannot.
     house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (98, 'later', 'x', 6)");
@@ -868,7 +868,7 @@ fn a_server_says_whether_its_database_answers() {
 // Tables change when that is asked for, not by the way
 #[test]
 fn older_tables_are_changed_by_migrate_alone() {
-    let house = House::with(Flush::No);
+    let house = House::with(Durability::Unflushed);
     house.ok(&["init", "--tz", "UTC"]);
     house.ok(&["vault", "backup", "create", "kept.zip"]);
     house.ok(&["vault", "export", "vault"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use icecore_store::testing::cluster::Flush;
+use icecore_store::testing::cluster::Durability;
 use serde_json::{Value, json};
 
 use crate::api::{Server, answering};
@@ -391,7 +391,7 @@ fn readyz(server: &Server) -> (u16, String) {
 
 #[test]
 fn a_server_is_not_ready_where_nothing_can_be_written() {
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC"]);
     // A primary that is set to read only, under a server that runs.
     let server = house.serve();

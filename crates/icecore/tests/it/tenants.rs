@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ const SCOPES: [&str; 4] = ["read", "write", "proxy", "admin"];
 
 /// A database, and a server of the memory in it.
 struct House {
-    cluster: Cluster,
+    cluster: TestCluster,
     folder: TempDir,
     child: Child,
     address: SocketAddr,
@@ -38,7 +38,7 @@ impl Drop for House {
 
 impl House {
     fn open(environment: &[(&str, &str)]) -> Self {
-        let cluster = Cluster::start(Flush::No);
+        let cluster = TestCluster::start(Durability::Unflushed);
         let folder = TempDir::new().unwrap();
         let settings = folder.path().join(".config/icecore");
         std::fs::create_dir_all(&settings).unwrap();
@@ -1265,7 +1265,7 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
             "{answer:?}"
         );
     }
-    house.cluster.up();
+    house.cluster.start_again();
 }
 
 #[test]

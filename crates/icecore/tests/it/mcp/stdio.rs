@@ -681,7 +681,7 @@ fn answers_are_bounded_and_say_what_is_missing() {
     let read = piped.gets("resources/read", json!({ "uri": "icecore://day/2026-02-12" }));
     let text = read["contents"][0]["text"].as_str().unwrap();
     assert!(
-        icecore_domain::budget::tokens(text) < 25_000
+        icecore_domain::budget::estimate_tokens(text) < 25_000
             && text.contains("more lines: `zoom` shows them"),
         "{}",
         text.len()
