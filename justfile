@@ -59,6 +59,7 @@ eval *sets:
 requirements:
     ICECORE_ACCEPT=1 cargo nextest run -p icecore -E 'test(requirements)'
 
-# Accept changed snapshots of the program's output, after a review.
+# Accept changed snapshots and documents of what the program prints, after a review.
 accept:
+    ICECORE_ACCEPT=1 cargo nextest run -p icecore -E 'test(documents_print)' || true
     INSTA_UPDATE=always cargo nextest run -p icecore -E 'test(first_screens) or test(demo_plays)'

@@ -94,7 +94,7 @@ pub enum DateError {
         day_first: Date,
     },
     /// The date has another weekday.
-    #[error("`{text}` has the wrong weekday: {day} is a {}; correct or omit it", weekday(*.day))]
+    #[error("`{text}` has the wrong weekday: {day} is a {}; correct or omit it", weekday_name(*.day))]
     WrongWeekday {
         /// The input.
         text: String,

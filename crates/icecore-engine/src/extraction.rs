@@ -60,7 +60,7 @@ pub struct ExtractionReport {
     pub duplicates: usize,
     pub refused: Vec<String>,
     /// Secrets that were replaced in the new events, by kind.
-    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    #[serde(skip_serializing_if = "SecretCounts::is_empty")]
     pub secrets: SecretCounts,
     /// Corrections to the new events.
     pub changed: Vec<String>,

@@ -30,7 +30,7 @@ pub struct MemoryStatus {
     /// The number of statements, of any state.
     pub statements: usize,
     /// The number of active statements, by type.
-    #[serde(serialize_with = "as_map")]
+    #[serde(serialize_with = "serialize_as_map")]
     pub active: Vec<(EventType, usize)>,
     /// The number of active permanent rules.
     pub p0: usize,

@@ -83,7 +83,7 @@ pub(crate) fn named_days(text: &str, said: Date) -> Vec<NamedDay> {
     let mut at = 0;
     while at < words.len() && found.len() < MAX_DAYS {
         let before = at.checked_sub(1).and_then(|at| words.get(at)).copied().unwrap_or_default();
-        match parse_day(&words[at..], raw[at], before, said) {
+        match parse_due_day(&words[at..], raw[at], before, said) {
             Some((day, length)) => {
                 let earlier =
                     at.checked_sub(2).and_then(|at| words.get(at)).copied().unwrap_or_default();
@@ -100,7 +100,7 @@ pub(crate) fn named_days(text: &str, said: Date) -> Vec<NamedDay> {
 
 /// The day that these words begin with, and the number of words that name it. Words that name a
 /// past or recurring day are skipped as a whole.
-fn parse_day(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<Date>, usize)> {
+fn parse_due_day(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<Date>, usize)> {
     let plus = |days: i32| said.checked_add(days.days()).ok();
     let friday = |week: Week| week.day(Weekday::Friday);
     let this_week = || Some(friday(Week::containing(said)).max(said));

@@ -560,7 +560,7 @@ mod tests {
         assert_eq!(event["properties"]["priority"]["enum"], json!(["P0", "P1", "P2", "P3"]));
         assert_eq!(event["additionalProperties"], false);
         assert_eq!(
-            extraction::answer_schema(0)["properties"]["events"]["items"]["properties"]["source"]["maximum"],
+            answer_schema(0)["properties"]["events"]["items"]["properties"]["source"]["maximum"],
             1
         );
     }

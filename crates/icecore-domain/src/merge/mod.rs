@@ -48,7 +48,7 @@ impl MergeInput<'_> {
 
 /// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MergeOutcome {
+pub enum MergedFile {
     /// The merged content.
     Whole(Vec<u8>),
     /// A line-based merge decides, if it has no conflicts.
@@ -159,9 +159,9 @@ pub fn merge_file(
     path: &str,
     sides: MergeInput<'_>,
     adopted: bool,
-) -> Result<MergeOutcome, MergeConflict> {
+) -> Result<MergedFile, MergeConflict> {
     if let Some(settled) = sides.one_sided() {
-        return Ok(MergeOutcome::Whole(settled));
+        return Ok(MergedFile::Whole(settled));
     }
     let whole = match strategy(path) {
         MergeStrategy::Ledger => events::merge_ledger(sides)?,
@@ -174,9 +174,9 @@ pub fn merge_file(
         MergeStrategy::Derived => sides.ours.to_vec(),
         MergeStrategy::View => merge_view(sides)?,
         MergeStrategy::Page if adopted && !is_own_page(path, sides.ours) => sides.theirs.to_vec(),
-        MergeStrategy::Page | MergeStrategy::Own => return Ok(MergeOutcome::ByLines),
+        MergeStrategy::Page | MergeStrategy::Own => return Ok(MergedFile::ByLines),
     };
-    Ok(MergeOutcome::Whole(whole))
+    Ok(MergedFile::Whole(whole))
 }
 
 /// Whether a person or another program wrote a page: none of its lines names an event. Its content

@@ -24,10 +24,10 @@ fn merged(
 ) -> Result<Vec<String>, MergeConflict> {
     let (base, ours, theirs) = (joined(base), joined(ours), joined(theirs));
     match merge_file(path, MergeInput { base: &base, ours: &ours, theirs: &theirs }, false)? {
-        MergeOutcome::Whole(bytes) => {
+        MergedFile::Whole(bytes) => {
             Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect())
         }
-        MergeOutcome::ByLines => Ok(vec!["BY LINES".into()]),
+        MergedFile::ByLines => Ok(vec!["BY LINES".into()]),
     }
 }
 
@@ -342,7 +342,7 @@ fn our_ids_give_way_with_everything_that_names_them() {
     let told: Vec<String> = map.iter().map(|(old, new)| format!("{old} {new}")).collect();
     assert_eq!(told, ["EVT-20260213-002 EVT-20260213-003", "EVT-20260213-003 EVT-20260213-004"]);
     let renamed = renumber_file(layout::LEDGER, &ours, &map).unwrap();
-    let MergeOutcome::Whole(all) = merge_file(
+    let MergedFile::Whole(all) = merge_file(
         layout::LEDGER,
         MergeInput { base: &base, ours: &renamed, theirs: &theirs },
         false,
@@ -427,7 +427,7 @@ fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
 }
 
 fn merged_log(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
-    let MergeOutcome::Whole(bytes) =
+    let MergedFile::Whole(bytes) =
         merge_file("memory/2026-02-13.md", MergeInput { base, ours, theirs }, false).unwrap()
     else {
         panic!()
@@ -444,7 +444,7 @@ fn entries_in(bytes: &[u8]) -> Vec<String> {
 
 fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let path = if kind { layout::LEDGER } else { layout::RUNS };
-    let MergeOutcome::Whole(bytes) =
+    let MergedFile::Whole(bytes) =
         merge_file(path, MergeInput { base, ours, theirs }, false).unwrap()
     else {
         panic!()

@@ -35,7 +35,7 @@ pub struct Pack {
     /// The kind of pack.
     pub kind: &'static str,
     /// The day it was made for.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_day")]
     pub date: Date,
     pub text: String,
     pub bytes: usize,

@@ -43,16 +43,16 @@ pub struct AddMessageArgs {
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     /// The speaker: user, assistant, system, tool
-    #[arg(long, value_name = "ROLE", default_value = "user", value_parser = read::role)]
+    #[arg(long, value_name = "ROLE", default_value = "user", value_parser = parse::role)]
     role: Role,
     /// The speaker's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// When it was said, e.g. 2026-02-13T09:30:00+01:00; now if not given
-    #[arg(long, value_name = "RFC3339", value_parser = read::moment)]
+    #[arg(long, value_name = "RFC3339", value_parser = parse::moment)]
     ts: Option<Moment>,
     /// Tool uses and files that came with it, as JSON
-    #[arg(long, value_name = "JSON", value_parser = read::json)]
+    #[arg(long, value_name = "JSON", value_parser = parse::json)]
     parts: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub struct AddSessionArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Its format; detected if not given
-    #[arg(long, value_name = "FORMAT", value_parser = read::shape)]
+    #[arg(long, value_name = "FORMAT", value_parser = parse::shape)]
     format: Option<TranscriptFormat>,
     /// The conversation it belongs to
     #[arg(long, value_name = "NAME")]
@@ -80,7 +80,7 @@ pub struct AddSessionArgs {
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// Its time, for turns without a time of their own; now if not given
-    #[arg(long, value_name = "RFC3339", value_parser = read::moment)]
+    #[arg(long, value_name = "RFC3339", value_parser = parse::moment)]
     at: Option<Moment>,
     /// Store the messages only; the next `icecore rollup` writes the primer
     #[arg(long)]
@@ -97,7 +97,7 @@ pub struct SaveStateArgs {
     #[arg(long, short, value_name = "TEXT")]
     title: Option<String>,
     /// The origin of the words: user, assistant, tool, import, file
-    #[arg(long, value_name = "WHO", default_value = "assistant", value_parser = read::origin)]
+    #[arg(long, value_name = "WHO", default_value = "assistant", value_parser = parse::origin)]
     origin: Origin,
 }
 

@@ -58,7 +58,7 @@ pub struct PauseArgs {
     #[command(flatten)]
     about: PauseTargetArgs,
     /// How long, e.g. 30m, 1h, 2d; without it until `icecore resume`
-    #[arg(long = "for", value_name = "TIME", value_parser = icecore_domain::pause::seconds)]
+    #[arg(long = "for", value_name = "TIME", value_parser = icecore_domain::pause::parse_duration_secs)]
     length: Option<i64>,
     /// End the pause instead
     #[arg(long, conflicts_with_all = ["length", "list"])]

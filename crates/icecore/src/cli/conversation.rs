@@ -135,7 +135,7 @@ pub struct PromoteArgs {
     #[command(flatten)]
     one: ConversationArgs,
     /// The fact
-    #[arg(value_name = "ID", value_parser = read::id)]
+    #[arg(value_name = "ID", value_parser = parse::id)]
     id: EventId,
 }
 

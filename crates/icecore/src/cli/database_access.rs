@@ -49,10 +49,10 @@ pub struct AddTokenArgs {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// What it may do: read, write, proxy, admin; several with commas
-    #[arg(long, value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = right)]
+    #[arg(long, value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = parse_right)]
     scope: Vec<Permission>,
     /// How long it is valid, such as 90d or 12h; without it, until it is revoked
-    #[arg(long, value_name = "TIME", value_parser = access::lasts)]
+    #[arg(long, value_name = "TIME", value_parser = access::parse_duration)]
     expires: Option<SignedDuration>,
     /// What it is for
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -65,7 +65,7 @@ pub struct ListTokensArgs {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// At most this many, the newest first
-    #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = told::DEFAULT_LIST_LEN)]
     limit: usize,
 }
 
@@ -75,7 +75,7 @@ pub struct RotateTokenArgs {
     #[arg(value_name = "ID")]
     id: String,
     /// How long the old token stays valid; 0 ends it at once
-    #[arg(long, value_name = "TIME", default_value = told::GRACE, value_parser = access::lasts)]
+    #[arg(long, value_name = "TIME", default_value = told::DEFAULT_GRACE, value_parser = access::parse_duration)]
     grace: SignedDuration,
 }
 
@@ -112,7 +112,7 @@ pub struct ListSpacesArgs {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     after: String,
     /// At most this many
-    #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = told::DEFAULT_LIST_LEN)]
     limit: usize,
 }
 
@@ -142,16 +142,16 @@ pub struct QuotaArgs {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Requests per minute and server process: a number, none (or 0), or default
-    #[arg(long, value_name = "N", value_parser = requests)]
+    #[arg(long, value_name = "N", value_parser = parse_request_limit)]
     requests_per_minute: Option<LimitChange>,
     /// Messages stored per UTC day: a number, none, or default; 0 allows none
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
     messages_per_day: Option<LimitChange>,
     /// Bytes of documents: a number, none, or default
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
     bytes: Option<LimitChange>,
     /// Model tokens read and written per UTC day: a number, none, or default
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
     model_tokens_per_day: Option<LimitChange>,
 }
 
@@ -168,7 +168,7 @@ pub struct AuditArgs {
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// At most this many, the newest first
-    #[arg(long, short = 'n', value_name = "N", default_value_t = told::LISTED)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = told::DEFAULT_LIST_LEN)]
     limit: usize,
 }
 

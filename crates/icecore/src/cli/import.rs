@@ -24,7 +24,7 @@ pub struct ImportArgs {
     #[arg(value_name = "PATH", required_unless_present = "format")]
     pub paths: Vec<PathBuf>,
     /// The format; detected if not given
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<ImportFormat>,
     /// The conversation of messages that name none
     #[arg(long, value_name = "NAME")]

@@ -23,7 +23,7 @@ pub struct TrendsArgs {
     #[arg(long, value_name = "SPAN")]
     when: Option<String>,
     /// At most this many topics
-    #[arg(long, value_name = "N", default_value = "20", value_parser = read::amount)]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = parse::amount)]
     limit: usize,
     /// Only what comes up together with this
     #[arg(long, value_name = "WORD")]
@@ -44,13 +44,13 @@ pub struct LookbackArgs {
 pub struct SimilarArgs {
     /// Similar to this session, day, week, month or year [default: the latest week, else the latest
     /// month]
-    #[arg(value_name = "PERIOD", value_parser = read::period)]
+    #[arg(value_name = "PERIOD", value_parser = parse::period)]
     period: Option<Period>,
     /// Print one text of it and the similar ones, each line once
     #[arg(long)]
     merge: bool,
     /// At most this many bytes of it
-    #[arg(long, value_name = "BYTES", default_value = "8192", value_parser = read::amount, requires = "merge")]
+    #[arg(long, value_name = "BYTES", default_value = "8192", value_parser = parse::amount, requires = "merge")]
     budget: usize,
 }
 

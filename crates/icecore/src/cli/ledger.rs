@@ -36,25 +36,25 @@ pub struct RememberArgs {
     #[arg(required = true, value_name = "TEXT")]
     text: Vec<String>,
     /// fact, decision, preference, commitment, constraint, procedure or relationship
-    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
+    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = parse::kind)]
     kind: Option<EventType>,
     /// P0 permanent, P1 important, P2 for a quarter, P3 for a month
-    #[arg(long, short, value_name = "P0-P3", value_parser = read::priority)]
+    #[arg(long, short, value_name = "P0-P3", value_parser = parse::priority)]
     priority: Option<Priority>,
     /// What it is about
     #[arg(long, short, value_name = "NAME")]
     entity: Option<String>,
     /// person, company, project, account or tool
-    #[arg(long, value_name = "KIND", value_parser = read::entity_kind, requires = "entity")]
+    #[arg(long, value_name = "KIND", value_parser = parse::entity_kind, requires = "entity")]
     entity_kind: Option<EntityKind>,
     /// A label; may be given several times
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// The event it replaces; may be given several times
-    #[arg(long, value_name = "ID", value_parser = read::id)]
+    #[arg(long, value_name = "ID", value_parser = parse::id)]
     supersedes: Vec<EventId>,
     /// An event it belongs with; may be given several times
-    #[arg(long, value_name = "ID", value_parser = read::id)]
+    #[arg(long, value_name = "ID", value_parser = parse::id)]
     related: Vec<EventId>,
     /// When it is due: 2026-02-20, tomorrow, friday, +3d, +2w
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
@@ -69,17 +69,17 @@ pub struct RememberArgs {
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// Where it holds: everywhere, project:NAME, conversation:ID
-    #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
+    #[arg(long, value_name = "SCOPE", value_parser = parse::scope)]
     scope: Option<Scope>,
     /// The origin of the words: user, assistant, tool, import or file
-    #[arg(long, value_name = "WHO", value_parser = read::origin)]
+    #[arg(long, value_name = "WHO", value_parser = parse::origin)]
     origin: Option<Origin>,
 }
 
 #[derive(Debug, Args)]
 pub struct EventIdsArgs {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
-    #[arg(required = true, value_name = "ID", value_parser = read::id)]
+    #[arg(required = true, value_name = "ID", value_parser = parse::id)]
     ids: Vec<EventId>,
     /// The reason
     #[arg(long, short, value_name = "TEXT")]
@@ -88,14 +88,14 @@ pub struct EventIdsArgs {
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// The origin of the words: user, assistant, tool, import or file
-    #[arg(long, value_name = "WHO", value_parser = read::origin, default_value = "user", hide_default_value = true)]
+    #[arg(long, value_name = "WHO", value_parser = parse::origin, default_value = "user", hide_default_value = true)]
     origin: Origin,
 }
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// The event, e.g. EVT-20260213-001 or 20260213-1
-    #[arg(value_name = "ID", value_parser = read::id)]
+    #[arg(value_name = "ID", value_parser = parse::id)]
     id: EventId,
 }
 
@@ -115,10 +115,10 @@ pub struct EventsArgs {
     #[arg(long, short)]
     all: bool,
     /// Only of this type; may be given several times
-    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
+    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = parse::kind)]
     kinds: Vec<EventType>,
     /// Only of this priority; may be given several times
-    #[arg(long = "priority", short, value_name = "P0-P3", value_parser = read::priority)]
+    #[arg(long = "priority", short, value_name = "P0-P3", value_parser = parse::priority)]
     priorities: Vec<Priority>,
     /// Only about this
     #[arg(long, short, value_name = "NAME")]
@@ -133,7 +133,7 @@ pub struct EventsArgs {
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     /// Only with this scope
-    #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
+    #[arg(long, value_name = "SCOPE", value_parser = parse::scope)]
     scope: Option<Scope>,
     /// Only recorded on this day or later: 2026-02-13, yesterday, -7d, -2w
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]

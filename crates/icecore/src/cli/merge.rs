@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use icecore_domain::forget::{FileFate, Tombstones};
-use icecore_domain::merge::{self, MergeInput, MergeOutcome};
+use icecore_domain::merge::{self, MergeInput, MergedFile};
 use icecore_domain::{layout, sanitize};
 use icecore_store::foreign_files;
 use icecore_store::vault::merge_lines;
@@ -111,8 +111,8 @@ fn merge_file(driver: &MergeDriverArgs) -> Result<(), String> {
     let sides = MergeInput { base: &base, ours: &ours, theirs: &theirs };
     let bytes =
         match merge::merge_file(&driver.path, sides, false).map_err(|clash| clash.to_string())? {
-            MergeOutcome::Whole(bytes) => bytes,
-            MergeOutcome::ByLines => merge_lines(&driver.base, &driver.ours, &driver.theirs)
+            MergedFile::Whole(bytes) => bytes,
+            MergedFile::ByLines => merge_lines(&driver.base, &driver.ours, &driver.theirs)
                 .map_err(|error| error.to_string())?
                 .ok_or("the same lines were changed on both machines")?,
         };

@@ -123,7 +123,7 @@ pub struct GlobalArgs {
     )]
     pub vault: Option<PathBuf>,
     /// A database: postgres://user@host/name; also ICECORE_STORE or ICECORE_STORE_FILE
-    #[arg(long, global = true, value_name = "URL", value_parser = read::secret, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "URL", value_parser = parse::secret, help_heading = "Global options")]
     pub store: Option<SecretString>,
     /// The space in that database; `default` if not given
     #[arg(

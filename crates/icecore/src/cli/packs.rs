@@ -68,7 +68,7 @@ pub struct RecallPackArgs {
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
     /// Also statements of this scope: project:NAME, conversation:ID; may be given several times
-    #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
+    #[arg(long, value_name = "SCOPE", value_parser = parse::scope)]
     scope: Vec<Scope>,
 }
 
@@ -81,7 +81,7 @@ pub struct DeltaPackArgs {
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
     /// At most this many characters
-    #[arg(long, value_name = "CHARACTERS", value_parser = read::amount)]
+    #[arg(long, value_name = "CHARACTERS", value_parser = parse::amount)]
     budget: Option<usize>,
 }
 
@@ -103,7 +103,7 @@ pub struct SessionStartPackArgs {
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
     /// At most this many characters
-    #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
+    #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = parse::amount)]
     budget: usize,
 }
 
@@ -113,7 +113,7 @@ pub struct UploadPackArgs {
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
     /// At most this many bytes
-    #[arg(long, value_name = "BYTES", value_parser = read::amount)]
+    #[arg(long, value_name = "BYTES", value_parser = parse::amount)]
     budget: Option<usize>,
 }
 
@@ -123,7 +123,7 @@ pub struct PyramidPackArgs {
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
     /// At most this many tokens of history, up to 50,000
-    #[arg(long, value_name = "TOKENS", value_parser = read::amount)]
+    #[arg(long, value_name = "TOKENS", value_parser = parse::amount)]
     budget: Option<usize>,
     /// Instructions to put before everything
     #[arg(long, value_name = "FILE")]

@@ -37,7 +37,7 @@ pub enum QuarantineCommand {
 #[derive(Debug, Args)]
 pub struct QuarantineFilterArgs {
     /// Only this origin: tool or import
-    #[arg(long, value_name = "WHO", value_parser = read::origin)]
+    #[arg(long, value_name = "WHO", value_parser = parse::origin)]
     origin: Option<Origin>,
     /// Only from this session
     #[arg(long, value_name = "NAME")]
@@ -53,7 +53,7 @@ pub struct QuarantineFilterArgs {
 #[derive(Debug, Args)]
 pub struct ConfirmQuarantinedArgs {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
-    #[arg(required = true, value_name = "ID", value_parser = read::id)]
+    #[arg(required = true, value_name = "ID", value_parser = parse::id)]
     ids: Vec<EventId>,
     /// The reason
     #[arg(long, value_name = "TEXT")]
@@ -63,7 +63,7 @@ pub struct ConfirmQuarantinedArgs {
 #[derive(Debug, Args)]
 pub struct DropQuarantinedArgs {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
-    #[arg(value_name = "ID", value_parser = read::id, conflicts_with_all = ["all", "origin", "session", "since", "limit"])]
+    #[arg(value_name = "ID", value_parser = parse::id, conflicts_with_all = ["all", "origin", "session", "since", "limit"])]
     ids: Vec<EventId>,
     /// Everything in quarantine
     #[arg(long)]

@@ -44,7 +44,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
     /// At most this many hits
-    #[arg(long, value_name = "N", default_value = "10", value_parser = read::amount)]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parse::amount)]
     limit: usize,
     /// Show this many neighbouring passages on each side of a hit
     #[arg(long, value_name = "N", default_value = "0")]

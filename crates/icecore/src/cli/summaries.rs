@@ -29,11 +29,11 @@ use crate::worker::Worker;
 #[derive(Debug, Args)]
 pub struct RollupArgs {
     /// session, day, week, month, year, or due for everything that is due
-    #[arg(value_name = "WHAT", default_value = "due", value_parser = read::what)]
+    #[arg(value_name = "WHAT", default_value = "due", value_parser = parse::what)]
     what: RollupScope,
     /// Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a
     /// session
-    #[arg(long, value_name = "PERIOD", value_parser = read::period)]
+    #[arg(long, value_name = "PERIOD", value_parser = parse::period)]
     period: Option<Period>,
     /// Show what would be summarized and change nothing
     #[arg(long)]
@@ -54,7 +54,7 @@ pub enum RollupScope {
 #[derive(Debug, Args)]
 pub struct ReviewArgs {
     /// The period; without it, all drafts are listed
-    #[arg(value_name = "PERIOD", value_parser = read::period)]
+    #[arg(value_name = "PERIOD", value_parser = parse::period)]
     period: Option<Period>,
     /// Accept the draft as it is
     #[arg(long, requires = "period", group = "settle")]
@@ -70,7 +70,7 @@ pub struct ReviewArgs {
 #[derive(Debug, Args)]
 pub struct RunsArgs {
     /// At most this many
-    #[arg(long, short, value_name = "N", default_value = "20", value_parser = read::amount)]
+    #[arg(long, short, value_name = "N", default_value = "20", value_parser = parse::amount)]
     limit: usize,
 }
 
@@ -80,7 +80,7 @@ pub struct MarkArgs {
     #[arg(value_name = "DATE")]
     date: String,
     /// important, dull, or none to remove the mark
-    #[arg(value_name = "MARK", value_parser = read::mark)]
+    #[arg(value_name = "MARK", value_parser = parse::mark)]
     mark: ImportanceMark,
 }
 

@@ -10,6 +10,7 @@ mod cli;
 mod clients;
 mod crowd;
 mod dashboard;
+mod documents;
 mod faults;
 mod foreign;
 mod forget;

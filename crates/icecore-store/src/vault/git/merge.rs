@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use icecore_domain::forget::{FileFate, Tombstones};
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::merge::{self, MergeInput, MergeOutcome};
+use icecore_domain::merge::{self, MergeInput, MergedFile};
 use icecore_domain::page::PageKey;
 use icecore_domain::sanitize;
 use icecore_domain::secrets::MarkerKey;
@@ -600,11 +600,11 @@ fn merge_file(
     let is_gone = ours.is_none() || theirs.is_none();
     match merge::merge_file(path, MergeInput { base: &base, ours: &here, theirs: &there }, adopted)
     {
-        Ok(MergeOutcome::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
-        Ok(MergeOutcome::ByLines) if is_gone => {
+        Ok(MergedFile::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
+        Ok(MergedFile::ByLines) if is_gone => {
             Ok(Err("was changed on one machine and removed on the other".into()))
         }
-        Ok(MergeOutcome::ByLines) => {
+        Ok(MergedFile::ByLines) => {
             let place = |bytes: &[u8]| door.create_temporary(held, bytes);
             let (base, ours, theirs) = (place(&base)?, place(&here)?, place(&there)?);
             let merged = merge_lines(&base, &ours, &theirs);
