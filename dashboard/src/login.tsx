@@ -1,5 +1,5 @@
-// Coming in: the server's token is typed once and becomes a cookie that scripts cannot read. A one-time code may stand behind the `#`,
-// which browsers do not send; it is taken out of the address at once, so that it is in no history.
+// Login: the server's token is typed once and becomes a cookie that scripts cannot read. A one-time code may follow the `#`, which
+// browsers do not send; it is removed from the address at once, so that no history has it.
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Failure } from './lib/api.ts';
@@ -13,7 +13,7 @@ function taken(): string | undefined {
   return found;
 }
 
-/** A one-time code that is still to be shown to the server. */
+/** The one-time code of the address, until the server has accepted or refused it. */
 export const code = new Store<string | undefined>(taken());
 addEventListener('hashchange', () => {
   const found = taken();
@@ -36,7 +36,7 @@ export function Login(): JSX.Element {
       code.set(undefined);
     } catch (error) {
       setFailed(failure(error));
-      // A code is good for one try; what remains is the token.
+      // A code works for one attempt; after that, only the token does.
       if ('code' in shown) {
         locked.set(true);
         code.set(undefined);
@@ -56,11 +56,11 @@ export function Login(): JSX.Element {
       <div class="strata" aria-hidden="true">{[1, 2, 3, 4, 5, 6].map((layer) => <div key={layer} class={`l${layer}`} />)}</div>
       <form onSubmit={(event) => { event.preventDefault(); void enter({ token: token.trim() }); }}>
         <h1>icecore</h1>
-        <p class="lead">Your memory is behind this door.</p>
+        <p class="lead">Log in to see your memory.</p>
         {oneTime !== undefined ? <Loading what="Logging in" /> : (
           <>
-            <Text label="The server's token" type="password" value={token} onInput={setToken} autofocus required
-              hint="What you set as ICECORE_TOKEN, or what stands in the file that “icecore serve” names when it starts. Or open the link that it prints." />
+            <Text label="Server token" type="password" value={token} onInput={setToken} autofocus required
+              hint="The value of ICECORE_TOKEN, or the content of the token file that “icecore serve” names at startup. Or open the login link that it prints." />
             {failed && <ErrorBox failure={failed} />}
             <p><Button type="submit" kind="main" busy={busy} disabled={token.trim() === ''}>Log in</Button></p>
           </>

@@ -1,4 +1,4 @@
-// The dashboard begins here.
+// Entry point of the dashboard.
 import { render } from 'preact';
 import './style/tokens.css';
 import './style/base.css';

@@ -1,16 +1,16 @@
-// The way to the server: typed by its own document, so that a view that asks for what is not there does not compile.
+// The API client: typed by the server's OpenAPI document, so that a request to an unknown route does not compile.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import type { components, paths } from './api.gen.ts';
 import { Store } from './store.ts';
 
-/** What the API's answers are made of: `Schema['Entry']`. */
+/** The schemas of the API: `Schema['Entry']`. */
 export type Schema = components['schemas'];
 
 type Method = 'get' | 'post' | 'delete' | 'put';
 type With<M extends Method> = { [P in keyof paths]: paths[P] extends { readonly [K in M]: object } ? P : never }[keyof paths];
 type Operation<P extends keyof paths, M extends Method> = paths[P] extends { readonly [K in M]: infer O } ? O : never;
 type Json<T> = T extends { content: { readonly 'application/json': infer J } } ? J : unknown;
-/** What a route answers. */
+/** The response of a route. */
 export type Reply<P extends keyof paths, M extends Method = 'get'> =
   Operation<P, M> extends { readonly responses: { readonly 200: infer R } } ? Json<R> : unknown;
 type Names<P extends keyof paths, M extends Method> =
@@ -21,10 +21,10 @@ type Asked<P extends keyof paths, M extends Method> =
 type Sent<P extends keyof paths, M extends Method> =
   Operation<P, M> extends { readonly requestBody: { readonly content: { readonly 'application/json': infer B } } } ? { body: B }
   : Operation<P, M> extends { readonly requestBody?: { readonly content: { readonly 'application/json': infer B } } } ? { body?: B } : { body?: never };
-/** What a route wants: names in its path, its query, its body. */
+/** The input of a route: path parameters, query, body. */
 export type Wants<P extends keyof paths, M extends Method> = Names<P, M> & Asked<P, M> & Sent<P, M>;
 
-/** What went wrong, and what now. */
+/** A failed request. The message says what went wrong and what to do. */
 export class Failure extends Error {
   readonly status: number;
   readonly kind: string;
@@ -37,13 +37,13 @@ export class Failure extends Error {
   }
 }
 
-/** Whether somebody has to log in before anything can be shown. */
+/** Whether a login is required. */
 export const locked = new Store(false);
-/** Whether the server answered last time. */
+/** Whether the server answered the last request. */
 export const reached = new Store(true);
 
 const AWAY = 'The server does not answer. Start it again with `icecore serve`, then reload this page.';
-const UNREADABLE = 'The server answered with something that is not JSON. If there is a proxy in between, look there; else restart `icecore serve`.';
+const UNREADABLE = 'The server sent an answer that is not JSON. If there is a proxy in between, check it; otherwise restart `icecore serve`.';
 
 function address(path: string, names: Record<string, unknown> | undefined, query: Record<string, unknown> | undefined): string {
   const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(names?.[name] ?? '')));
@@ -67,7 +67,7 @@ async function send(method: Method, path: string, wants: Wants<keyof paths, Meth
   const { path: names, query, body } = wants as { path?: Record<string, unknown>; query?: Record<string, unknown>; body?: unknown };
   const headers: Record<string, string> = { accept: 'application/json' };
   if (body !== undefined) headers['content-type'] = 'application/json';
-  // What pages of others cannot send: a cookie alone changes nothing.
+  // Pages of other origins cannot send this header: a cookie alone changes nothing.
   if (method !== 'get') headers['x-icecore-csrf'] = '1';
   let response: Response;
   try {
@@ -97,38 +97,38 @@ async function send(method: Method, path: string, wants: Wants<keyof paths, Meth
   });
 }
 
-/** Looks at something. */
+/** Sends a GET request. */
 export function get<P extends With<'get'>>(path: P, wants: Wants<P, 'get'>, signal?: AbortSignal): Promise<Reply<P, 'get'>> {
   return send('get', path, wants as Wants<keyof paths, Method>, signal) as Promise<Reply<P, 'get'>>;
 }
 
-/** Does something. */
+/** Sends a POST request. */
 export function post<P extends With<'post'>>(path: P, wants: Wants<P, 'post'>): Promise<Reply<P, 'post'>> {
   return send('post', path, wants as Wants<keyof paths, Method>) as Promise<Reply<P, 'post'>>;
 }
 
-/** Takes something away. */
+/** Sends a DELETE request. */
 export function remove<P extends With<'delete'>>(path: P, wants: Wants<P, 'delete'>): Promise<Reply<P, 'delete'>> {
   return send('delete', path, wants as Wants<keyof paths, Method>) as Promise<Reply<P, 'delete'>>;
 }
 
-/** Something that was asked for: what came last, what failed, whether it is being asked for. */
+/** The state of a request: the last value, the last failure, whether it is running. */
 export interface Answer<T> {
   value: T | undefined;
   failure: Failure | undefined;
   busy: boolean;
-  /** Asks once more; what is there stays until the new answer comes. */
+  /** Repeats the request; the old value stays until the new one arrives. */
   again: () => void;
 }
 
-/** A failure, whatever was thrown. */
+/** Converts anything that was thrown. */
 export function failure(error: unknown): Failure {
   return error instanceof Failure ? error : new Failure(0, 'failure', error instanceof Error ? error.message : String(error));
 }
 
 /**
- * Asks whenever `asks` changes, and stops what nobody waits for any more. Without `asks`, nothing is asked.
- * `key` says what the answer is about: when it changes, what was there before is no longer shown.
+ * Sends the request whenever `key` changes, and aborts the previous one. Without `asks`, nothing is sent.
+ * `key` identifies the resource: when it changes, the old value is no longer shown.
  */
 export function useAnswer<T>(asks: ((signal: AbortSignal) => Promise<T>) | undefined, key: string): Answer<T> {
   const [state, setState] = useState<{ key: string; value: T | undefined; failure: Failure | undefined; busy: boolean }>(
@@ -154,17 +154,17 @@ export function useAnswer<T>(asks: ((signal: AbortSignal) => Promise<T>) | undef
   return { value: current.value, failure: current.failure, busy: current.busy && wanted, again };
 }
 
-/** What a route answers, asked again whenever what is wanted changes. */
+/** The response of a route, requested again whenever the input changes. */
 export function useGet<P extends With<'get'>>(path: P, wants: Wants<P, 'get'> | undefined): Answer<Reply<P, 'get'>> {
   const asks = wants === undefined ? undefined : (signal: AbortSignal) => get(path, wants, signal);
   return useAnswer(asks, `${path} ${JSON.stringify(wants)}`);
 }
 
-/** Something that a person does: busy while it is being done, with what failed. */
+/** An action of the user: whether it is running, and its failure. */
 export interface Doing<A extends unknown[]> {
   busy: boolean;
   failure: Failure | undefined;
-  /** Does it; true if it worked. */
+  /** Runs it; true if it succeeded. */
   run: (...what: A) => Promise<boolean>;
   clear: () => void;
 }

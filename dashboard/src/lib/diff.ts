@@ -1,11 +1,11 @@
-// What differs between two texts: by lines, and within a changed line by words.
+// Differences between two texts: by lines, and within a changed line by words.
 
 export type Change<T> = { kind: 'same' | 'added' | 'removed'; what: T };
 
-/** Beyond so many steps a difference is told as one block: it is then no help to anybody, and costs too much. */
+/** Beyond this many edit steps the difference is one block: finer steps would cost too much and help nobody. */
 const MOST_STEPS = 4_000;
 
-/** What was taken away and added between two lists, in order (Myers). */
+/** The removals and additions between two lists, in order (Myers). */
 export function compare<T>(old: readonly T[], now: readonly T[]): Change<T>[] {
   let begin = 0;
   while (begin < old.length && begin < now.length && old[begin] === now[begin]) begin += 1;
@@ -73,7 +73,7 @@ function back<T>(old: readonly T[], now: readonly T[], trail: Int32Array[], step
   return changes.reverse();
 }
 
-/** The words of a line, with the blanks and marks between them. */
+/** The words of a line, with the spaces and punctuation between them. */
 export function words(line: string): string[] {
   return line.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [];
 }
@@ -81,12 +81,12 @@ export function words(line: string): string[] {
 export interface Line {
   kind: 'same' | 'added' | 'removed';
   parts: Change<string>[];
-  /** The number of the line in the old and in the new text. */
+  /** The line number in the old and in the new text. */
   old: number | undefined;
   now: number | undefined;
 }
 
-/** The lines of two texts, each with what changed within it. */
+/** The lines of two texts, each with the changes within it. */
 export function lines(old: string, now: string): Line[] {
   const changes = compare(old.split('\n'), now.split('\n'));
   const told: Line[] = [];
@@ -109,7 +109,7 @@ export function lines(old: string, now: string): Line[] {
     }
     const removed = block.filter((one) => one.kind === 'removed').map((one) => one.what);
     const added = block.filter((one) => one.kind === 'added').map((one) => one.what);
-    // A line that took another one's place is compared with it word for word.
+    // A line that replaced another one is compared with it word by word.
     const paired = removed.length === added.length ? removed.map((line, index) => compare(words(line), words(added[index] ?? ''))) : undefined;
     removed.forEach((what, index) => {
       oldAt += 1;

@@ -1,4 +1,4 @@
-// How dates, counts and sizes are written: in one place, so that every view writes them alike.
+// Formats dates, counts and sizes: in one place, so that every view writes them alike.
 
 const count = new Intl.NumberFormat('en-GB');
 const short = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
@@ -12,9 +12,9 @@ export function number(value: number): string {
   return count.format(value);
 }
 
-/** 12.3k, for where there is little room. */
+/** 12.3k, where space is short. */
 export function compact(value: number): string {
-  // A small k is a thousand; a small m would be a minute or a metre.
+  // Lower-case k is a thousand; lower-case m would be a minute or a metre.
   return short.format(value).replace('K', 'k');
 }
 
@@ -50,7 +50,7 @@ interface Written {
   time: string;
 }
 
-// A moment is shown in the offset it was written in: the day that a person lived it on, wherever the browser is.
+// A time is shown in the offset it was written with: the local day of the user, wherever the browser is.
 function written(moment: string): Written | undefined {
   const found = /^(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}:\d{2}))?/.exec(moment);
   if (!found) return undefined;
@@ -91,7 +91,7 @@ export function daysBetween(from: string, to: string): number {
   return Math.round((utc(to) - utc(from)) / DAY_MS);
 }
 
-/** today, yesterday, 12 days ago, in 3 days, 4 months ago: how far a day lies from another. */
+/** The distance of a day from another: today, yesterday, 12 days ago, in 3 days, 4 months ago. */
 export function ago(day: string, today: string): string {
   const days = daysBetween(day, today);
   if (!Number.isFinite(days)) return day;
@@ -108,7 +108,7 @@ export function plusDays(day: string, days: number): string {
   return new Date(utc(day) + days * DAY_MS).toISOString().slice(0, 10);
 }
 
-/** A period as people say it: Week 7 of 2026, February 2026, 13 Feb 2026 (session 2). */
+/** A period for display: Week 7 of 2026, February 2026, 13 Feb 2026, session 2. */
 export function period(name: string): string {
   const week = /^(\d{4})-W(\d{2})$/.exec(name);
   if (week) return `Week ${Number(week[2])} of ${week[1] ?? ''}`;
@@ -119,7 +119,7 @@ export function period(name: string): string {
   return /^\d{4}-\d{2}-\d{2}$/.test(name) ? day(name) : name;
 }
 
-/** A word of the domain as a label: `waiting_on` is `Waiting on`. */
+/** An identifier as a label: `waiting_on` is `Waiting on`. */
 export function label(word: string): string {
   const text = word.replaceAll('_', ' ');
   return text.charAt(0).toUpperCase() + text.slice(1);

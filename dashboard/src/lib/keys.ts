@@ -1,21 +1,21 @@
-// The keyboard: what it does everywhere, and moving through lists.
+// Keyboard shortcuts: global ones, and moving through lists.
 import { useEffect, useRef } from 'preact/hooks';
 import type { RefObject } from 'preact';
 
-/** Whether somebody is writing, so that letters are text. */
+/** Whether a text field has the focus, so that letters are text. */
 export function isWriting(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
 const CHORD_MS = 1_200;
 
-/** Keys that hold everywhere: `g` and a letter go somewhere, single keys do something. */
+/** Global shortcuts: `g` and a letter open a view, single keys run an action. */
 export function useKeys(chords: ReadonlyMap<string, () => void>, single: ReadonlyMap<string, () => void>): void {
   const begun = useRef(0);
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
-      // A dialog has the keyboard to itself.
+      // While a dialog is open, no shortcut works.
       if (document.querySelector('dialog[open]')) return;
       const chorded = event.timeStamp - begun.current < CHORD_MS ? chords.get(event.key) : undefined;
       begun.current = 0;
@@ -37,8 +37,8 @@ export function useKeys(chords: ReadonlyMap<string, () => void>, single: Readonl
 }
 
 /**
- * Arrows, Home and End move the focus through the `[data-row]` elements within; Enter is the row's own business.
- * Only one row is a stop of the tab key. The list may come later than the view: it is looked for after every drawing.
+ * Arrows, Home and End move the focus through the `[data-row]` elements within; the row itself handles Enter.
+ * Only one row is a tab stop. The list may appear later than the view: it is looked up after every render.
  */
 export function useRows<T extends HTMLElement>(): RefObject<T> {
   const list = useRef<T>(null);

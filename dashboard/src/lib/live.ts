@@ -1,19 +1,19 @@
-// What happens while one looks: the server tells which things changed, and the view asks for them again.
+// Live updates: the server sends which resources changed, and the views reload them.
 import { useEffect, useRef } from 'preact/hooks';
 import { Store } from './store.ts';
 import { get, locked } from './api.ts';
 
-/** A thing that can change. */
+/** A resource that can change. */
 export type What = 'ledger' | 'conversation' | 'summaries' | 'runs' | 'reviews' | 'knowledge' | 'messages' | 'logs' | 'config';
 
-/** That something changed; `everything` after the line was cut, because nobody knows what was missed. */
+/** A change; `everything` after the connection was lost, because it is unknown what was missed. */
 export interface Changed {
   what: What | 'everything';
-  /** Which conversation, page or day, where there are several. */
+  /** The conversation, page or day, where there are several. */
   name: string | null;
 }
 
-/** Whether changes are being heard of. */
+/** Whether the event stream is connected. */
 export const listening = new Store(false);
 
 const PATH = '/api/live';
@@ -30,7 +30,7 @@ function heard(event: MessageEvent<string>): void {
   } catch {
     changed = { what: 'everything', name: null };
   }
-  // A new line begins with `everything`. Whoever has only just asked has missed nothing.
+  // Every stream begins with `everything`. After a fresh load nothing was missed.
   if (changed.what === 'everything' && !missed) return;
   missed = false;
   for (const watcher of [...watchers]) watcher(changed);
@@ -44,9 +44,9 @@ function open(): void {
   source.onerror = () => {
     listening.set(false);
     missed = true;
-    // The line does not say why it was cut. Whoever asks finds out, and then everybody is told that the server is gone or wants a login.
+    // The stream does not say why it ended. A request finds out whether the server is down or requires a login, and shows it.
     get('/api/session', {}).catch(() => undefined);
-    // While it is still trying by itself there is nothing to do; once it has given up, begin anew after a while.
+    // EventSource reconnects by itself; once it has given up, open a new one after a delay.
     if (source?.readyState !== EventSource.CLOSED) return;
     close();
     timer = setTimeout(open, AGAIN_MS);
@@ -61,14 +61,14 @@ function close(): void {
 }
 
 locked.watch((is) => (is ? close() : open()));
-// A page that nobody looks at holds no connection; what happens meanwhile is asked for when it is looked at again.
+// A hidden page holds no connection; it reloads what it missed when it becomes visible.
 document.addEventListener('visibilitychange', () => {
   if (!document.hidden) return open();
   missed = source !== undefined || missed;
   close();
 });
 
-/** Calls `does` whenever one of these things changed; bursts become one call. */
+/** Calls `does` whenever one of these resources changed; a burst of changes becomes one call. */
 export function useLive(whats: readonly What[], does: (changed: Changed) => void, ms = 250): void {
   const latest = useRef(does);
   latest.current = does;

@@ -1,5 +1,5 @@
-// Markdown read into a tree. What a stranger wrote is text: tags are shown as they are written, and nothing is fetched.
-// Packs, pages and summaries use headings, lists, quotes, code, tables, rules, emphasis and links; the rest stays plain.
+// Parses Markdown into a tree. Untrusted input stays text: tags are shown as they are written, and nothing is fetched.
+// Packs, pages and summaries use headings, lists, quotes, code, tables, rules, emphasis and links; everything else stays plain text.
 
 export type Inline =
   | { kind: 'text'; text: string }
@@ -18,14 +18,14 @@ export type Block =
   | { kind: 'table'; head: Inline[][]; rows: Inline[][][]; line: number }
   | { kind: 'rule'; line: number };
 
-/** How deep lists and quotes may lie within each other; what lies deeper is text. */
+/** How deep lists and quotes may be nested; anything deeper is text. */
 const DEEPEST = 12;
 const LINK = /^\[((?:[^\[\]\\]|\\.|\[[^\[\]]*\])*)\]\(<?([^()\s<>]*(?:\([^()\s]*\)[^()\s<>]*)*)>?(?:\s+"[^"]*")?\)/;
 const EVENT = /^EVT-\d{8}-\d{3,}/;
 const MEMORY = /^\[mem:([^\]\s]+)\]/;
 const ADDRESS = /^https?:\/\/[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]/;
 
-/** Where a link may lead: other pages of the web when somebody follows it, mail, and places of the dashboard. */
+/** The target of a link, if it is allowed: web pages, mail addresses and addresses of the dashboard. */
 export function safeLink(to: string): string | undefined {
   const text = to.trim();
   if (/^(https?:\/\/|mailto:)/i.test(text)) return text;
@@ -36,13 +36,13 @@ function between(text: string, at: number, mark: string): number {
   for (let from = at + mark.length; ;) {
     const end = text.indexOf(mark, from);
     if (end < 0) return -1;
-    // `**` within `*…*` and a mark after a blank end nothing.
+    // `**` within `*…*` and a marker after a space end nothing.
     if (end > at + mark.length && text[end - 1] !== ' ' && text[end - 1] !== '\\' && !(mark.length === 1 && text[end + 1] === mark)) return end;
     from = end + (mark.length === 1 && text[end + 1] === mark ? 2 : mark.length);
   }
 }
 
-/** The emphasis, code and links of a line. */
+/** Parses the emphasis, code and links of a line. */
 export function inline(text: string, depth = 0): Inline[] {
   const parts: Inline[] = [];
   let plain = '';
@@ -97,7 +97,7 @@ export function inline(text: string, depth = 0): Inline[] {
       const link = depth < DEEPEST ? LINK.exec(rest()) : null;
       if (link) {
         const to = safeLink(link[2] ?? '');
-        // A picture would be fetched from somewhere: its words are shown instead.
+        // An image would be fetched from another server: its text is shown instead.
         const isPicture = plain.endsWith('!');
         if (isPicture) plain = plain.slice(0, -1);
         const said = inline(link[1] ?? '', depth + 1);
@@ -134,7 +134,7 @@ const ITEM = /^(\s*)(?:([-*+])|(\d{1,9})[.)])\s+(?:\[([ xX])\]\s+)?(.*)$/;
 const width = (line: string): number => (/^[ \t]*/.exec(line)?.[0] ?? '').replaceAll('\t', '    ').length;
 const cells = (line: string): string[] => line.trim().replace(/^\||\|$/g, '').split(/(?<!\\)\|/).map((cell) => cell.trim());
 
-/** The blocks of a text. `first` is the number of its first line. */
+/** Parses the blocks of a text. `first` is the number of its first line. */
 export function blocks(text: string, first = 1): Block[] {
   return read(text.replaceAll('\r\n', '\n').split('\n'), first, 0);
 }
@@ -212,7 +212,7 @@ function readList(lines: string[], from: number, first: number, depth: number): 
     const item = ITEM.exec(lines[at] ?? '');
     if (!item || width(lines[at] ?? '') !== indent || (item[3] !== undefined) !== ordered) break;
     let end = at + 1;
-    // What is indented further belongs to the item; so does what simply goes on.
+    // Lines that are indented further belong to the item; so do continuation lines.
     while (end < lines.length) {
       const next = lines[end] ?? '';
       if (next.trim() === '') {

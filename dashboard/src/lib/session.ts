@@ -1,17 +1,17 @@
-// Who looks: what they may do, and the way out.
+// The login session: its permissions, and logging out.
 import { get, locked, post } from './api.ts';
 import type { Reply } from './api.ts';
 import { Store } from './store.ts';
 
-/** What whoever looks may do; unknown until the server has said it. */
+/** The session and its permissions; undefined until the server has answered. */
 export const session = new Store<Reply<'/api/session'> | undefined>(undefined);
 
-/** Asks the server who it is talking to. A refusal shows the login, as everywhere. */
+/** Loads the session. A 401 shows the login page, as for every request. */
 export function meet(): void {
   get('/api/session', {}).then((value) => session.set(value), () => session.set(undefined));
 }
 
-/** Ends the session of this browser. */
+/** Ends this browser's session. */
 export async function leave(): Promise<void> {
   await post('/api/logout', { body: {} });
   session.set(undefined);

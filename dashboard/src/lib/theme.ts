@@ -1,4 +1,4 @@
-// Light or dark: the system's choice unless a person has made one, which is kept in this browser.
+// Light or dark theme: the system's, unless the user chose one; the choice is stored in this browser.
 import { Store } from './store.ts';
 
 export type Theme = 'light' | 'dark';
@@ -16,7 +16,7 @@ function kept(): Theme | undefined {
 const system = matchMedia('(prefers-color-scheme: dark)');
 const current = (): Theme => kept() ?? (system.matches ? 'dark' : 'light');
 
-/** The theme that is shown. */
+/** The current theme. */
 export const theme = new Store<Theme>(current());
 
 function show(): void {
@@ -26,19 +26,19 @@ function show(): void {
 
 system.addEventListener('change', show);
 
-/** Shows the other theme, and keeps to it. */
+/** Switches to the other theme and stores the choice. */
 export function switchTheme(): void {
   const other: Theme = theme.get() === 'dark' ? 'light' : 'dark';
   try {
     localStorage.setItem(KEPT, other);
   } catch {
-    // It then holds until the page is loaded again.
+    // Without storage, the choice lasts until the page is reloaded.
   }
   document.documentElement.dataset['theme'] = other;
   theme.set(other);
 }
 
-/** A token's value, for what is drawn on a canvas. */
+/** The value of a design token, for drawing on a canvas. */
 export function token(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

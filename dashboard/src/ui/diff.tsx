@@ -1,11 +1,11 @@
-// Two texts side by side in one: what went and what came.
+// A unified diff of two texts.
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import { lines } from '../lib/diff.ts';
 import type { Line } from '../lib/diff.ts';
 import { many } from '../lib/format.ts';
 
-/** So many unchanged lines are shown around a change. */
+/** How many unchanged lines are shown around a change. */
 const AROUND = 3;
 
 function groups(all: readonly Line[]): (Line[] | number)[] {
@@ -22,14 +22,14 @@ function groups(all: readonly Line[]): (Line[] | number)[] {
   return found;
 }
 
-/** What changed between `old` and `now`. */
+/** The changes between `old` and `now`. */
 export function Diff({ old, now, label }: { old: string; now: string; label: string }): JSX.Element {
   const all = useMemo(() => groups(lines(old, now)), [old, now]);
-  if (old === now) return <p class="dim">Nothing changed.</p>;
+  if (old === now) return <p class="dim">No changes.</p>;
   return (
     <div class="diff" role="group" aria-label={label} tabIndex={0}>
       {all.map((group, at) => typeof group === 'number'
-        ? <p key={at} class="skipped">{many(group, 'line')} the same</p>
+        ? <p key={at} class="skipped">{many(group, 'unchanged line')}</p>
         : group.map((line, index) => (
           <div key={`${at}-${index}`} class={line.kind}>
             <span class="sign" aria-hidden="true">{{ same: ' ', added: '+', removed: '−' }[line.kind]}</span>

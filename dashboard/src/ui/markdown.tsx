@@ -1,4 +1,4 @@
-// Markdown shown: nodes are made one by one, never from text with tags in it.
+// Renders Markdown: nodes are created one by one, never from text that contains tags.
 import type { ComponentChildren, JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { Block, Inline } from '../lib/markdown.ts';
@@ -31,9 +31,9 @@ function shown(parts: readonly Inline[]): ComponentChildren {
 }
 
 interface Show {
-  /** How many levels headings are lowered: within a view, `#` is not the page's title. */
+  /** By how many levels headings are lowered: within a view, `#` is not the page title. */
   lower: number;
-  /** What stands beside a line, such as the way to its sources. */
+  /** Content beside a line, such as links to its sources. */
   beside: ((line: number) => ComponentChildren) | undefined;
 }
 
@@ -63,7 +63,7 @@ function one(block: Block, at: number, show: Show): JSX.Element {
       );
     case 'list': {
       const items = block.items.map((item, index) => {
-        // A single line needs no paragraph of its own.
+        // A single line needs no paragraph.
         const [only, ...more] = item.blocks;
         const tight = only?.kind === 'paragraph' ? <>{shown(only.parts)}{show.beside?.(item.line)}</> : only && one(only, 0, show);
         const box = item.checked === undefined ? undefined : <span class="box" role="img" aria-label={item.checked ? 'done' : 'open'}>{item.checked ? '☑ ' : '☐ '}</span>;
@@ -74,13 +74,13 @@ function one(block: Block, at: number, show: Show): JSX.Element {
   }
 }
 
-/** A text in Markdown. */
+/** Renders a Markdown text. */
 export function Markdown({ text, lower = 1, beside, first = 1 }: { text: string; lower?: number; beside?: (line: number) => ComponentChildren; first?: number }): JSX.Element {
   const read = useMemo(() => blocks(text, first), [text, first]);
   return <div class="markdown">{read.map((block, at) => one(block, at, { lower, beside }))}</div>;
 }
 
-/** A line in Markdown, without blocks. */
+/** Renders a line of Markdown, without blocks. */
 export function MarkdownLine({ text }: { text: string }): JSX.Element {
   const parts = useMemo(() => inline(text), [text]);
   return <span>{shown(parts)}</span>;

@@ -1,11 +1,11 @@
-// The small parts that every view is made of.
+// The components that every view uses.
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
 import type { Answer, Failure } from '../lib/api.ts';
 import { Store, useStore } from '../lib/store.ts';
 
 type Classes = string | false | undefined;
-/** Class names, without those that are not wanted. */
+/** Joins class names; skips `false` and `undefined`. */
 export function classes(...names: Classes[]): string {
   return names.filter(Boolean).join(' ');
 }
@@ -17,13 +17,13 @@ interface ButtonProps {
   type?: 'button' | 'submit';
   busy?: boolean;
   disabled?: boolean;
-  /** What it does, where its face does not say it. */
+  /** The accessible name, where the content does not say what the button does. */
   label?: string;
   pressed?: boolean;
   small?: boolean;
 }
 
-/** Something to press. While `busy` it cannot be pressed again, and says so. */
+/** A button. While `busy` it is disabled and announced as busy. */
 export function Button({ children, onClick, kind = 'plain', type = 'button', busy = false, disabled = false, label, pressed, small }: ButtonProps): JSX.Element {
   return (
     <button type={type} class={classes('button', kind, small && 'small')} onClick={onClick} disabled={busy || disabled} aria-busy={busy}
@@ -35,16 +35,16 @@ export function Button({ children, onClick, kind = 'plain', type = 'button', bus
 
 interface FieldProps {
   label: string;
-  /** What it is for, in a line. */
+  /** Help text, one line. */
   hint?: string;
-  /** What is wrong with it. */
+  /** The validation error. */
   wrong?: string | undefined;
-  /** The label is only for those who hear it. */
+  /** The label is for screen readers only. */
   bare?: boolean;
   children: (id: string, describedBy: string | undefined) => ComponentChildren;
 }
 
-/** A label and what belongs to it; the control itself is made by its child with the id it is given. */
+/** A labelled form field; the child renders the control with the given id. */
 export function Field({ label, hint, wrong, bare = false, children }: FieldProps): JSX.Element {
   const id = useId();
   const said = wrong ?? hint;
@@ -65,7 +65,7 @@ interface ChoiceProps {
   bare?: boolean;
 }
 
-/** One of several. */
+/** A select field. */
 export function Choice({ label, value, options, onChange, bare = false }: ChoiceProps): JSX.Element {
   return (
     <Field label={label} bare={bare}>
@@ -92,10 +92,10 @@ interface TextProps {
   required?: boolean;
 }
 
-/** A line of text, or several. */
+/** A text field of one line, or of several. */
 export function Text({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextProps): JSX.Element {
   const control = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
-  // A dialog that opens looks for the attribute; elsewhere the browser has looked for it before there was anything.
+  // A dialog looks for the attribute when it opens; elsewhere the browser looked for it before the field existed.
   useEffect(() => {
     if (autofocus) control.current?.focus();
   }, []);
@@ -111,12 +111,12 @@ export function Text({ label, value, onInput, type = 'text', placeholder, hint, 
   );
 }
 
-/** A short word about something. */
+/** A short label. */
 export function Tag({ children, kind = 'plain', title }: { children: ComponentChildren; kind?: 'plain' | 'ice' | 'warm' | 'strong'; title?: string }): JSX.Element {
   return <span class={`tag ${kind}`} title={title}>{children}</span>;
 }
 
-/** A part of a view with its heading. */
+/** A section with a heading. */
 export function Section({ title, aside, children, wide = false, level = 2 }: { title: string; aside?: ComponentChildren; children: ComponentChildren; wide?: boolean; level?: 2 | 3 }): JSX.Element {
   const id = useId();
   const Heading = `h${level}` as const;
@@ -128,7 +128,7 @@ export function Section({ title, aside, children, wide = false, level = 2 }: { t
   );
 }
 
-/** That there is nothing, and what to do about it. */
+/** An empty state: what is missing, and what to do. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
   return (
     <div class="empty">
@@ -139,7 +139,7 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** What went wrong, and what now. */
+/** An error message with a retry button. */
 export function ErrorBox({ failure, again }: { failure: Failure; again?: (() => void) | undefined }): JSX.Element {
   return (
     <div class="errorbox" role="alert">
@@ -154,12 +154,12 @@ function sentence(text: string): string {
   return /[.!?…]$/.test(begun) ? begun : `${begun}.`;
 }
 
-/** That something is on its way. It shows after a moment only, so that what comes at once does not flicker. */
+/** A loading indicator. It appears after a short delay, so that fast answers do not flicker. */
 export function Loading({ what = 'Loading' }: { what?: string }): JSX.Element {
   return <p class="loading" role="status">{what}…</p>;
 }
 
-/** An answer: the way it is shown, while it comes and if it does not. What came before stays until the new one is there. */
+/** Renders a request: its value, the loading indicator or the error. The old value stays until the new one arrives. */
 export function Shown<T>({ of, what, children }: { of: Answer<T>; what?: string; children: (value: T) => ComponentChildren }): JSX.Element {
   return (
     <>
@@ -172,11 +172,11 @@ export function Shown<T>({ of, what, children }: { of: Answer<T>; what?: string;
 export interface Column<T> {
   title: string;
   cell: (row: T) => ComponentChildren;
-  /** Figures stand at the right. */
+  /** Numbers are right-aligned. */
   figures?: boolean;
 }
 
-/** Rows and columns; on a narrow screen every row becomes a small card. */
+/** A table; on a narrow screen every row becomes a card. */
 export function Table<T>({ caption, columns, rows, id, onOpen, current }: {
   caption: string;
   columns: readonly Column<T>[];
@@ -203,7 +203,7 @@ export function Table<T>({ caption, columns, rows, id, onOpen, current }: {
   );
 }
 
-/** A window over the page. Escape and its button close it. */
+/** A modal dialog. Escape and the close button close it. */
 export function Dialog({ title, open, onClose, children, foot }: { title: string; open: boolean; onClose: () => void; children: ComponentChildren; foot?: ComponentChildren }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -213,7 +213,7 @@ export function Dialog({ title, open, onClose, children, foot }: { title: string
     if (open && !shown.open) shown.showModal();
     if (!open && shown.open) shown.close();
   }, [open]);
-  // One that goes while it is open gives the focus back, and is not asked what closing means any more.
+  // A dialog that is unmounted while it is open returns the focus, and does not call `onClose`.
   const gone = useRef(false);
   useEffect(() => () => {
     gone.current = true;
@@ -232,7 +232,7 @@ export function Dialog({ title, open, onClose, children, foot }: { title: string
   );
 }
 
-/** Several faces of one thing. Arrows change between them. */
+/** Tabs. Arrows switch between them. */
 export function Tabs<K extends string>({ label, tabs, current, onChange, children }: {
   label: string;
   tabs: readonly (readonly [key: K, title: string])[];
@@ -267,36 +267,36 @@ const told = new Store<{ text: string; at: number }>({ text: '', at: 0 });
 let quiet: ReturnType<typeof setTimeout> | undefined;
 const TOLD_MS = 5_000;
 
-/** Says in a line that something was done. */
+/** Shows a toast: a one-line confirmation. */
 export function say(text: string): void {
   told.set({ text, at: told.get().at + 1 });
   clearTimeout(quiet);
   quiet = setTimeout(() => told.set({ text: '', at: told.get().at + 1 }), TOLD_MS);
 }
 
-/** Where that line stands; once, in the shell. */
+/** Renders the toast; mounted once, in the shell. */
 export function Told(): JSX.Element {
   const { text } = useStore(told);
   return <div class={classes('told', text !== '' && 'shown')} role="status" aria-live="polite">{text}</div>;
 }
 
-/** A way to something, within the dashboard. */
+/** A link within the dashboard. */
 export function Link({ to, children, label }: { to: string; children: ComponentChildren; label?: string }): JSX.Element {
   return <a href={to} {...(label === undefined ? {} : { 'aria-label': label })}>{children}</a>;
 }
 
-/** Something to copy: the button says whether it worked. */
+/** A copy button; a toast says whether it worked. */
 export function Copy({ text, children = 'Copy' }: { text: () => string; children?: ComponentChildren }): JSX.Element {
   const copy = (): void => {
     navigator.clipboard.writeText(text()).then(
       () => say('Copied'),
-      () => say('The browser does not let this page copy; mark the text and copy it by hand'),
+      () => say('The browser blocked copying; select the text and copy it by hand'),
     );
   };
   return <Button small onClick={copy}>{children}</Button>;
 }
 
-/** A key of the keyboard. */
+/** A keyboard key. */
 export function Key({ children }: { children: ComponentChildren }): JSX.Element {
   return <kbd>{children}</kbd>;
 }

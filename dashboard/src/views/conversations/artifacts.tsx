@@ -1,4 +1,4 @@
-// Code and drafts of a conversation, version by version, and how any two differ.
+// The artifacts of a conversation: code, drafts and documents, with a diff between any two versions.
 import type { JSX } from 'preact';
 import type { Schema } from '../../lib/api.ts';
 import { useGet } from '../../lib/api.ts';
@@ -15,7 +15,7 @@ type Kept = Schema['Kept'];
 function Text({ name, of }: { name: string; of: Kept }): JSX.Element {
   const artifact = useGet('/api/conversations/{name}/artifacts/{which}', { path: { name, which: `${of.name}@v${of.version}` } });
   return (
-    <Shown of={artifact} what="Fetching the text">
+    <Shown of={artifact} what="Loading the text">
       {(value) => (
         <>
           <p class="meta"><span>{label(value.artifact.language ?? value.artifact.kind)}</span><span>{many(value.artifact.lines, 'line')}, {bytes(value.artifact.bytes)}</span><span>{value.artifact.file}</span><Copy text={() => value.text} /></p>
@@ -29,14 +29,14 @@ function Text({ name, of }: { name: string; of: Kept }): JSX.Element {
 function Between({ name, old, now }: { name: string; old: Kept; now: Kept }): JSX.Element {
   const before = useGet('/api/conversations/{name}/artifacts/{which}', { path: { name, which: `${old.name}@v${old.version}` } });
   const after = useGet('/api/conversations/{name}/artifacts/{which}', { path: { name, which: `${now.name}@v${now.version}` } });
-  return <Shown of={before} what="Fetching the versions">{(first) => <Shown of={after}>{(second) => <Diff old={first.text} now={second.text} label={`From version ${old.version} to version ${now.version}`} />}</Shown>}</Shown>;
+  return <Shown of={before} what="Loading the versions">{(first) => <Shown of={after}>{(second) => <Diff old={first.text} now={second.text} label={`From version ${old.version} to version ${now.version}`} />}</Shown>}</Shown>;
 }
 
 export function Artifacts({ whole, route }: { whole: Whole; route: Route }): JSX.Element {
   const rows = useRows<HTMLUListElement>();
   const name = whole.conversation;
   const names = [...new Set(whole.artifacts.map((one) => one.name))];
-  if (names.length === 0) return <Empty title="This conversation has no artifacts."><p>A block of code, a draft or a long document that a model writes is kept here, version by version.</p></Empty>;
+  if (names.length === 0) return <Empty title="This conversation has no artifacts."><p>Code blocks, drafts and long documents that a model writes appear here, with all their versions.</p></Empty>;
   const chosen = names.find((one) => one === route.query.get('artifact')) ?? names[0] ?? '';
   const versions = whole.artifacts.filter((one) => one.name === chosen).sort((a, b) => a.version - b.version);
   const newest = versions.at(-1);

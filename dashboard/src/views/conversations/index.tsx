@@ -1,4 +1,4 @@
-// Conversations: what was established in each, turn by turn, and what was made; it follows a chat while it runs.
+// Conversations: the facts of each, turn by turn, and its artifacts; updated live while a chat runs.
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -28,11 +28,11 @@ function List({ all, sought, current, today }: { all: readonly Line[]; sought: s
   const found = all.filter((one) => wanted === '' || one.conversation.toLowerCase().includes(wanted));
   return (
     <ul class="rows" ref={rows} aria-label="All conversations">
-      {found.length === 0 && <li class="dim">No conversation has “{sought}” in its name.</li>}
+      {found.length === 0 && <li class="dim">No conversation name contains “{sought}”.</li>}
       {found.map((one) => (
         <li key={one.conversation}>
           <a class="row" data-row href={href(['conversations', one.conversation], { q: sought })} aria-current={one.conversation === current ? 'true' : undefined}>
-            <span class="name">{one.conversation}{one.unsummarized > 0 && <Tag kind="warm" title="Turns that could not be summarised">{number(one.unsummarized)} raw</Tag>}</span>
+            <span class="name">{one.conversation}{one.unsummarized > 0 && <Tag kind="warm" title="Turns that could not be summarized">{number(one.unsummarized)} not summarized</Tag>}</span>
             <span class="meta"><span>{one.turns > 0 ? `${many(one.turns, 'turn')}, ${many(one.facts, 'fact')}` : many(one.messages, 'message')}</span><span class="when">{today === undefined ? day(one.last) : ago(one.last, today)}</span></span>
           </a>
         </li>
@@ -41,7 +41,7 @@ function List({ all, sought, current, today }: { all: readonly Line[]; sought: s
   );
 }
 
-/** A number of the address, if it is one. */
+/** Parses a number in the address. */
 function figure(text: string | null): number | undefined {
   return text !== null && /^\d{1,7}$/.test(text) ? Number(text) : undefined;
 }
@@ -52,9 +52,9 @@ function One({ name, part, route, line, mayWrite }: { name: string; part: string
   useLive(['conversation', 'messages'], (changed) => { if (changed.name === null || changed.what !== 'conversation' || changed.name === name) whole.again(); });
   const last = whole.value?.turns.at(-1)?.turn;
   const before = useRef(last);
-  // Somebody who listens is told that it went on; who has just opened it is not.
+  // A new turn is announced; the turns that were there when the conversation was opened are not.
   useEffect(() => {
-    if (before.current !== undefined && last !== undefined && last > before.current) say(`Turn ${last} has come`);
+    if (before.current !== undefined && last !== undefined && last > before.current) say(`Turn ${last} added`);
     before.current = last;
   }, [last]);
   const tab = (id: string, said: string): JSX.Element => <a href={href(['conversations', name, ...(id === '' ? [] : [id])])} aria-current={part === id ? 'page' : undefined}>{said}</a>;
@@ -64,13 +64,13 @@ function One({ name, part, route, line, mayWrite }: { name: string; part: string
         <p class="back"><a class="button small" href={href(['conversations'], { q: route.query.get('q') ?? undefined })}>All conversations</a></p>
         <h2>{name}</h2>
         {whole.value && whole.value.turns.length > 0 && <nav class="parts" aria-label="Parts of the conversation">{tab('', 'Base truth')}{tab('turns', `Turns ${number(whole.value.turns.length)}`)}{tab('artifacts', `Artifacts ${number(new Set(whole.value.artifacts.map((one) => one.name)).size)}`)}</nav>}
-        <span class={classes('live', live && 'on')} title={live ? 'What happens is shown at once' : 'The server is not heard at the moment'}>{live ? 'live' : 'not live'}</span>
+        <span class={classes('live', live && 'on')} title={live ? 'Changes appear immediately' : 'No connection for live updates'}>{live ? 'live' : 'not live'}</span>
       </header>
-      <Shown of={whole} what="Fetching the conversation">
+      <Shown of={whole} what="Loading the conversation">
         {(value) => value.turns.length === 0 && value.facts.length === 0
           ? (
-            <Empty title="Its words are kept, but it was not held through the server.">
-              <p>Facts, turns and artifacts are kept of chats that go through <code>icecore serve</code>: point your client's base URL at it. {line && <>What was said last is in <a href={href(['core', line.last.slice(0, 10)])}>{day(line.last)}</a>, the first words are in <a href={href(['core', line.first.slice(0, 10)])}>{day(line.first)}</a>.</>}</p>
+            <Empty title="This conversation has messages only: it did not go through the server.">
+              <p>Facts, turns and artifacts are recorded for chats that go through <code>icecore serve</code>: set your client's base URL to its address. {line && <>The last message is from <a href={href(['core', line.last.slice(0, 10)])}>{day(line.last)}</a>, the first one from <a href={href(['core', line.first.slice(0, 10)])}>{day(line.first)}</a>.</>}</p>
             </Empty>
           )
           : part === 'turns' ? <Turns whole={value} open={figure(route.query.get('open'))} mayWrite={mayWrite} onDone={whole.again} />
@@ -100,9 +100,9 @@ function Page({ route }: { route: Route }): JSX.Element {
   return (
     <>
       <div class="viewhead"><h1>Conversations</h1>{list.value && <span class="dim">{number(list.value.conversations.length)}{latest && `, the latest ${moment(latest.last)}`}</span>}</div>
-      <Shown of={list} what="Looking through the conversations">
+      <Shown of={list} what="Loading the conversations">
         {(value) => value.conversations.length === 0 && name === undefined
-          ? <Empty title="There are no conversations yet."><p>Let a chat client speak through <code>icecore serve</code> (its address is the client's base URL), or talk on the terminal with <code>icecore chat</code>. What other programs kept comes in with <code>icecore import</code>.</p></Empty>
+          ? <Empty title="There are no conversations yet."><p>Connect a chat client to <code>icecore serve</code> (use its address as the base URL), or chat in the terminal with <code>icecore chat</code>. Import the history of other programs with <code>icecore import</code>.</p></Empty>
           : (
             <div class={classes('conversations', name !== undefined && 'opened')}>
               <div class="index">

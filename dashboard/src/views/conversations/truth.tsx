@@ -1,4 +1,4 @@
-// The base truth of a conversation: what was established, now or at the end of any turn, and what changed between two turns.
+// The base truth of a conversation: its facts now or at the end of any turn, and the changes between two turns.
 import type { JSX } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { Reply, Schema } from '../../lib/api.ts';
@@ -11,7 +11,7 @@ import { Button, Choice, Dialog, Empty, ErrorBox, Section, Tag, classes, say } f
 export type Whole = Reply<'/api/conversations/{name}'>;
 type Fact = Schema['Fact'];
 
-/** The last value there was: a slider that is moved shows no gaps. */
+/** The last defined value: moving the slider leaves no gaps. */
 function useKept<T>(value: T | undefined): T | undefined {
   const kept = useRef<T>();
   if (value !== undefined) kept.current = value;
@@ -20,14 +20,14 @@ function useKept<T>(value: T | undefined): T | undefined {
 
 interface TruthProps {
   whole: Whole;
-  /** The turn that is looked at; the newest if there is none. */
+  /** The selected turn; the newest by default. */
   turn: number | undefined;
-  /** The turn it is compared with; the one before if there is none. */
+  /** The turn to compare with; the one before by default. */
   against: number | undefined;
   mayWrite: boolean;
 }
 
-/** From the beginning to now, turn by turn. */
+/** The slider over all turns. */
 function Slider({ last, turn, whole, onTurn }: { last: number; turn: number; whole: Whole; onTurn: (turn: number) => void }): JSX.Element {
   const id = useId();
   const established = new Map<number, number>();
@@ -35,23 +35,23 @@ function Slider({ last, turn, whole, onTurn }: { last: number; turn: number; who
   const said = turn === 0 ? 'before the first turn' : turn === last ? `turn ${turn}, now` : `turn ${turn} of ${last}`;
   return (
     <div class="slider">
-      <label for={id}>{turn === 0 ? 'As it was ' : 'At the end of '}<strong>{said}</strong></label>
+      <label for={id}>{turn === 0 ? 'State ' : 'State after '}<strong>{said}</strong></label>
       <div class="track">
-        <Button small label="One turn back" disabled={turn <= 0} onClick={() => onTurn(turn - 1)}>‹</Button>
+        <Button small label="Previous turn" disabled={turn <= 0} onClick={() => onTurn(turn - 1)}>‹</Button>
         <div class="range">
           <svg viewBox={`0 0 ${Math.max(last, 1) * 10} 12`} preserveAspectRatio="none" aria-hidden="true">
             {whole.turns.map((one) => <rect key={one.turn} class={classes(one.turn <= turn && 'past', one.state !== 'summarized' && 'raw')} x={one.turn * 10 - 2.5} width="5" y={12 - Math.min(2 + 3 * (established.get(one.turn) ?? 0), 12)} height={Math.min(2 + 3 * (established.get(one.turn) ?? 0), 12)} />)}
           </svg>
           <input id={id} type="range" min={0} max={last} step={1} value={turn} aria-valuetext={said} onInput={(event) => onTurn(Number(event.currentTarget.value))} />
         </div>
-        <Button small label="One turn on" disabled={turn >= last} onClick={() => onTurn(turn + 1)}>›</Button>
+        <Button small label="Next turn" disabled={turn >= last} onClick={() => onTurn(turn + 1)}>›</Button>
         <Button small disabled={turn === last} onClick={() => onTurn(last)}>Now</Button>
       </div>
     </div>
   );
 }
 
-/** A fact that became another, word by word. */
+/** The change of a fact, word by word. */
 function Changed({ old, now }: { old: string; now: string }): JSX.Element {
   const parts = compare(words(old), words(now));
   return <>{parts.map((part, at) => part.kind === 'same' ? part.what : part.kind === 'added' ? <ins key={at}>{part.what}</ins> : <del key={at}>{part.what}</del>)}</>;
@@ -62,7 +62,7 @@ function Between({ name, from, to }: { name: string; from: number; to: number })
   const value = useKept(changes.value);
   if (changes.failure) return <ErrorBox failure={changes.failure} again={changes.again} />;
   if (!value) return <p class="loading">Comparing…</p>;
-  if (value.added.length + value.changed.length + value.removed.length === 0) return <p class="dim">Nothing that was established changed.</p>;
+  if (value.added.length + value.changed.length + value.removed.length === 0) return <p class="dim">No facts changed.</p>;
   return (
     <ul class="changes">
       {value.added.map((text) => <li key={`+${text}`} class="added"><span class="sign" aria-hidden="true">+</span><span class="unseen">added: </span>{text}</li>)}
@@ -72,19 +72,19 @@ function Between({ name, from, to }: { name: string; from: number; to: number })
   );
 }
 
-/** Asks once, then tells a fact to all conversations. */
+/** Confirms, then promotes a fact to the ledger, so that every conversation gets it. */
 function Lifting({ name, fact, onClose }: { name: string; fact: Fact; onClose: () => void }): JSX.Element {
   const [lifted, setLifted] = useState<string>();
   const lifting = useDoing(async () => {
     const told = await post('/api/conversations/{name}/promote', { path: { name }, body: { id: fact.id } });
-    say('It holds everywhere now');
+    say('Promoted to the ledger');
     setLifted(told.id);
   });
   return (
-    <Dialog title={lifted === undefined ? 'Let this hold everywhere?' : 'It holds everywhere now'} open onClose={onClose}
-      foot={lifted === undefined ? <><Button onClick={onClose}>Leave it</Button><Button kind="main" busy={lifting.busy} onClick={() => void lifting.run()}>Let it hold everywhere</Button></> : <Button kind="main" onClick={onClose}>Good</Button>}>
+    <Dialog title={lifted === undefined ? 'Promote this fact to the ledger?' : 'Promoted to the ledger'} open onClose={onClose}
+      foot={lifted === undefined ? <><Button onClick={onClose}>Cancel</Button><Button kind="main" busy={lifting.busy} onClick={() => void lifting.run()}>Promote</Button></> : <Button kind="main" onClick={onClose}>Close</Button>}>
       <blockquote class="quoted">{fact.text}</blockquote>
-      {lifted === undefined ? <p>It goes from this conversation into the ledger, and every conversation is told it.</p> : <p>It is <a href={href(['ledger', lifted])}>{lifted}</a> in the ledger. Retract it there to take it back.</p>}
+      {lifted === undefined ? <p>It becomes an event in the ledger and applies to every conversation.</p> : <p>The event is <a href={href(['ledger', lifted])}>{lifted}</a>. Retract it in the ledger to undo this.</p>}
       {lifting.failure && <ErrorBox failure={lifting.failure} />}
     </Dialog>
   );
@@ -97,8 +97,8 @@ function Facts({ name, facts, turn, mayWrite }: { name: string; facts: readonly 
       <ul class="rows facts">
         {facts.map((fact) => (
           <li key={fact.id} class={classes(fact.turn === turn && 'fresh')}>
-            <p>{fact.text}{fact.hard && <Tag kind="strong" title="It says must, never or the like, and is always told">hard</Tag>}{fact.turn === turn && <Tag kind="ice">new in this turn</Tag>}</p>
-            <p class="meta">{fact.turn === null ? 'from before the turn log' : <a href={href(['conversations', name, 'turns'], { open: fact.turn })}>turn {fact.turn}</a>}<span>{moment(fact.since)}</span>{mayWrite && <button type="button" class="link" onClick={() => setLifting(fact)}>let it hold everywhere<span class="unseen">: {fact.text}</span></button>}</p>
+            <p>{fact.text}{fact.hard && <Tag kind="strong" title="A hard constraint (must, never, …): always part of the context">hard</Tag>}{fact.turn === turn && <Tag kind="ice">new in this turn</Tag>}</p>
+            <p class="meta">{fact.turn === null ? 'older than the turn log' : <a href={href(['conversations', name, 'turns'], { open: fact.turn })}>turn {fact.turn}</a>}<span>{moment(fact.since)}</span>{mayWrite && <button type="button" class="link" onClick={() => setLifting(fact)}>promote to the ledger<span class="unseen">: {fact.text}</span></button>}</p>
           </li>
         ))}
       </ul>
@@ -112,7 +112,7 @@ export function Truth({ whole, turn: wanted, against, mayWrite }: TruthProps): J
   const last = Math.max(0, ...whole.turns.map((one) => one.turn));
   const turn = Math.min(wanted ?? last, last);
   const from = Math.min(against ?? Math.max(turn - 1, 0), last);
-  // The address follows a moment later: a slider that is pulled would else write a hundred of them.
+  // The address follows after a delay: dragging the slider would otherwise replace it a hundred times.
   const [pulled, setPulled] = useState(turn);
   useEffect(() => setPulled(turn), [turn, name]);
   useEffect(() => {
@@ -126,17 +126,17 @@ export function Truth({ whole, turn: wanted, against, mayWrite }: TruthProps): J
   const turns = (most: string): (readonly [string, string])[] => [['', most], ['0', 'the beginning'], ...whole.turns.map((one) => [String(one.turn), `turn ${one.turn}`] as const)];
   return (
     <div class="truth">
-      <section class="section slide" aria-label="The turn that is looked at">
+      <section class="section slide" aria-label="Selected turn">
         <Slider last={last} turn={pulled} whole={whole} onTurn={setPulled} />
-        {line && <p class="exchange"><span class="user">{line.user_summary}</span><span class="assistant">{line.assistant_summary}</span> <a href={href(['conversations', name, 'turns'], { open: line.turn })}>its words</a></p>}
+        {line && <p class="exchange"><span class="user">{line.user_summary}</span><span class="assistant">{line.assistant_summary}</span> <a href={href(['conversations', name, 'turns'], { open: line.turn })}>full text</a></p>}
       </section>
-      <Section title="What was established" aside={facts && many(facts.length, 'fact')}>
+      <Section title="Facts" aside={facts && many(facts.length, 'fact')}>
         {then.failure && <ErrorBox failure={then.failure} again={then.again} />}
-        {facts && (facts.length === 0 ? <Empty title={turn === 0 ? 'Nothing yet: this is before the first turn.' : 'Nothing was established until here.'} /> : <Facts name={name} facts={facts} turn={turn} mayWrite={mayWrite && turn === last} />)}
+        {facts && (facts.length === 0 ? <Empty title={turn === 0 ? 'No facts yet: this is before the first turn.' : 'No facts up to this turn.'} /> : <Facts name={name} facts={facts} turn={turn} mayWrite={mayWrite && turn === last} />)}
       </Section>
-      <Section title={from <= turn ? `What changed since ${from === 0 ? 'the beginning' : `turn ${from}`}` : `What would change back, from turn ${from} to ${turn === 0 ? 'the beginning' : `turn ${turn}`}`}
-        aside={<Choice label="Compare with" value={against === undefined ? '' : String(against)} options={turns('the turn before')} onChange={(next) => go(['conversations', name], { turn: turn === last ? undefined : turn, against: next === '' ? undefined : Number(next) }, true)} />}>
-        {from === turn ? <p class="dim">{turn === 0 ? 'There is nothing before the beginning.' : 'This is one and the same turn.'}</p> : <Between name={name} from={from} to={turn} />}
+      <Section title={from <= turn ? `Changes since ${from === 0 ? 'the beginning' : `turn ${from}`}` : `Changes backwards, from turn ${from} to ${turn === 0 ? 'the beginning' : `turn ${turn}`}`}
+        aside={<Choice label="Compare with" value={against === undefined ? '' : String(against)} options={turns('the previous turn')} onChange={(next) => go(['conversations', name], { turn: turn === last ? undefined : turn, against: next === '' ? undefined : Number(next) }, true)} />}>
+        {from === turn ? <p class="dim">{turn === 0 ? 'There is nothing before the beginning.' : 'Both are the same turn.'}</p> : <Between name={name} from={from} to={turn} />}
       </Section>
     </div>
   );

@@ -1,6 +1,6 @@
-// The picture of the core: a drilled column of ice, newest snow on top, with the layers of its summaries at the left and words at the
-// right. Nothing is made anew in a frame that can be kept: colours are worked out once for a theme, words are wrapped once for a width,
-// and the ice itself is one column of pixels, whatever number of days it shows.
+// Paints the core: a column of ice with the newest layer on top, bars for the summaries of each tier at the left and texts at the right.
+// A frame recomputes as little as possible: colours are computed once per theme, texts are wrapped once per width, and the ice is one
+// column of pixels, however many days it shows.
 import { compact, day as dayName, many, period as periodName } from '../../lib/format.ts';
 import { token } from '../../lib/theme.ts';
 import type { Camera, Core, Layer, Tier } from './model.ts';
@@ -24,24 +24,24 @@ interface Palette {
   sans: string;
 }
 
-/** Something said, as the picture shows it. */
+/** A message in the picture. */
 export interface Word {
   id: string;
   role: string;
-  /** Who said it, by name if there is one. */
+  /** The name of the speaker, else the role. */
   who: string;
   text: string;
   time: string;
   bytes: number;
 }
 
-/** What the picture can say of a layer, as far as it is known yet. */
+/** The texts of layers, as far as they are loaded. */
 export interface Words {
   headline(layer: Layer): string | undefined;
   messages(layer: Layer): readonly Word[] | undefined;
 }
 
-/** A layer that has room for words, and where it lies in the picture. */
+/** A layer with enough space for a text, and its position in the picture. */
 export interface Labelled {
   layer: Layer;
   top: number;
@@ -50,7 +50,7 @@ export interface Labelled {
 
 export interface Hit {
   layer: Layer;
-  /** The message within a session, if it is that far. */
+  /** The message at this point, if messages are shown. */
   message: string | undefined;
 }
 
@@ -63,15 +63,15 @@ interface Frame {
   pointer: { x: number; y: number } | undefined;
 }
 
-/** Pixels that a layer needs to have its words beside it. */
+/** The least height of a layer with a text beside it, in pixels. */
 const LABEL = 20;
-/** Below so many pixels the layers of a tier are no longer told apart. */
+/** Below this many pixels the layers of a tier cannot be distinguished. */
 const APART = 3;
 const SLICES = 64;
 const COLUMN_GAP = 4;
-/** What lies so many pixels outside is still drawn: the ice is bent. */
+/** How many pixels beyond the edge are still painted: the ice is curved. */
 const REACH = 60;
-/** What was wrapped is kept for so many texts. */
+/** The most wrapped texts in the cache. */
 const MOST_WRAPPED = 4_000;
 
 function rgb(colour: string): Rgb {
@@ -83,7 +83,7 @@ const mix = (one: Rgb, other: Rgb, part: number): Rgb => [one[0] + (other[0] - o
 const css = (colour: Rgb, alpha = 1): string => `rgb(${colour[0] | 0} ${colour[1] | 0} ${colour[2] | 0} / ${alpha})`;
 const luminance = ([r, g, b]: Rgb): number => (0.299 * r + 0.587 * g + 0.114 * b) / 255;
 
-// A number between 0 and 1 that is always the same for a day: ice is never quite even.
+// A stable pseudo-random number between 0 and 1 per day: natural variation of the ice.
 function grain(at: number): number {
   let x = (at + 1) * 2_654_435_761;
   x = (x ^ (x >>> 15)) * 2_246_822_519;
@@ -99,21 +99,21 @@ function palette(): Palette {
   };
 }
 
-/** On a very wide screen, which is looked at from farther away, words are larger. */
+/** Text is larger on very wide screens, which are viewed from further away. */
 const unit = (width: number): number => (width > 1_250 ? 1.2 : 1);
 
 /** The title of a layer. */
 export function title(layer: Layer): string {
   if (layer.tier !== 'session') return periodName(layer.id);
   const clock = (minutes: number): string => `${String(Math.floor(minutes / 60)).padStart(2, '0')}:${String(minutes % 60).padStart(2, '0')}`;
-  // Sessions are often named by when they began, which stands here already.
+  // Session names often end with their start time, which the title already has.
   const name = (layer.session ?? layer.conversation ?? 'session').replace(/[ T_-]*\d{1,2}:\d{2}(:\d{2})?$/, '') || layer.conversation || 'session';
   return `${clock(layer.from)}–${clock(layer.to)} ${name}`;
 }
 
-const PRESSED = ['not pressed yet', 'pressed into sessions', 'pressed into a day', 'pressed into a week', 'pressed into a month', 'pressed into a year'];
+const PRESSED = ['not summarized yet', 'summarized by session', 'summarized into a day', 'summarized into a week', 'summarized into a month', 'summarized into a year'];
 
-/** How far a layer is pressed, in words. */
+/** The highest tier that a layer is summarized into, as text. */
 export function pressedWords(layer: Layer): string {
   return PRESSED[layer.pressed] ?? '';
 }
@@ -134,13 +134,13 @@ export class Painter {
   #columns: { tier: Tier; x: number; width: number; alpha: number }[] = [];
   #left = 0;
   #coreWidth = 0;
-  /** What had room for words in the last frame, and the messages that had. */
+  /** The layers with enough space for a text in the last frame. */
   labelled: Labelled[] = [];
   #messages: { layer: Layer; word: Word; top: number; bottom: number }[] = [];
 
   constructor(canvas: HTMLCanvasElement, core: Core) {
     const context = canvas.getContext('2d');
-    if (!context) throw new Error('this browser draws no pictures; the list beside it has the same');
+    if (!context) throw new Error('this browser has no canvas; use the list beside the picture');
     this.#canvas = canvas;
     this.#context = context;
     this.#core = core;
@@ -148,7 +148,7 @@ export class Painter {
     this.theme();
   }
 
-  /** Takes the colours of the theme that is shown. */
+  /** Recomputes the colours for the current theme. */
   theme(): void {
     this.#palette = palette();
     this.#shade = undefined;
@@ -158,11 +158,11 @@ export class Painter {
     const ground = rgb(this.#palette.snow);
     let far = 0;
     for (let at = 0; at < core.days; at += 1) {
-      // A silent day lies as deep as those around it.
+      // A day without messages gets the colour of the days around it.
       const silent = core.ofDay[at] === -1;
       if (!silent) far = core.pressed[at] ?? 0;
       let colour = ice[far] ?? (ice[0] as Rgb);
-      // Loud days are clearer ice, silent ones cloudier.
+      // Busy days are clearer ice, quiet ones cloudier.
       const loud = Math.min(Math.sqrt((core.bytes[at] ?? 0) / core.usual), 2) - 1;
       colour = mix(colour, ice[Math.min(far + 1, 5)] as Rgb, 0.14 * Math.max(loud, 0) + 0.1 * grain(at));
       if (loud < 0 && !silent) colour = mix(colour, light, -0.16 * loud);
@@ -181,7 +181,7 @@ export class Painter {
       }
       context.stroke();
     });
-    // Bubbles of air: what makes ice look like ice.
+    // Air bubbles make it look like ice.
     this.#snow = this.#pattern(96, (context) => {
       for (let at = 0; at < 130; at += 1) {
         const [x, y, size] = [grain(at * 3) * 96, grain(at * 3 + 1) * 96, 0.35 + grain(at * 3 + 2) * 0.9];
@@ -203,7 +203,7 @@ export class Painter {
     return this.#context.createPattern(tile, 'repeat');
   }
 
-  /** Draws a frame. */
+  /** Paints a frame. */
   paint(frame: Frame, words: Words): void {
     const { width, height, camera } = frame;
     const density = Math.min(window.devicePixelRatio || 1, 2);
@@ -225,7 +225,7 @@ export class Painter {
     this.#tip(frame);
   }
 
-  // Where everything stands. A tier whose layers cannot be told apart takes no room.
+  // Computes the layout. A tier whose layers cannot be distinguished gets no column.
   #arrange(width: number, camera: Camera): void {
     const narrow = width < 560;
     const core = this.#core;
@@ -251,7 +251,7 @@ export class Painter {
     return this.#left + this.#coreWidth;
   }
 
-  // Which layers have room for words: the smallest ones that do.
+  // Finds the layers with enough space for a text: the smallest such ones.
   #labels(camera: Camera, height: number, words: Words): void {
     const core = this.#core;
     this.labelled = [];
@@ -290,7 +290,7 @@ export class Painter {
     }
   }
 
-  // The column of ice: colours are gathered for every row of pixels by how much of it each layer takes.
+  // Paints the column of ice: the colour of a pixel row is the average of its layers, weighted by their share.
   #ice(camera: Camera, width: number, height: number, density: number): void {
     const core = this.#core;
     const context = this.#context;
@@ -330,7 +330,7 @@ export class Painter {
         add(top, bottom, r, g, b);
         continue;
       }
-      // Near enough to see sessions, each a shade of its own.
+      // Close enough to see sessions: each has its own shade.
       let drawn = false;
       for (let index = core.from('session', at); index < sessions.length && sessions[index]?.first === at; index += 1) {
         const session = sessions[index] as Layer;
@@ -365,7 +365,7 @@ export class Painter {
         pixels[at + 2] = (pixels[at + 2] as number) * (1 - part) + colour[2] * part;
       }
     };
-    // The seams between layers, the wider the stronger.
+    // The seams between layers; stronger for higher tiers.
     const seam = dark ? rgb(this.#palette.snow) : mix(ice[5] as Rgb, [0, 0, 0], 0.1);
     TIERS.forEach((tier, rank) => {
       const layers = core.tiers[tier];
@@ -379,13 +379,13 @@ export class Painter {
         if (layer.bottom < core.total - 1e-9) blend(layer.bottom * scale + shift, (rank < 2 ? 1.6 : 1) * density, seam, alpha);
       }
     });
-    // Important days are bright, however thin they are.
+    // Important days stay bright, however thin they are.
     for (let at = newest; at >= oldest; at -= 1) {
       if (core.importance[at] !== 2) continue;
       const [top, bottom] = [(core.total - (core.cumulated[at + 1] as number)) * scale + shift, (core.total - (core.cumulated[at] as number)) * scale + shift];
       if (bottom - top < 3 * density) blend((top + bottom) / 2, 1.6 * density, light, 0.85);
     }
-    // What was said, each message a fine layer.
+    // Each message is a fine layer.
     for (const { word, top, bottom } of this.#messages) {
       const y = (top + swell * 2) * density;
       const tall = (bottom - top) * density;
@@ -398,11 +398,11 @@ export class Painter {
     const [left, wide] = [this.#left, this.#coreWidth];
     const [from, to] = [-camera.top * camera.scale, (core.total - camera.top) * camera.scale];
     this.#shadow(left, wide, from, to, swell, height, width);
-    // Bent around the column: slices, each a little lower towards the middle, and narrow where it turns away.
+    // Curves the column: vertical slices, lower towards the middle and narrower at the sides.
     for (let slice = 0; slice < SLICES; slice += 1) {
       const [from, to] = [slice / SLICES, (slice + 1) / SLICES].map((part) => (wide / 2) * (1 - Math.cos(Math.PI * part))) as [number, number];
       const lower = swell * Math.sin(Math.PI * ((slice + 0.5) / SLICES));
-      // Half a pixel over the next one, so that no ground shows between them.
+      // Half a pixel of overlap, so that no background shows between slices.
       context.drawImage(this.#strip, 0, 0, 1, rows, left + from, lower - swell * 2, Math.min(to - from + 0.5, wide - from), rows / density);
     }
     this.#round(left, wide, Math.max(from, -swell * 3), Math.min(to, height + swell * 3), swell, camera, from > -swell * 2);
@@ -460,7 +460,7 @@ export class Painter {
       this.#shade = { key, gradient };
     }
     if (this.#snow) {
-      // The bubbles stay where they are in the ice.
+      // The bubbles move with the ice.
       this.#snow.setTransform(new DOMMatrix().translate(left, ((-camera.top * camera.scale) % 96)));
       context.fillStyle = this.#snow;
       context.fillRect(left, from, wide, to - from + swell);
@@ -475,7 +475,7 @@ export class Painter {
       context.stroke();
     }
     if (!withTop) return;
-    // The surface: today's snow.
+    // The top surface.
     const middle = left + wide / 2;
     const snow = context.createRadialGradient(middle - wide * 0.15, from - swell * 0.2, 1, middle, from, wide / 2);
     snow.addColorStop(0, css(light));
@@ -489,7 +489,7 @@ export class Painter {
     context.stroke();
   }
 
-  // The layers of one tier, as bars: full if there is a summary, open if there is none yet.
+  // Paints the layers of one tier as bars: filled if there is a summary, outlined if not.
   #tier(column: { tier: Tier; x: number; width: number; alpha: number }, { camera, height, selected, hovered }: Frame): void {
     const core = this.#core;
     const context = this.#context;
@@ -576,7 +576,7 @@ export class Painter {
     }
   }
 
-  // What is chosen, marked on the ice itself.
+  // Marks the selection on the ice.
   #bracket({ camera, selected, height }: Frame): void {
     const layer = selected === undefined ? undefined : this.#core.find(selected);
     if (!layer) return;
@@ -640,7 +640,7 @@ export class Painter {
       let begins = x + context.measureText(shownName ?? '').width + 10;
       context.font = `${small12} ${sans}`;
       context.fillStyle = flagged ? warm : dim;
-      const figures = `${layer.messages > 0 ? many(layer.messages, 'message') : layer.events > 0 ? many(layer.events, 'event') : 'silence'}${flagged ? ', wants a look' : ''}`;
+      const figures = `${layer.messages > 0 ? many(layer.messages, 'message') : layer.events > 0 ? many(layer.events, 'event') : 'no messages'}${flagged ? ', needs review' : ''}`;
       if (begins + 90 < x + room) {
         context.fillText(figures, begins, base);
         begins += context.measureText(figures).width + 12;
@@ -702,7 +702,7 @@ export class Painter {
     context.font = `${font} ${this.#palette.sans}`;
     const lines: string[] = [];
     let now = '';
-    // No more than what can be seen is measured.
+    // Measures only what can be visible.
     const said = text.slice(0, most * 200 + 200).replace(/\s+/g, ' ').trim();
     const fits = (one: string): boolean => context.measureText(one).width <= room;
     for (const word of said.split(' ')) {
@@ -727,14 +727,14 @@ export class Painter {
     return lines;
   }
 
-  // What is under the pointer, where it is too thin to have words of its own.
+  // Paints a tooltip for a layer that is too thin for a text.
   #tip({ pointer, hovered, width }: Frame): void {
     const layer = hovered === undefined ? undefined : this.#core.find(hovered);
     if (!pointer || !layer || pointer.x > this.#right + 10) return;
     if (this.labelled.some((one) => one.layer === layer && one.bottom - one.top >= LABEL)) return;
     const context = this.#context;
     const { paper, line, ink, sans } = this.#palette;
-    const text = `${layer.tier === 'day' ? dayName(layer.id) : title(layer)} · ${compact(layer.messages)} messages${(layer.state & PROVISIONAL) !== 0 ? ' · provisional' : ''}${(layer.state & FLAGGED) !== 0 ? ' · wants a look' : ''}${layer.importance === 2 ? ' · important' : ''}`;
+    const text = `${layer.tier === 'day' ? dayName(layer.id) : title(layer)} · ${compact(layer.messages)} messages${(layer.state & PROVISIONAL) !== 0 ? ' · provisional' : ''}${(layer.state & FLAGGED) !== 0 ? ' · needs review' : ''}${layer.importance === 2 ? ' · important' : ''}`;
     context.font = `12px ${sans}`;
     const wide = context.measureText(text).width + 18;
     const x = Math.min(pointer.x + 16, width - wide - 6);
@@ -752,7 +752,7 @@ export class Painter {
     context.fillText(text, x + 9, y + 13);
   }
 
-  /** What is at a place of the picture. */
+  /** The layer and the message at a point. */
   hit(x: number, y: number, camera: Camera): Hit | undefined {
     const depth = camera.top + y / camera.scale;
     if (depth < 0 || depth > this.#core.total) return undefined;
@@ -766,7 +766,7 @@ export class Painter {
     if (message) return { layer: message.layer, message: message.word.id };
     const near = this.labelled.find((one) => one.top <= y && y <= one.bottom);
     if (!near) return undefined;
-    // On the ice itself one points at days, also where they have no words of their own yet.
+    // On the ice, the pointer hits days, even without a text.
     if (x <= this.#right && (near.layer.tier === 'year' || near.layer.tier === 'month' || near.layer.tier === 'week')) {
       const day = this.#core.at('day', depth);
       if (day && (day.bottom - day.top) * camera.scale >= 2) return { layer: day, message: undefined };

@@ -1,4 +1,4 @@
-// The core: the vault's whole time as layers of ice, from years down to the words themselves.
+// The core: the vault's whole timeline as layers of ice, from years down to single messages.
 import type { ComponentChildren, JSX } from 'preact';
 import { useCallback, useEffect, useMemo, useRef } from 'preact/hooks';
 import { useGet } from '../../lib/api.ts';
@@ -21,9 +21,9 @@ import { Panel } from './panel.tsx';
 const MOVE_MS = 420;
 const WHEEL = 0.0016;
 const STEP = 1.6;
-/** A press that moves less than this is a click. */
+/** A pointer movement below this distance is a click. */
 const CLICK_PX = 5;
-/** How long frames take can be seen in the browser's timings; of so many, then it begins anew. */
+/** Frame times are recorded as performance measures, which are cleared after this many. */
 const KEPT_FRAMES = 2_000;
 
 interface Pressed {
@@ -31,7 +31,7 @@ interface Pressed {
   y: number;
 }
 
-/** The picture, and everything one can do to it. */
+/** The picture, with pointer, wheel and keyboard control. */
 function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | undefined; onChoose: (layer: Layer | undefined, message?: string) => void }): JSX.Element {
   const [box, size] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -73,7 +73,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
 
   useEffect(() => {
     if (!canvas.current) return;
-    // What is new comes on top: the picture stays on what it showed, unless it showed everything.
+    // New layers are added on top: keep the visible part in place, unless everything is visible.
     const before = now.core;
     now.core = core;
     if (before && now.height > 0) {
@@ -105,7 +105,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     now.moving = undefined;
     draw();
   }, [size.width, size.height]);
-  // What is chosen in the list is gone to in the picture.
+  // Selecting a layer in the list moves the picture to it.
   useEffect(() => {
     const layer = chosen === undefined ? undefined : core.find(chosen);
     if (!now.ready) {
@@ -126,7 +126,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     const corner = canvas.current?.getBoundingClientRect();
     return { x: event.clientX - (corner?.left ?? 0), y: event.clientY - (corner?.top ?? 0) };
   };
-  // Wheels are listened to by hand: only so can they be kept from scrolling the page.
+  // The wheel listener must not be passive: it prevents the page from scrolling.
   useEffect(() => {
     const shown = canvas.current;
     if (!shown) return;
@@ -181,7 +181,7 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     if (event.type !== 'pointerup' || pressed.moved > CLICK_PX) return;
     const hit = now.painter?.hit(pressed.x, pressed.y, now.camera);
     if (!hit) return;
-    // A second press on what fills the picture goes one layer further down.
+    // A click on the selected layer goes one layer down.
     const depth = now.camera.top + pressed.y / now.camera.scale;
     const further = hit.layer.id === now.chosen ? core.children(hit.layer).find((layer) => layer.top <= depth && depth <= layer.bottom) : undefined;
     onChoose(further ?? hit.layer, hit.message);
@@ -223,27 +223,27 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     <>
     <div class="picture" ref={box}>
       <canvas ref={canvas} tabIndex={0} role="application" aria-roledescription="zoomable picture" aria-describedby="core-help"
-        aria-label={`The core: ${many(core.messages, 'message')} in layers of ice, the newest on top. Chosen: ${layer ? title(layer) : 'all of it'}.`}
+        aria-label={`The core: ${many(core.messages, 'message')} in layers of ice, the newest on top. Selected: ${layer ? title(layer) : 'everything'}.`}
         onPointerDown={down} onPointerMove={moved} onPointerUp={up} onPointerCancel={up} onPointerLeave={left} onKeyDown={key} />
-      <p id="core-help" class="unseen">Arrow up and down choose the neighbour, right goes down a layer, left goes up, plus and minus zoom, 0 shows everything. The list beside the picture has the same layers.</p>
+      <p id="core-help" class="unseen">Arrow up and down select the previous or next layer, right goes down a level, left goes up, plus and minus zoom, 0 shows everything. The list beside the picture has the same layers.</p>
     </div>
     <Legend>
-      <Button small label="Nearer" onClick={() => move(zoomed(now.camera, STEP * 1.4, now.height / 2, core, now.height))}>+</Button>
-      <Button small label="Farther" onClick={() => move(zoomed(now.camera, 1 / STEP / 1.4, now.height / 2, core, now.height))}>−</Button>
-      <Button small label="All of it" onClick={() => { onChoose(undefined); move(whole(core, now.height)); }}>⤢</Button>
+      <Button small label="Zoom in" onClick={() => move(zoomed(now.camera, STEP * 1.4, now.height / 2, core, now.height))}>+</Button>
+      <Button small label="Zoom out" onClick={() => move(zoomed(now.camera, 1 / STEP / 1.4, now.height / 2, core, now.height))}>−</Button>
+      <Button small label="Show everything" onClick={() => { onChoose(undefined); move(whole(core, now.height)); }}>⤢</Button>
     </Legend>
     </>
   );
 }
 
 function Legend({ children }: { children: ComponentChildren }): JSX.Element {
-  const swatches = [['raw', 'as said'], ['session', 'session'], ['day', 'day'], ['week', 'week'], ['month', 'month'], ['year', 'year']] as const;
+  const swatches = [['raw', 'nothing yet'], ['session', 'session'], ['day', 'day'], ['week', 'week'], ['month', 'month'], ['year', 'year']] as const;
   return (
     <div class="legend">
-      <span class="dim">Pressed into</span>
+      <span class="dim">Summarized into</span>
       {swatches.map(([name, said]) => <span key={name} class="swatch"><i class={`ice ${name}`} />{said}</span>)}
       <span class="swatch"><i class="ice hatched" />provisional</span>
-      <span class="swatch"><i class="ice flagged" />wants a look</span>
+      <span class="swatch"><i class="ice flagged" />needs review</span>
       <span class="swatch"><i class="ice star" />important day</span>
       <span class="dim">Thickness: how much was said</span>
       <span class="zoom">{children}</span>
@@ -260,11 +260,11 @@ function Page({ route }: { route: Route }): JSX.Element {
   useTitle(layer ? `${title(layer)} · Core` : 'Core');
   const choose = useCallback((next: Layer | undefined, message?: string): void => go(next ? ['core', next.id] : ['core'], { message }), []);
   return (
-    <Shown of={answer} what="Drilling">
+    <Shown of={answer} what="Loading the core">
       {() => core && (core.days === 0
         ? (
-          <Empty title="There is no ice yet: nothing was said.">
-            <p>Bring in what your assistants said so far with <code>icecore import claude-code</code>, or let them write here with <code>icecore install claude-code</code>. A single transcript goes in with <code>icecore session add talk.md</code>.</p>
+          <Empty title="There are no messages yet.">
+            <p>Import earlier conversations with <code>icecore import claude-code</code>, or capture new ones with <code>icecore install claude-code</code>. Add a single transcript with <code>icecore session add talk.md</code>.</p>
           </Empty>
         ) : (
           <div class="corepage">

@@ -1,4 +1,4 @@
-// Beside the picture: the same layers as a list, what the chosen one came to, where each of its sentences comes from, and the words.
+// The panel beside the picture: the same layers as a list, the summary of the selected one with the sources of each sentence, and its messages.
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -16,7 +16,7 @@ import type { Core, Layer } from './model.ts';
 import { BY_HAND, FLAGGED, FORGOTTEN, PROVISIONAL } from './model.ts';
 
 const PAGE = 100;
-/** The most messages that are listed at once. */
+/** The most messages that are listed. */
 const MOST = 1_000;
 
 interface PanelProps {
@@ -31,7 +31,7 @@ interface PanelProps {
 function Path({ core, layer, onChoose }: Pick<PanelProps, 'core' | 'layer' | 'onChoose'>): JSX.Element {
   const above = layer ? core.parents(layer) : [];
   return (
-    <nav class="path" aria-label="Where this layer lies">
+    <nav class="path" aria-label="Path of this layer">
       <ol>
         <li>{layer ? <button type="button" onClick={() => onChoose(undefined)}>All</button> : <span aria-current="true">All</span>}</li>
         {above.map((one) => <li key={one.id}><button type="button" onClick={() => onChoose(one)}>{short(one)}</button></li>)}
@@ -50,8 +50,8 @@ function short(layer: Layer): string {
 function Marks({ layer }: { layer: Layer }): JSX.Element {
   return (
     <>
-      {(layer.state & FLAGGED) !== 0 && <Tag kind="warm">wants a look</Tag>}
-      {(layer.state & PROVISIONAL) !== 0 && <Tag title="Made without a model; it is made again as soon as there is one">provisional</Tag>}
+      {(layer.state & FLAGGED) !== 0 && <Tag kind="warm">needs review</Tag>}
+      {(layer.state & PROVISIONAL) !== 0 && <Tag title="Written without a model; rewritten as soon as there is one">provisional</Tag>}
       {(layer.state & BY_HAND) !== 0 && <Tag kind="ice">by hand</Tag>}
       {(layer.state & FORGOTTEN) !== 0 && <Tag>forgotten</Tag>}
       {layer.importance === 2 && <Tag kind="strong">important</Tag>}
@@ -60,7 +60,7 @@ function Marks({ layer }: { layer: Layer }): JSX.Element {
   );
 }
 
-/** What a layer is made of. This is the picture once more, for those who do not see it or do not point. */
+/** The layers within a layer: the picture as a list, for keyboards and screen readers. */
 function Below({ core, layer, onChoose, headlines }: { core: Core; layer: Layer | undefined; onChoose: PanelProps['onChoose']; headlines: ReadonlyMap<string, string> }): JSX.Element | null {
   const rows = useRows<HTMLUListElement>();
   const below = core.children(layer);
@@ -87,7 +87,7 @@ function Below({ core, layer, onChoose, headlines }: { core: Core; layer: Layer 
 
 type NodeLine = Reply<'/api/core/{period}'>['lines'][number];
 
-/** A sentence of a summary, and on demand where it comes from. */
+/** A sentence of a summary, with its sources on demand. */
 function Sentence({ period, line }: { period: string; line: NodeLine }): JSX.Element {
   const [open, setOpen] = useState(false);
   const why = useGet('/api/core/{period}/why', open ? { path: { period }, query: { line: line.n } } : undefined);
@@ -98,34 +98,34 @@ function Sentence({ period, line }: { period: string; line: NodeLine }): JSX.Ele
     <li class={classes(line.n === 0 && 'first', open && 'open')}>
       <div class="sentence" onClick={(event) => { if (!(event.target as Element).closest('a, button')) setOpen(!open); }}>
         <MarkdownLine text={text} />
-        <button type="button" class="why" aria-expanded={open} aria-label="why: where this sentence comes from" onClick={() => setOpen(!open)}>why</button>
+        <button type="button" class="why" aria-expanded={open} aria-label="why: sources of this sentence" onClick={() => setOpen(!open)}>why</button>
       </div>
-      {open && <div class="because">{<Shown of={why} what="Looking for the words">{(value) => <Sources because={value.because} />}</Shown>}</div>}
+      {open && <div class="because">{<Shown of={why} what="Looking up the sources">{(value) => <Sources because={value.because} />}</Shown>}</div>}
     </li>
   );
 }
 
-/** The raw words of a session or a day. */
+/** The messages of a session or a day. */
 function Said({ core, layer, message }: { core: Core; layer: Layer; message: string | undefined }): JSX.Element {
   const [pages, setPages] = useState(1);
   useEffect(() => setPages(1), [layer.id]);
   const session = layer.tier === 'session' ? { conversation: layer.conversation ?? '', session: layer.session ?? '' } : {};
   const said = useGet('/api/core/{period}/messages', { path: { period: core.date(layer.first) }, query: { ...session, limit: Math.min(pages * PAGE, MOST) } });
   useLive(['messages'], said.again);
-  // Whoever comes for one message gets as many pages as it takes.
+  // A link to one message loads as many pages as it takes.
   const missing = message !== undefined && said.value !== undefined && said.value.messages.length < Math.min(said.value.total, MOST) && !said.value.messages.some((one) => one.id === message);
   useEffect(() => {
     if (missing) setPages(pages + 1);
   }, [missing, said.value]);
   return (
     <>
-      <h3>What was said</h3>
-      <Shown of={said} what="Fetching the words">
+      <h3>Messages</h3>
+      <Shown of={said} what="Loading the messages">
         {(value) => (
           <>
             <Messages messages={value.messages} wanted={message} />
             {value.messages.length < Math.min(value.total, MOST) && <Button onClick={() => setPages(pages + 1)} busy={said.busy}>Show more of {number(value.total)}</Button>}
-            {value.total > MOST && value.messages.length >= MOST && <p class="dim small">These are the first {number(MOST)} of {number(value.total)}; its sessions have the rest.</p>}
+            {value.total > MOST && value.messages.length >= MOST && <p class="dim small">These are the first {number(MOST)} of {number(value.total)}; open a session to see the rest.</p>}
           </>
         )}
       </Shown>
@@ -136,11 +136,11 @@ function Said({ core, layer, message }: { core: Core; layer: Layer; message: str
 function Mark({ layer, onMarked }: { layer: Layer; onMarked: () => void }): JSX.Element {
   const marking = useDoing(async (mark: 'important' | 'dull' | 'none') => {
     await post('/api/marks', { body: { date: layer.id, mark } });
-    say(mark === 'none' ? 'The mark is taken back' : `Marked as ${mark}; it is pressed accordingly`);
+    say(mark === 'none' ? 'Mark removed' : `Marked as ${mark}: it gets ${mark === 'important' ? 'more' : 'less'} room in summaries`);
     onMarked();
   });
   return (
-    <div class="marking" role="group" aria-label="How much this day matters">
+    <div class="marking" role="group" aria-label="Importance of this day">
       <Button small pressed={layer.importance === 2} busy={marking.busy} onClick={() => void marking.run(layer.importance === 2 ? 'none' : 'important')}>Important</Button>
       <Button small pressed={layer.importance === 0} busy={marking.busy} onClick={() => void marking.run(layer.importance === 0 ? 'none' : 'dull')}>Dull</Button>
       {marking.failure && <ErrorBox failure={marking.failure} />}
@@ -159,16 +159,16 @@ function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; laye
         <p class="dim small">{many(layer.messages, 'message')}, {bytes(layer.bytes)}{layer.events > 0 && <>, <a href={href(['ledger'], { since: core.date(layer.first), until: core.date(layer.last), status: 'any' })}>{many(layer.events, 'event')}</a></>}, {pressedWords(layer)} <Marks layer={layer} /></p>
         {layer.tier === 'day' && <Mark layer={layer} onMarked={onMarked} />}
       </header>
-      {(layer.state & FLAGGED) !== 0 && <p class="warm">A draft of this summary was refused and waits for you: <a href={href(['runs'], { review: layer.id })}>look at it</a>.</p>}
+      {(layer.state & FLAGGED) !== 0 && <p class="warm">A draft of this summary was refused: <a href={href(['runs'], { review: layer.id })}>review it</a>.</p>}
       {node.failure && node.failure.status !== 404 && <ErrorBox failure={node.failure} again={node.again} />}
-      {node.busy && !node.value && <Loading what="Fetching what it came to" />}
+      {node.busy && !node.value && <Loading what="Loading the summary" />}
       {node.value && node.value.lines.length > 0 && (
         <>
-          <h3>What it came to</h3>
+          <h3>Summary</h3>
           <ul class="sentences">{node.value.lines.map((line) => <Sentence key={`${layer.id} ${line.n}`} period={layer.id} line={line} />)}</ul>
-          <p class="dim small">Version {number(node.value.version)}, made by {node.value.made_by ?? 'nobody'}{node.value.created_at && ` on ${moment(node.value.created_at)}`}. Press a sentence to see where it comes from.</p>
+          <p class="dim small">Version {number(node.value.version)}, made by {node.value.made_by ?? 'unknown'}{node.value.created_at && ` on ${moment(node.value.created_at)}`}. Click a sentence to see its sources.</p>
           {node.value.left_out.length > 0 && <p class="dim small">Left out: {node.value.left_out.map((one) => `${one.what} (${one.why})`).join(', ')}</p>}
-          {node.value.similar && <p class="dim small">Much like <a href={href(['core', node.value.similar.period])}>{periodName(node.value.similar.period)}</a>.</p>}
+          {node.value.similar && <p class="dim small">Similar to <a href={href(['core', node.value.similar.period])}>{periodName(node.value.similar.period)}</a>.</p>}
         </>
       )}
       <Below core={core} layer={layer} onChoose={onChoose} headlines={headlines} />
@@ -179,7 +179,7 @@ function Chosen({ core, layer, message, onChoose, onMarked }: { core: Core; laye
 
 export function Panel({ core, layer, message, unknown, onChoose, onMarked }: PanelProps): JSX.Element {
   const panel = useRef<HTMLElement>(null);
-  // What is chosen is read from its beginning; where the list stands below the picture, the page goes there.
+  // A new selection is shown from its beginning; where the list is below the picture, the page scrolls there.
   useEffect(() => {
     panel.current?.scrollTo(0, 0);
     if ((panel.current?.getBoundingClientRect().top ?? 0) < 0) panel.current?.scrollIntoView({ block: 'start' });
@@ -191,12 +191,12 @@ export function Panel({ core, layer, message, unknown, onChoose, onMarked }: Pan
   return (
     <aside class="panel" ref={panel} aria-label="Layers as a list">
       <Path core={core} layer={layer} onChoose={onChoose} />
-      {unknown !== undefined && <p class="warm">There is no layer {unknown}. It may have been forgotten; choose another one.</p>}
+      {unknown !== undefined && <p class="warm">There is no layer {unknown}. It may have been forgotten; select another one.</p>}
       {layer
         ? <Chosen key={layer.id} core={core} layer={layer} message={message} onChoose={onChoose} onMarked={onMarked} />
         : (
           <>
-            <header><h2>All of it</h2><p class="dim small">{many(core.messages, 'message')} from {day(core.date(core.ofDay.findIndex((at) => at >= 0)))} to {day(core.date(core.days - 1))}</p></header>
+            <header><h2>Everything</h2><p class="dim small">{many(core.messages, 'message')} from {day(core.date(core.ofDay.findIndex((at) => at >= 0)))} to {day(core.date(core.days - 1))}</p></header>
             <Below core={core} layer={undefined} onChoose={onChoose} headlines={headlines} />
           </>
         )}

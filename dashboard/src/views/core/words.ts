@@ -1,18 +1,18 @@
-// The words of the picture, fetched when it comes near them: headlines for what has room for one, messages for a session that is read.
+// Loads the texts of the picture on demand: headlines for layers with enough space, messages for sessions in close view.
 import { get } from '../../lib/api.ts';
 import { time } from '../../lib/format.ts';
 import type { Labelled, Word, Words } from './draw.ts';
 import type { Core, Layer, Tier } from './model.ts';
 
-/** The picture stands still for so long before words are asked for. */
+/** How long the picture has to stand still before texts are requested. */
 const STILL_MS = 110;
-/** Pixels that a session has before its messages are fetched. */
+/** The height in pixels from which the messages of a session are loaded. */
 const NEAR = 90;
-/** Messages of one session that are shown in the picture; the list beside it has all of them. */
+/** The most messages of a session in the picture; the list beside it has all of them. */
 const MOST_MESSAGES = 400;
-/** As much of a message as the picture can show. */
+/** The most characters of a message that the picture can show. */
 const CHARACTERS = 2_000;
-/** So many sessions keep their messages. */
+/** The most sessions whose messages are cached. */
 const MOST_SESSIONS = 60;
 
 export class Fetched implements Words {
@@ -37,7 +37,7 @@ export class Fetched implements Words {
     return this.#messages.get(layer.id);
   }
 
-  /** Asks for what these layers still miss, once the picture stands still. */
+  /** Requests the missing texts of these layers, once the picture stands still. */
   want(labelled: readonly Labelled[]): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#fetch(labelled), STILL_MS);
@@ -72,7 +72,7 @@ export class Fetched implements Words {
       }
       this.#changed();
     } catch {
-      // The picture does without them; it asks again when it is moved.
+      // The picture does without them, and requests them again when it moves.
       layers.forEach((layer) => this.#asked.delete(layer.id));
     }
   }

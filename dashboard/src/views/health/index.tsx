@@ -1,4 +1,4 @@
-// Health: whether the vault is whole, covered, indexed and on time; how large it is; and for everything wrong, what now.
+// Health: integrity, coverage, index, schedule, disk, models, conflicts and snapshots; every problem with its fix.
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Reply, Schema } from '../../lib/api.ts';
@@ -20,14 +20,14 @@ type Health = Reply<'/api/health'>;
 
 const PARTS: readonly (readonly [RegExp, string])[] = [
   [/^\.git$/, 'the snapshots'],
-  [/^\.icecore$/, 'the index; it can be made anew at any time'],
-  [/^memory\/messages$/, 'every word that was said'],
-  [/^memory\/summaries/, 'what it came to, all versions'],
+  [/^\.icecore$/, 'the index; it can be rebuilt at any time'],
+  [/^memory\/messages$/, 'messages, verbatim'],
+  [/^memory\/summaries/, 'summaries, all versions'],
   [/^memory\/ledger\.jsonl$/, 'the ledger'],
-  [/^memory\/(ledger-archive.*|archive)$/, 'what left the ledger'],
-  [/^memory\/spend$/, 'what models were asked'],
-  [/^memory\/review/, 'drafts that were refused'],
-  [/^memory\/memories$/, 'what was distilled'],
+  [/^memory\/(ledger-archive.*|archive)$/, 'the archive of the ledger'],
+  [/^memory\/spend$/, 'model usage'],
+  [/^memory\/review/, 'refused drafts'],
+  [/^memory\/memories$/, 'extracted memories'],
   [/^memory\/\d{4}-\d{2}-\d{2}\.md$/, 'a day\'s log'],
   [/^primers$/, 'summaries as files'],
   [/^knowledge$/, 'pages and reports'],
@@ -36,28 +36,28 @@ const PARTS: readonly (readonly [RegExp, string])[] = [
 const MOST_PARTS = 9;
 
 const JOBS: Record<string, string> = {
-  consolidation: 'A night\'s work', day: 'Press the day', week: 'Press the week', month: 'Press the month', year: 'Press the year',
-  archive: 'Put old summaries away', compact: 'Compact the ledger', prune: 'Prune what has expired', check: 'Check everything',
+  consolidation: 'Nightly job', day: 'Summarize the day', week: 'Summarize the week', month: 'Summarize the month', year: 'Summarize the year',
+  archive: 'Archive old summaries', compact: 'Compact the ledger', prune: 'Archive expired events', check: 'Verify integrity',
 };
 
 function Wrong({ health, conflicts, config }: { health: Health; conflicts: number; config: string | undefined }): JSX.Element {
   const texts = [
     ...(config === undefined ? [] : [config]),
     ...health.wrong,
-    ...(conflicts === 0 ? [] : [`${many(conflicts, 'conflict')} between statements that cannot both be true. \`icecore conflicts\` shows how to settle ${conflicts === 1 ? 'it' : 'them'}`]),
+    ...(conflicts === 0 ? [] : [`${many(conflicts, 'conflict')} between statements. \`icecore conflicts\` shows how to resolve ${conflicts === 1 ? 'it' : 'them'}`]),
   ];
   return texts.length === 0
-    ? <p class="allgood"><span aria-hidden="true">✓</span> Nothing is wrong.</p>
-    : <Section title={many(texts.length, 'thing wants', 'things want') + ' you'} wide><ul class="problems">{texts.map((text) => <Problem key={text} text={text} />)}</ul></Section>;
+    ? <p class="allgood"><span aria-hidden="true">✓</span> No problems.</p>
+    : <Section title={many(texts.length, 'problem')} wide><ul class="problems">{texts.map((text) => <Problem key={text} text={text} />)}</ul></Section>;
 }
 
 const FIRST = ['icecore remember "Never deploy on Fridays" --priority P0', 'icecore session add talk.md', 'icecore install claude-code', 'icecore daemon'];
 
-/** What to do first in a vault that has nothing. */
+/** First steps in an empty vault. */
 function New(): JSX.Element {
   return (
     <Section title="A new vault" wide>
-      <p>Everything is in place, and nothing is in it yet. Tell it something, keep a conversation, connect an assistant, and let the nights do the rest:</p>
+      <p>The vault is ready and empty. Remember something, store a conversation, connect an assistant, and let the daemon run the jobs:</p>
       <ul class="settles firststeps">{FIRST.map((command) => <li key={command}><Command text={command} /></li>)}</ul>
     </Section>
   );
@@ -88,22 +88,22 @@ function Schedule({ health }: { health: Health }): JSX.Element {
   const due = health.jobs.filter((job) => job.due);
   return (
     <Section title="Schedule" aside={due.length === 0 ? 'nothing is due' : `${due.length} due`}>
-      <Table caption="When each job ran and runs" rows={health.jobs} id={(job) => job.job} columns={[
+      <Table caption="Last and next run of each job" rows={health.jobs} id={(job) => job.job} columns={[
         { title: 'Job', cell: (job) => <>{JOBS[job.job] ?? label(job.job)}{job.due && <> <Tag kind="warm">due</Tag></>}</> },
-        { title: 'Ran for', cell: (job) => job.last === null ? 'never' : <span title={day(job.last)}>{ago(job.last, health.now)}</span> },
-        { title: 'Next', cell: (job) => job.next === null ? 'not planned' : moment(job.next) },
+        { title: 'Covers up to', cell: (job) => job.last === null ? 'never' : <span title={day(job.last)}>{ago(job.last, health.now)}</span> },
+        { title: 'Next', cell: (job) => job.next === null ? 'not scheduled' : moment(job.next) },
       ]} />
-      <div class="doing">{due.length > 0 && <a class="button small" href={href(['runs', 'due'])}>Do what is due</a>}<a class="button small" href={href(['runs', 'log'])}>What ran</a></div>
-      <p class="dim small">All of it is done in its time by <Command text="icecore daemon" /></p>
+      <div class="doing">{due.length > 0 && <a class="button small" href={href(['runs', 'due'])}>Run what is due</a>}<a class="button small" href={href(['runs', 'log'])}>Show the log</a></div>
+      <p class="dim small">The daemon runs every job when it is due: <Command text="icecore daemon" /></p>
     </Section>
   );
 }
 
 function Coverage({ coverage }: { coverage: Health['coverage'] }): JSX.Element {
   return (
-    <Section title="Coverage" aside={<Tag kind={coverage.ok ? 'ice' : 'warm'}>{coverage.ok ? 'covered' : 'gaps'}</Tag>}>
-      <p>{many(coverage.sessions, 'session')} of what was said, {many(coverage.summaries, 'summary', 'summaries')} of them.</p>
-      {coverage.sessions === 0 && <p class="dim small">Keep a conversation with <Command text="icecore session add talk.md" /></p>}
+    <Section title="Coverage" aside={<Tag kind={coverage.ok ? 'ice' : 'warm'}>{coverage.ok ? 'complete' : 'gaps'}</Tag>}>
+      <p>{many(coverage.sessions, 'session')}, {many(coverage.summaries, 'summary', 'summaries')} of them.</p>
+      {coverage.sessions === 0 && <p class="dim small">Store a conversation with <Command text="icecore session add talk.md" /></p>}
       {coverage.findings.length > 0 && <Findings findings={coverage.findings} />}
     </Section>
   );
@@ -112,17 +112,17 @@ function Coverage({ coverage }: { coverage: Health['coverage'] }): JSX.Element {
 function Index({ index, onDone }: { index: Health['index']; onDone: () => void }): JSX.Element {
   const making = useDoing(async (words: boolean) => {
     const made = await post('/api/reindex', { body: words ? { words } : {} });
-    say(`Made anew: ${many(made.events, 'event')}, ${many(made.passages, 'passage')}`);
+    say(`Index rebuilt: ${many(made.events, 'event')}, ${many(made.passages, 'passage')}`);
     onDone();
   });
   return (
-    <Section title="Index" aside={<Tag kind={index.meanings ? 'ice' : 'plain'}>{index.meanings ? 'words and meanings' : 'words'}</Tag>}>
-      <p>{many(index.passages, 'passage')} can be found by their words, {number(index.vectors)} by their meaning.</p>
-      {index.passages === 0 && <p class="dim small">The first search makes what is missing; so does the button.</p>}
-      {!index.meanings && <p class="dim small">To compare meanings as well, fetch the small model that does it on this machine: <Command text="icecore model fetch" /></p>}
+    <Section title="Index" aside={<Tag kind={index.meanings ? 'ice' : 'plain'}>{index.meanings ? 'keyword and semantic' : 'keyword only'}</Tag>}>
+      <p>{many(index.passages, 'passage')} in the keyword index, {number(index.vectors)} in the semantic index.</p>
+      {index.passages === 0 && <p class="dim small">The first search builds the index; so does the button.</p>}
+      {!index.meanings && <p class="dim small">For semantic search, fetch the small embedding model, which runs on this machine: <Command text="icecore model fetch" /></p>}
       <div class="doing">
-        <Button small busy={making.busy} onClick={() => void making.run(true)}>Make it anew, words only</Button>
-        {index.meanings && <Button small busy={making.busy} onClick={() => void making.run(false)}>All of it</Button>}
+        <Button small busy={making.busy} onClick={() => void making.run(true)}>Rebuild the keyword index</Button>
+        {index.meanings && <Button small busy={making.busy} onClick={() => void making.run(false)}>Rebuild everything</Button>}
       </div>
       {making.failure && <ErrorBox failure={making.failure} />}
     </Section>
@@ -137,21 +137,21 @@ function Models({ models }: { models: Health['models'] }): JSX.Element {
   return (
     <Section title="Models">
       <dl class="pairs">
-        <div><dt>Summaries</dt><dd>{models.summarizer ?? 'none: they are made of the sources\' own sentences'}</dd></div>
-        <div><dt>Chats</dt><dd>{models.chat ?? 'none: chats cannot be passed on'}</dd></div>
+        <div><dt>Summaries</dt><dd>{models.summarizer ?? 'none: extracted from the original sentences'}</dd></div>
+        <div><dt>Chats</dt><dd>{models.chat ?? 'none: chats cannot be forwarded'}</dd></div>
       </dl>
       {models.summarizer === null && (
-        <details><summary>How to set one</summary><p class="small">Put this into <code>~/.config/icecore/config.toml</code> with your own address and model, then start <code>icecore serve</code> again. <Copy text={() => EXAMPLE} /></p><pre class="example">{EXAMPLE}</pre></details>
+        <details><summary>How to configure a model</summary><p class="small">Put this into <code>~/.config/icecore/config.toml</code> with your own address and model, then restart <code>icecore serve</code>. <Copy text={() => EXAMPLE} /></p><pre class="example">{EXAMPLE}</pre></details>
       )}
-      <div class="doing"><Button small busy={checking.busy} onClick={() => void checking.run()}>{checking.busy ? 'Asking…' : 'Check the model'}</Button></div>
-      <p class="dim small">This asks it a few small things, and only when you press. <Command text="icecore model check" /></p>
+      <div class="doing"><Button small busy={checking.busy} onClick={() => void checking.run()}>{checking.busy ? 'Checking…' : 'Check the model'}</Button></div>
+      <p class="dim small">This sends a few short requests to the model, only when you press the button. <Command text="icecore model check" /></p>
       {checking.failure && <ErrorBox failure={checking.failure} />}
       {told && (
         <div class="checked" role="status">
-          <p>{told.model === null ? 'There is nobody to ask:' : `${told.model} ${told.ok === false ? 'does not do all it should.' : 'does what it should.'}`}</p>
+          <p>{told.model === null ? 'No model is configured:' : `${told.model} ${told.ok === false ? 'failed a check.' : 'passed every check.'}`}</p>
           <ul class="checks">{told.probes.map((one) => <li key={one.what} class={one.ok ? 'ok' : 'no'}><span aria-hidden="true">{one.ok ? '✓' : '✗'}</span><span class="unseen">{one.ok ? 'yes: ' : 'no: '}</span><span>{one.what} <span class="dim">{one.said}</span></span></li>)}</ul>
           {told.hint !== undefined && <p class="advice">{told.hint}</p>}
-          {told.ok === false && told.hint === undefined && <p>Without it nothing is lost: summaries are then made of the sources' own sentences, and made anew once it works. Mend its entry in <code>config.toml</code>, start <code>icecore serve</code> again, and check once more.</p>}
+          {told.ok === false && told.hint === undefined && <p>Nothing is lost without the model: summaries are extracted from the original sentences, and rewritten once it works. Fix its entry in <code>config.toml</code>, restart <code>icecore serve</code>, and check again.</p>}
         </div>
       )}
     </Section>
@@ -162,7 +162,7 @@ function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Confl
   const [asked, setAsked] = useState<Schema['Entry']>();
   const settling = useDoing(async (id: string) => {
     await post('/api/events/{id}/retract', { path: { id }, body: {} });
-    say(`${id} is taken back`);
+    say(`${id} retracted`);
     setAsked(undefined);
     onSettled();
   });
@@ -170,14 +170,14 @@ function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Confl
     <>
       <Section title="Conflicts" aside={many(conflicts.length, 'conflict')}>
         {asked && (
-          <Dialog title="Take this back?" open onClose={() => setAsked(undefined)} foot={<><Button onClick={() => setAsked(undefined)}>Leave it</Button><Button kind="warm" busy={settling.busy} onClick={() => void settling.run(asked.id)}>Take it back</Button></>}>
+          <Dialog title="Retract this?" open onClose={() => setAsked(undefined)} foot={<><Button onClick={() => setAsked(undefined)}>Cancel</Button><Button kind="warm" busy={settling.busy} onClick={() => void settling.run(asked.id)}>Retract</Button></>}>
             {settling.failure && <ErrorBox failure={settling.failure} />}
             <p>“{asked.content}”</p>
-            <p>No pack tells it from then on. It stays in the ledger with the mark that it was taken back.</p>
+            <p>Packs no longer include it. It stays in the ledger as retracted.</p>
             <p><Command text={`icecore retract ${asked.id}`} /></p>
           </Dialog>
         )}
-        {conflicts.length === 0 ? <p class="dim">No two statements contradict each other.</p> : (
+        {conflicts.length === 0 ? <p class="dim">No conflicts.</p> : (
           <ul class="conflicts">
             {conflicts.map((one) => (
               <li key={one.about}>
@@ -185,10 +185,10 @@ function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Confl
                 <ul>{one.events.map((event) => (
                   <li key={event.id}>
                     <p>{event.content}</p>
-                    <p class="meta"><a class="mono" href={href(['ledger', event.id])}>{event.id}</a><span>{day(event.ts)}</span><Button small label={`This one does not hold: ${event.content}`} onClick={() => setAsked(event)}>This one does not hold…</Button></p>
+                    <p class="meta"><a class="mono" href={href(['ledger', event.id])}>{event.id}</a><span>{day(event.ts)}</span><Button small label={`Wrong, retract: ${event.content}`} onClick={() => setAsked(event)}>Wrong, retract…</Button></p>
                   </li>
                 ))}</ul>
-                <details><summary>The commands that settle it</summary><ul class="settles">{one.settle.map((command) => <li key={command}><Command text={command} /></li>)}</ul></details>
+                <details><summary>Commands that resolve it</summary><ul class="settles">{one.settle.map((command) => <li key={command}><Command text={command} /></li>)}</ul></details>
               </li>
             ))}
           </ul>
@@ -198,7 +198,7 @@ function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Confl
   );
 }
 
-/** A card that can be led to: `?part=integrity`. */
+/** A card that an address can scroll to: `?part=integrity`. */
 function Part({ name, wanted, children }: { name: string; wanted: string | null; children: ComponentChildren }): JSX.Element {
   const here = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -240,8 +240,8 @@ function Page({ route }: { route: Route }): JSX.Element {
   );
   return (
     <>
-      <div class="viewhead"><h1>Health</h1><p class="dim">Whether everything is whole, and what now if not.</p></div>
-      <Shown of={health} what="Looking after it">{body}</Shown>
+      <div class="viewhead"><h1>Health</h1><p class="dim">Integrity, schedule, models, disk and index, with a fix for every problem.</p></div>
+      <Shown of={health} what="Loading the health report">{body}</Shown>
     </>
   );
 }

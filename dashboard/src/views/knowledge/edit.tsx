@@ -1,4 +1,4 @@
-// Changing a page, as a person: what is written here enters the ledger. If somebody else changed the page meanwhile, both are shown.
+// The page editor: edits become events in the ledger. If the page changed in the meantime, both versions are shown.
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -14,15 +14,15 @@ export type Saved = Reply<'/api/pages/{kind}/{slug}', 'post'>;
 
 interface Draft {
   text: string;
-  /** What was read: its text, and its hash; none for a page that is not there yet. */
+  /** The text and the hash that the edit is based on; no hash for a new page. */
   base: string;
   hash: string | undefined;
 }
 
-/** What is being written, as long as this window is open: going to look at something else loses nothing. */
+/** Unsaved drafts, for as long as this window is open: changing the view loses nothing. */
 const drafts = new Map<string, Draft>();
 
-/** Whether something was written on a page that is not saved. */
+/** Whether a page has unsaved changes. */
 export function hasDraft(path: string): boolean {
   const draft = drafts.get(path);
   return draft !== undefined && draft.text !== draft.base;
@@ -32,10 +32,10 @@ interface EditingProps {
   kind: string;
   slug: string;
   title: string;
-  /** The page as it is now; nothing if it is not there yet. */
+  /** The current page; undefined for a new one. */
   page: Page | undefined;
   onSaved: (saved: Saved) => void;
-  /** The page may have changed: ask again. */
+  /** The page may have changed: reload it. */
   onChanged: () => void;
 }
 
@@ -60,7 +60,7 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
     addEventListener('beforeunload', stay);
     return () => removeEventListener('beforeunload', stay);
   }, [changed]);
-  // One begins at the top of the page, and not where the browser puts the cursor.
+  // Start at the top of the page, not where the browser puts the cursor.
   const whole = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const field = whole.current?.querySelector('textarea');
@@ -68,7 +68,7 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
     field?.setSelectionRange(0, 0);
     field?.scrollTo(0, 0);
   }, []);
-  // Nothing was written yet, so there is nothing to decide: go on with what the page is now.
+  // Without unsaved changes there is no conflict: continue with the current page.
   useEffect(() => {
     if (theirs && !changed) setDraft({ text: theirs.text, base: theirs.text, hash: theirs.hash });
   }, [theirs?.hash, changed]);
@@ -99,54 +99,54 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
       {saving.failure && <ErrorBox failure={saving.failure} />}
       <div class="buttons">
         <Button kind="main" busy={saving.busy} disabled={!changed || theirs !== undefined} onClick={save}>Save</Button>
-        <Button onClick={() => (changed ? setLeaving(true) : back())}>{changed ? 'Throw away what I wrote' : 'Back to the page'}</Button>
-        <span class="dim small">{changed ? 'Not saved yet.' : 'Change a line, add one, or strike one through with ~~…~~.'} Ctrl+S saves. It enters the ledger as your own words.</span>
+        <Button onClick={() => (changed ? setLeaving(true) : back())}>{changed ? 'Discard my changes' : 'Back to the page'}</Button>
+        <span class="dim small">{changed ? 'Not saved yet.' : 'Change a line, add one, or strike one through with ~~…~~.'} Ctrl+S saves. Your edits become events in the ledger.</span>
       </div>
       <div class="two">
         <TextField label="The page, in Markdown" value={draft.text} onInput={(text) => put({ ...draft, text })} lines={26} />
-        <section class="preview" aria-label="How it looks"><h3>How it looks</h3><div class="section"><Text text={draft.text} standing={() => undefined} /></div></section>
+        <section class="preview" aria-label="Preview"><h3>Preview</h3><div class="section"><Text text={draft.text} standing={() => undefined} /></div></section>
       </div>
-      {changed && <Section title="What you changed"><Diff old={draft.base} now={draft.text} label="What you changed" /></Section>}
-      <Dialog title="Throw it away?" open={leaving} onClose={() => setLeaving(false)} foot={<><Button onClick={() => setLeaving(false)}>Go on writing</Button><Button kind="warm" onClick={back}>Throw it away</Button></>}>
-        <p>What you wrote on this page since you opened it is lost. The page stays as it is.</p>
+      {changed && <Section title="Your changes"><Diff old={draft.base} now={draft.text} label="Your changes" /></Section>}
+      <Dialog title="Discard your changes?" open={leaving} onClose={() => setLeaving(false)} foot={<><Button onClick={() => setLeaving(false)}>Keep editing</Button><Button kind="warm" onClick={back}>Discard</Button></>}>
+        <p>Your changes to this page since you opened it are lost. The page stays as it is.</p>
       </Dialog>
     </div>
   );
 }
 
-/** Two changed the page: what they did, what this person did, and the ways out. */
+/** An edit conflict: their changes, the user's changes, and the ways to resolve it. */
 function Both({ theirs, draft, busy, onTheirs, onGoOn, onMine }: { theirs: Page; draft: Draft; busy: boolean; onTheirs: () => void; onGoOn: () => void; onMine: () => void }): JSX.Element {
   const [tab, setTab] = useState<'theirs' | 'mine' | 'both'>('theirs');
   return (
-    <section class={classes('section', 'both')} role="alert" aria-label="Somebody else changed this page">
-      <h2>Somebody else changed this page while you were writing</h2>
-      <p>Nothing of yours is lost, and nothing is saved yet. Look at both, then choose.</p>
-      <Tabs label="What differs" current={tab} onChange={(next) => setTab(next)} tabs={[['theirs', 'What they changed'], ['mine', 'What you changed'], ['both', 'From theirs to yours']]}>
-        {tab === 'theirs' && <Diff old={draft.base} now={theirs.text} label="What they changed" />}
-        {tab === 'mine' && <Diff old={draft.base} now={draft.text} label="What you changed" />}
-        {tab === 'both' && <Diff old={theirs.text} now={draft.text} label="How yours differs from theirs" />}
+    <section class={classes('section', 'both')} role="alert" aria-label="Edit conflict">
+      <h2>This page changed while you were editing</h2>
+      <p>Your changes are not lost and not saved yet. Compare both versions, then choose.</p>
+      <Tabs label="Differences" current={tab} onChange={(next) => setTab(next)} tabs={[['theirs', 'Their changes'], ['mine', 'Your changes'], ['both', 'From theirs to yours']]}>
+        {tab === 'theirs' && <Diff old={draft.base} now={theirs.text} label="Their changes" />}
+        {tab === 'mine' && <Diff old={draft.base} now={draft.text} label="Your changes" />}
+        {tab === 'both' && <Diff old={theirs.text} now={draft.text} label="Differences from theirs to yours" />}
       </Tabs>
       <div class="buttons">
-        <Button kind="main" busy={busy} onClick={onMine}>Save mine as well</Button>
-        <Button onClick={onGoOn}>Go on with my text</Button>
-        <Button onClick={onTheirs}>Take theirs, drop mine</Button>
+        <Button kind="main" busy={busy} onClick={onMine}>Save both</Button>
+        <Button onClick={onGoOn}>Keep editing</Button>
+        <Button onClick={onTheirs}>Use theirs</Button>
       </div>
-      <p class="dim small">Saving keeps both: what you stated is added, and a line of theirs that you do not have is not taken back. Where both of you changed one line, both statements stand afterwards; strike one through with ~~…~~. “Go on” keeps your text in the field and compares it with theirs from now on.</p>
+      <p class="dim small">“Save both” adds your statements and keeps theirs, also those that your text lacks. Where both of you changed one line, both statements remain; strike one through with ~~…~~. “Keep editing” keeps your text and compares it with theirs from now on.</p>
     </section>
   );
 }
 
-/** What came of saving. */
+/** The result of saving. */
 export function SavedBar({ saved, onClose }: { saved: Saved; onClose: () => void }): JSX.Element {
   const secrets = Object.values(saved.secrets as Record<string, number>).reduce((sum, one) => sum + one, 0);
   return (
     <div class={classes('savedbar', (saved.held || saved.complaints.length > 0) && 'held')} role="status">
       <div>
-        <p>{saved.held ? 'Saved as you wrote it. Something in it could not be taken into the ledger:' : saved.learnt.length === 0 ? 'Saved. It says nothing new, so nothing entered the ledger.' : <>Saved. {many(saved.learnt.length, 'event')} entered the ledger: {saved.learnt.map((id, at) => <span key={id}>{at > 0 && ', '}<a href={href(['ledger', id], { status: 'any' })}>{id}</a></span>)}. Retract one there to take it back.</>}</p>
+        <p>{saved.held ? 'Saved, but a part of it could not be recorded in the ledger:' : saved.learnt.length === 0 ? 'Saved. No new statements, so the ledger did not change.' : <>Saved. {many(saved.learnt.length, 'event')} recorded in the ledger: {saved.learnt.map((id, at) => <span key={id}>{at > 0 && ', '}<a href={href(['ledger', id], { status: 'any' })}>{id}</a></span>)}. To undo one, retract it there.</>}</p>
         {saved.complaints.length > 0 && <ul>{saved.complaints.map((one) => <li key={one}>{one}</li>)}</ul>}
-        {secrets > 0 && <p>{many(secrets, 'secret')} in it {secrets === 1 ? 'was' : 'were'} replaced before it was kept.</p>}
+        {secrets > 0 && <p>{many(secrets, 'secret')} in it {secrets === 1 ? 'was' : 'were'} redacted before it was stored.</p>}
       </div>
-      <Button small kind="quiet" label="Put this away" onClick={onClose}>✕</Button>
+      <Button small kind="quiet" label="Dismiss" onClick={onClose}>✕</Button>
     </div>
   );
 }

@@ -1,4 +1,4 @@
-// Knowledge: what is known of people, projects and procedures, a page for each; to read, to change and to look back at.
+// Knowledge: pages about people, projects and procedures; to read, to edit, and with their history.
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -24,8 +24,8 @@ type Line = Reply<'/api/pages'>['pages'][number];
 type Kind = Line['kind'];
 
 const KINDS: readonly (readonly [Kind, string, string])[] = [
-  ['entities', 'People and things', 'What is known of somebody or something'], ['procedures', 'Procedures', 'How something is done'],
-  ['principles', 'Principles', 'What always holds'], ['insights', 'Insights', 'What was understood'],
+  ['entities', 'People and things', 'A person, a project or a thing'], ['procedures', 'Procedures', 'How to do something'],
+  ['principles', 'Principles', 'Rules that always apply'], ['insights', 'Insights', 'Conclusions'],
 ];
 const NO_CHORDS: ReadonlyMap<string, () => void> = new Map();
 
@@ -39,9 +39,9 @@ function New({ onClose }: { onClose: () => void }): JSX.Element {
     go(['knowledge', kind, name, 'edit'], { title: title.trim() });
   };
   return (
-    <Dialog title="A new page" open onClose={onClose} foot={<><Button onClick={onClose}>Leave it</Button><Button kind="main" disabled={name === ''} onClick={make}>Write it</Button></>}>
+    <Dialog title="A new page" open onClose={onClose} foot={<><Button onClick={onClose}>Cancel</Button><Button kind="main" disabled={name === ''} onClick={make}>Create page</Button></>}>
       <form class="remember" onSubmit={(event) => { event.preventDefault(); make(); }}>
-        <Text label="What is it about?" value={title} onInput={setTitle} autofocus required hint={name === '' ? 'A name in a few words' : `It will be knowledge/${kind}/${name}.md`} />
+        <Text label="Title" value={title} onInput={setTitle} autofocus required hint={name === '' ? 'A short name' : `The file will be knowledge/${kind}/${name}.md`} />
         <Choice label="Kind" value={kind} options={KINDS.map(([one, , says]) => [one, says] as const)} onChange={(next) => setKind(next as Kind)} />
       </form>
     </Dialog>
@@ -54,7 +54,7 @@ function List({ pages, sought, current, today }: { pages: readonly Line[]; sough
   const found = pages.filter((page) => wanted === '' || page.title.toLowerCase().includes(wanted) || page.slug.includes(wanted));
   return (
     <div ref={rows} class="pages">
-      {found.length === 0 && <p class="dim">No page has “{sought}” in its name.</p>}
+      {found.length === 0 && <p class="dim">No page name contains “{sought}”.</p>}
       {KINDS.map(([kind, title]) => {
         const of = found.filter((page) => page.kind === kind);
         return of.length === 0 ? null : (
@@ -64,9 +64,9 @@ function List({ pages, sought, current, today }: { pages: readonly Line[]; sough
               {of.map((page) => (
                 <li key={page.path}>
                   <a class="row" data-row href={href(['knowledge', page.kind, page.slug], { q: sought })} aria-current={page.path === current ? 'true' : undefined}>
-                    <span class="name">{page.title}{page.edited && <Tag kind="ice" title="Somebody changed the file; the next night takes it into the ledger">edited</Tag>}{hasDraft(page.path) && <Tag kind="warm">not saved</Tag>}</span>
+                    <span class="name">{page.title}{page.edited && <Tag kind="ice" title="The file was edited; the next nightly job imports the changes into the ledger">edited</Tag>}{hasDraft(page.path) && <Tag kind="warm">not saved</Tag>}</span>
                     <Fresh fresh={page.fresh} stale={page.stale} dropped={page.dropped} words={false} />
-                    <span class="meta">{page.statements === 0 ? 'nothing in force' : many(page.statements, 'statement')}{page.stale > 0 && <span class="warm">{page.stale} stale</span>}{page.dropped > 0 && <span>{page.dropped} dropped</span>}{page.verified !== null && <span class="when">{today === undefined ? day(page.verified) : ago(page.verified, today)}</span>}</span>
+                    <span class="meta">{page.statements === 0 ? 'no active statements' : many(page.statements, 'statement')}{page.stale > 0 && <span class="warm">{page.stale} stale</span>}{page.dropped > 0 && <span>{page.dropped} dropped</span>}{page.verified !== null && <span class="when">{today === undefined ? day(page.verified) : ago(page.verified, today)}</span>}</span>
                   </a>
                 </li>
               ))}
@@ -90,7 +90,7 @@ function Shell({ kind, slug, part, route, today, mayWrite }: { kind: string; slu
       <header class="pagehead">
         <p class="back"><a class="button small" href={href(['knowledge'], { q: route.query.get('q') ?? undefined })}>All pages</a></p>
         <h2>{title}</h2>
-        {page.value?.edited && <Tag kind="ice" title="Somebody changed the file; the next night takes it into the ledger">edited</Tag>}
+        {page.value?.edited && <Tag kind="ice" title="The file was edited; the next nightly job imports the changes into the ledger">edited</Tag>}
         {(!missing || part === 'edit') && <nav class="parts" aria-label="Parts of the page">{tab('', 'Read')}{mayWrite && tab('edit', hasDraft(`knowledge/${kind}/${slug}.md`) ? 'Edit (not saved)' : 'Edit')}{tab('history', 'History')}</nav>}
       </header>
       {saved && part !== 'edit' && <SavedBar saved={saved} onClose={() => setSaved(undefined)} />}
@@ -98,8 +98,8 @@ function Shell({ kind, slug, part, route, today, mayWrite }: { kind: string; slu
         : part === 'edit' && mayWrite && (page.value || missing)
           ? <Editing key={`${kind}/${slug}`} kind={kind} slug={slug} title={title} page={page.value} onChanged={page.again} onSaved={(what) => { setSaved(what); page.again(); go(['knowledge', kind, slug]); }} />
           : page.value ? <Reading page={page.value} today={today} />
-          : missing ? <Empty title="There is no such page."><p>It may have been forgotten, or it never was. {mayWrite && <a href={href(['knowledge', kind, slug, 'edit'])}>Write it</a>}</p></Empty>
-          : page.failure ? <ErrorBox failure={page.failure} again={page.again} /> : <Loading what="Fetching the page" />}
+          : missing ? <Empty title="There is no such page."><p>It was forgotten, or it never existed. {mayWrite && <a href={href(['knowledge', kind, slug, 'edit'])}>Create it</a>}</p></Empty>
+          : page.failure ? <ErrorBox failure={page.failure} again={page.again} /> : <Loading what="Loading the page" />}
     </>
   );
 }
@@ -126,9 +126,9 @@ function Page({ route }: { route: Route }): JSX.Element {
     <>
       <div class="viewhead"><h1>Knowledge</h1>{pages.value && <span class="dim">{many(pages.value.pages.length, 'page')}</span>}{mayWrite && <div class="aside"><Button onClick={() => setAsking(true)}>New page</Button></div>}</div>
       {asking && <New onClose={() => setAsking(false)} />}
-      <Shown of={pages} what="Looking through the pages">
+      <Shown of={pages} what="Loading the pages">
         {(value) => value.pages.length === 0 && !open
-          ? <Empty title="There are no pages yet."><p>Pages are made of what you remember: say what something is about (<code>icecore remember "…" --entity apollo</code>) and run a night with <code>icecore consolidate</code>, or write the first page yourself.</p></Empty>
+          ? <Empty title="There are no pages yet."><p>Pages are built from statements with an entity: record some (<code>icecore remember "…" --entity apollo</code>) and run the nightly job (<code>icecore consolidate</code>), or write the first page yourself.</p></Empty>
           : (
             <div class={classes('knowledge', open && 'opened', part === 'edit' && 'wide')}>
               <div class="index">

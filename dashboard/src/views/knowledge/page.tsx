@@ -1,4 +1,4 @@
-// A page to read: its text, with a small link to its source behind each statement.
+// A page to read: its text, with a small link to the source after each statement.
 import type { ComponentChildren, JSX } from 'preact';
 import { useCallback, useMemo } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -13,15 +13,15 @@ import type { Freshness } from './marks.ts';
 type Page = Reply<'/api/pages/{kind}/{slug}'>;
 
 const SAYS: Record<Freshness, string> = {
-  fresh: 'said or confirmed lately, or of a kind that does not age',
-  stale: 'not confirmed for some time: assistants are told it with a warning',
-  dropped: 'not confirmed for long: assistants are told it only where it matters',
+  fresh: 'stated or confirmed recently, or of a type that does not age',
+  stale: 'not confirmed for some time: assistants get it with a warning',
+  dropped: 'not confirmed for a long time: assistants get it only where it is relevant',
 };
 
-/** How much of a page can be relied on, as a bar and in words. */
+/** How fresh the statements of a page are, as a bar and as text. */
 export function Fresh({ fresh, stale, dropped, words = true }: { fresh: number; stale: number; dropped: number; words?: boolean }): JSX.Element | null {
   const all = fresh + stale + dropped;
-  if (all === 0) return words ? <span class="dim">nothing is in force</span> : null;
+  if (all === 0) return words ? <span class="dim">no active statements</span> : null;
   const told = [`${fresh} fresh`, stale > 0 && `${stale} stale`, dropped > 0 && `${dropped} dropped`].filter(Boolean).join(', ');
   return (
     <span class="fresh">
@@ -33,7 +33,7 @@ export function Fresh({ fresh, stale, dropped, words = true }: { fresh: number; 
   );
 }
 
-/** A page's Markdown with its marks as links. `standing` tells how far an event can be relied on. */
+/** A page's Markdown with its source markers as links. `standing` returns the freshness of an event. */
 export function Text({ text, standing }: { text: string; standing: (event: string) => Freshness | undefined }): JSX.Element {
   const { text: plain, marks } = useMemo(() => read(text), [text]);
   const beside = useCallback((line: number): ComponentChildren => {
@@ -44,7 +44,7 @@ export function Text({ text, standing }: { text: string; standing: (event: strin
       <span class="sourcemarks">
         {mark.events.map((id) => {
           const when = mark.events.length === 1 && mark.verified !== undefined ? mark.verified : id.replace(/^EVT-(\d{4})(\d{2})(\d{2}).*/, '$1-$2-$3');
-          const title = [`From ${id}`, mark.source !== undefined && `learnt from ${mark.source}`, mark.verified !== undefined && `last confirmed ${day(mark.verified)}`].filter(Boolean).join(', ');
+          const title = [`From ${id}`, mark.source !== undefined && `source: ${mark.source}`, mark.verified !== undefined && `last confirmed ${day(mark.verified)}`].filter(Boolean).join(', ');
           return <a key={id} class="source" href={href(['ledger', id], { status: 'any' })} title={title}><span class="unseen">{id}, </span>{day(when)}</a>;
         })}
         {worst && <Tag kind={worst === 'stale' ? 'warm' : 'plain'} title={SAYS[worst]}>{worst}</Tag>}
@@ -63,18 +63,18 @@ export function Reading({ page, today }: { page: Page; today: string | undefined
     <div class="reading">
       <article class="section" aria-label={page.title}><Text text={page.text} standing={standing} /></article>
       <div class="besides">
-        <Section title="How fresh it is">
+        <Section title="Freshness">
           <p><Fresh fresh={page.fresh} stale={page.stale} dropped={page.dropped} /></p>
           <dl class="marks">
             <div><dt>Last confirmed</dt><dd>{page.verified === null ? 'never' : today === undefined ? day(page.verified) : `${day(page.verified)}, ${ago(page.verified, today)}`}</dd></div>
             <div><dt>Changed</dt><dd>{moment(page.changed_at)}</dd></div>
             <div><dt>File</dt><dd class="file"><code>{page.path}</code>, {bytes(page.bytes)}</dd></div>
           </dl>
-          <p><Copy text={() => page.text}>Copy the page</Copy></p>
+          <p><Copy text={() => page.text}>Copy page</Copy></p>
         </Section>
         {old.length > 0 && (
-          <Section title="Does this still hold?" aside={many(old.length, 'statement')}>
-            <p class="dim small">Nobody has confirmed this for a while. Open it and confirm it, or say what it is now.</p>
+          <Section title="To confirm" aside={many(old.length, 'statement')}>
+            <p class="dim small">Not confirmed for a while. Open a statement to confirm or supersede it.</p>
             <ul class="rows" ref={rows}>
               {old.map((event) => <li key={event.id}><a class="row" data-row href={href(['ledger', event.id])}>{event.content}<span class="meta"><Tag kind={known.get(event.id) === 'stale' ? 'warm' : 'plain'} title={SAYS[known.get(event.id) ?? 'stale']}>{known.get(event.id)}</Tag>last confirmed {day(event.verified)}</span></a></li>)}
             </ul>

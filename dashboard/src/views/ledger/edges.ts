@@ -1,4 +1,4 @@
-// What the events of a graph did to one another.
+// The edges of an event graph.
 import type { Reply } from '../../lib/api.ts';
 
 export type Told = Reply<'/api/events/{id}/graph'>;
@@ -6,7 +6,7 @@ export type Edge = Told['edges'][number];
 
 const BY_ACT: Record<string, Edge['kind']> = { close: 'closes', confirm: 'confirms', retract: 'retracts' };
 
-/** The edges that are told, and those that follow from what archived events say of themselves. */
+/** The edges of the server's answer, and those that follow from the fields of archived events. */
 export function edges(told: Told): Edge[] {
   const there = new Set(told.nodes.map((node) => node.id));
   const found = [...told.edges];

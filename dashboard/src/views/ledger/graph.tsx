@@ -1,4 +1,4 @@
-// An event among those it hangs together with: one below the other in the order of time, with an arc for everything that one did to another.
+// An event and its related events: one below the other, the oldest first, with an arc for every edge.
 import type { JSX } from 'preact';
 import { day, many } from '../../lib/format.ts';
 import { useSize } from '../../lib/hooks.ts';
@@ -10,15 +10,15 @@ import type { Edge, Told } from './edges.ts';
 import { kind, states } from './words.tsx';
 import type { Entry } from './words.tsx';
 
-
 const ROW = 46;
-/** The width of a letter, so that a line ends before the edge. */
+/** The width of a character, for truncating lines. */
 const LETTER = 7.1;
 const FIRST_ARC = 14;
 const NEXT_ARC = 9;
 const MOST_ARCS = 5;
 
-const DOES: Record<Edge['kind'], string> = { supersedes: 'supersedes', closes: 'closes', confirms: 'confirms', retracts: 'retracts', related: 'belongs with', compacts: 'stands for' };
+const DOES: Record<Edge['kind'], string> = { supersedes: 'supersedes', closes: 'closes', confirms: 'confirms', retracts: 'retracts', related: 'relates to', compacts: 'compacts' };
+
 function cut(text: string, room: number): string {
   const letters = Math.max(Math.floor(room / LETTER), 8);
   return text.length <= letters ? text : `${text.slice(0, letters - 1).trimEnd()}…`;
@@ -45,7 +45,7 @@ export function Graph({ told, query }: { told: Told; query: Query }): JSX.Elemen
   const room = width - x - 24;
   return (
     <div class="graph" ref={box}>
-      <svg width={width} height={nodes.length * ROW} viewBox={`0 0 ${width} ${nodes.length * ROW}`} role="group" aria-label="The events it hangs together with, the oldest first">
+      <svg width={width} height={nodes.length * ROW} viewBox={`0 0 ${width} ${nodes.length * ROW}`} role="group" aria-label="Related events, the oldest first">
         <defs>
           <marker id="graph-arrow" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="6" markerHeight="6" orient="auto-start-reverse"><path class="arrow" d="M0 0L6 3L0 6Z" /></marker>
         </defs>

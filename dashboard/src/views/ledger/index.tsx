@@ -1,4 +1,4 @@
-// Ledger: every statement with its standing, found by filters that stand in the address; one of them opens beside the list.
+// Ledger: every event with its state, with filters that are part of the address; an event opens beside the list.
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -28,7 +28,7 @@ const NO_CHORDS: ReadonlyMap<string, () => void> = new Map();
 type Facets = Reply<'/api/ledger'>['facets'];
 type Change = (part: Partial<Filters>) => void;
 
-/** Several of a few: each is a button that stays pressed. */
+/** A group of toggle buttons. */
 function Several<T extends string>({ title, all, chosen, counts, said, onChange }: { title: string; all: readonly T[]; chosen: readonly T[]; counts: readonly { name: string; count: number }[] | undefined; said: (one: T) => string; onChange: (chosen: T[]) => void }): JSX.Element {
   const id = useId();
   return (
@@ -46,7 +46,7 @@ function Several<T extends string>({ title, all, chosen, counts, said, onChange 
   );
 }
 
-/** A word out of those that are known, or any other. One that `gathers` is empty again once it was taken. */
+/** A text field with suggestions. With `gathers`, it is cleared after every value. */
 function Known({ title, value, options, onChange, gathers = false }: { title: string; value: string; options: readonly string[]; onChange: (value: string) => void; gathers?: boolean }): JSX.Element {
   const list = useId();
   const [typed, setTyped] = useState(value);
@@ -76,7 +76,7 @@ function Finding({ filters, facets, onChange, onClear }: { filters: Filters; fac
   const [text, setText] = useState(filters.text);
   const settled = useSettled(text, TYPING_MS);
   const sent = useRef(filters.text);
-  // What is typed goes into the address, and an address that somebody followed goes into the field.
+  // Typing changes the address, and a changed address fills the field.
   useEffect(() => {
     if (settled === sent.current) return;
     sent.current = settled;
@@ -89,9 +89,9 @@ function Finding({ filters, facets, onChange, onClear }: { filters: Filters; fac
   }, [filters.text]);
   const panel = useId();
   return (
-    <form class={classes('finding', open && 'open')} role="search" aria-label="Find in the ledger" onSubmit={(event) => event.preventDefault()}>
+    <form class={classes('finding', open && 'open')} role="search" aria-label="Filter the ledger" onSubmit={(event) => event.preventDefault()}>
       <div class="always">
-        <Text label="Text" bare type="search" placeholder="Find in the ledger" value={text} onInput={setText} />
+        <Text label="Text" bare type="search" placeholder="Filter by text" value={text} onInput={setText} />
         <Choice label="Status" bare value={filters.status} options={STATUS_WORDS} onChange={(status) => onChange({ status: status as Status })} />
         <button type="button" class="button unfold" aria-expanded={open} aria-controls={panel} onClick={() => setOpen(!open)}>Filters{more > 0 && <Tag kind="ice">{more}</Tag>}</button>
       </div>
@@ -99,13 +99,13 @@ function Finding({ filters, facets, onChange, onClear }: { filters: Filters; fac
         <Several title="Type" all={KINDS} chosen={filters.type} counts={facets?.type} said={label} onChange={(type) => onChange({ type })} />
         <Several title="Priority" all={PRIORITIES} chosen={filters.priority} counts={facets?.priority} said={(one) => one} onChange={(priority) => onChange({ priority })} />
         <div class="fields">
-          <Known title="About" value={filters.entity} options={facets?.entity.map((one) => one.name) ?? []} onChange={(entity) => onChange({ entity })} />
+          <Known title="Entity" value={filters.entity} options={facets?.entity.map((one) => one.name) ?? []} onChange={(entity) => onChange({ entity })} />
           <Known title="Tag" gathers value="" options={facets?.tag.map((one) => one.name).filter((one) => !filters.tag.includes(one)) ?? []} onChange={(tag) => { if (tag !== '') onChange({ tag: [...filters.tag.filter((one) => one !== tag), tag] }); }} />
           <Text label="From" type="date" value={filters.since} onInput={(since) => onChange({ since })} />
           <Text label="To" type="date" value={filters.until} onInput={(until) => onChange({ until })} />
         </div>
-        {filters.tag.length > 0 && <p class="chosen">{filters.tag.map((tag) => <Button key={tag} small pressed label={`Without the tag ${tag}`} onClick={() => onChange({ tag: filters.tag.filter((one) => one !== tag) })}>{tag} ✕</Button>)}</p>}
-        <label class="check"><input type="checkbox" checked={filters.acts} onChange={(event) => onChange({ acts: event.currentTarget.checked })} /> Also closings, confirmations and retractions</label>
+        {filters.tag.length > 0 && <p class="chosen">{filters.tag.map((tag) => <Button key={tag} small pressed label={`Remove the tag ${tag}`} onClick={() => onChange({ tag: filters.tag.filter((one) => one !== tag) })}>{tag} ✕</Button>)}</p>}
+        <label class="check"><input type="checkbox" checked={filters.acts} onChange={(event) => onChange({ acts: event.currentTarget.checked })} /> Include closings, confirmations and retractions</label>
         {(more > 0 || filters.text !== '' || filters.status !== 'active') && <p><Button small onClick={onClear}>Clear all filters</Button></p>}
       </div>
     </form>
@@ -120,9 +120,9 @@ function Row({ entry, filters, today, open, waits }: { entry: Entry; filters: Fi
         <span class="content">{entry.content}</span>
         <span class="meta">
           <Weight priority={entry.priority} /><span>{label(kind(entry))}</span><Standing entry={entry} />
-          {waits && <Tag kind="warm">waits</Tag>}
+          {waits && <Tag kind="warm">unconfirmed</Tag>}
           {entry.due !== undefined && entry.standing === 'active' && <Tag kind={late ? 'warm' : 'plain'}>due {today === undefined ? day(entry.due) : ago(entry.due, today)}</Tag>}
-          {entry.waiting_on !== undefined && entry.standing === 'active' && <span>waits for {entry.waiting_on}</span>}
+          {entry.waiting_on !== undefined && entry.standing === 'active' && <span>waiting on {entry.waiting_on}</span>}
           {entry.entity !== undefined && <span>{entry.entity}</span>}
           {(entry.tags ?? []).map((tag) => <span key={tag}>#{tag}</span>)}
           <span class="when">{day(entry.ts)}</span>
@@ -147,8 +147,8 @@ function Tabs({ current, waiting }: { current: string; waiting: number | undefin
   const tab = (id: string, to: string, children: ComponentChildren): JSX.Element => <a href={to} aria-current={current === id ? 'page' : undefined}>{children}</a>;
   return (
     <nav class="parts" aria-label="Parts of the ledger">
-      {tab('list', href(['ledger']), 'Statements')}
-      {tab('waiting', href(['ledger', 'waiting']), <>Waiting{waiting !== undefined && waiting > 0 && <Tag kind="warm">{number(waiting)}</Tag>}</>)}
+      {tab('list', href(['ledger']), 'Events')}
+      {tab('waiting', href(['ledger', 'waiting']), <>Quarantine{waiting !== undefined && waiting > 0 && <Tag kind="warm">{number(waiting)}</Tag>}</>)}
       {tab('conflicts', href(['ledger', 'conflicts']), 'Conflicts')}
     </nav>
   );
@@ -170,13 +170,13 @@ function Page({ route }: { route: Route }): JSX.Element {
   const today = status.value?.now.slice(0, 10);
   const mayWrite = useStore(session)?.right !== 'read';
   const waiting = useMemo(() => new Set(quarantine.value?.quarantined.map((one) => one.id)), [quarantine.value]);
-  useTitle(id ?? { list: 'Ledger', waiting: 'Waiting · Ledger', conflicts: 'Conflicts · Ledger' }[part]);
+  useTitle(id ?? { list: 'Ledger', waiting: 'Quarantine · Ledger', conflicts: 'Conflicts · Ledger' }[part]);
 
   const change: Change = (changed) => go(id === undefined ? ['ledger'] : ['ledger', id], written({ ...filters, page: 1, ...changed }), true);
   const close = (): void => {
     if (id === undefined) return;
     go(['ledger'], written(filters));
-    // The list is drawn first where the event stood alone.
+    // On narrow screens the list has to render first.
     setTimeout(() => document.querySelector<HTMLElement>(`[data-event="${CSS.escape(id)}"]`)?.focus());
   };
   const single = useMemo(() => new Map([['n', () => { if (mayWrite) setAsked({ act: 'remember' }); }], ['Escape', close]]), [id, filters, mayWrite]);
@@ -204,12 +204,12 @@ function Page({ route }: { route: Route }): JSX.Element {
           <div class="browse">
             <Finding filters={filters} facets={list.value?.facets} onChange={change} onClear={() => change(read(new URLSearchParams()))} />
             <div class="list">
-              <Shown of={list} what="Reading the ledger">
+              <Shown of={list} what="Loading the ledger">
                 {(value) => value.total === 0 ? <Nothing mayWrite={mayWrite} filtered={countMore(filters) > 0 || filters.text !== '' || filters.status !== 'active'} onClear={() => change(read(new URLSearchParams()))} /> : (
                   <>
                     <Pager name="Pages" page={page} total={value.total} onPage={(next) => change({ page: next })} />
                     <ul class="rows">{value.events.map((entry) => <Row key={entry.id} entry={entry} filters={filters} today={today} open={entry.id === id} waits={waiting.has(entry.id)} />)}</ul>
-                    {value.total > PAGE && <Pager name="Pages, once more" page={page} total={value.total} onPage={(next) => { change({ page: next }); scrollTo(0, 0); }} />}
+                    {value.total > PAGE && <Pager name="Pages, bottom" page={page} total={value.total} onPage={(next) => { change({ page: next }); scrollTo(0, 0); }} />}
                   </>
                 )}
               </Shown>
@@ -229,8 +229,8 @@ function Page({ route }: { route: Route }): JSX.Element {
 
 function Nothing({ mayWrite, filtered, onClear }: { mayWrite: boolean; filtered: boolean; onClear: () => void }): JSX.Element {
   return filtered
-    ? <Empty title="Nothing in the ledger is like this."><p>Take a filter away, or <button type="button" class="link" onClick={onClear}>clear all filters</button>.</p></Empty>
-    : <Empty title="The ledger is empty."><p>{mayWrite ? 'Write down the first thing with “Remember something”, or on the command line: ' : 'Write down the first thing on the command line: '}<code>icecore remember "Never deploy on Fridays" --priority P0</code>. What your assistants hear comes in at night, with <code>icecore consolidate</code>.</p></Empty>;
+    ? <Empty title="No events match the filters."><p>Remove a filter, or <button type="button" class="link" onClick={onClear}>clear all filters</button>.</p></Empty>
+    : <Empty title="The ledger is empty."><p>{mayWrite ? 'Record the first statement with “Remember something”, or on the command line: ' : 'Record the first statement on the command line: '}<code>icecore remember "Never deploy on Fridays" --priority P0</code>. The nightly run (<code>icecore consolidate</code>) learns from conversations with your assistants.</p></Empty>;
 }
 
 export const ledger: View = {

@@ -1,4 +1,4 @@
-// What wants a person: statements of tools and strangers that wait for a word, and statements that cannot both be true.
+// The quarantine (unconfirmed statements of tools and strangers), and the conflicts between statements.
 import type { JSX } from 'preact';
 import type { Answer, Reply } from '../../lib/api.ts';
 import { useGet } from '../../lib/api.ts';
@@ -11,28 +11,28 @@ import type { Asked } from './acts.tsx';
 import { Weight } from './words.tsx';
 import type { Priority } from './words.tsx';
 
-const ORIGINS: Record<string, string> = { tool: 'A tool said', import: 'An import said', assistant: 'An assistant said', file: 'A file said', user: 'Somebody said' };
+const ORIGINS: Record<string, string> = { tool: 'A tool said', import: 'An import said', assistant: 'An assistant said', file: 'A file said', user: 'A user said' };
 
 export function Waiting({ of, mayWrite, onAsk }: { of: Answer<Reply<'/api/quarantine'>>; mayWrite: boolean; onAsk: (asked: Asked) => void }): JSX.Element {
   return (
-    <Shown of={of} what="Fetching what waits">
+    <Shown of={of} what="Loading the quarantine">
       {(value) => value.quarantined.length === 0
-        ? <Empty title="Nothing waits for your word."><p>What only a tool, a web page or an import said comes here first. It counts once you confirm it.</p></Empty>
+        ? <Empty title="The quarantine is empty."><p>Statements that come only from a tool, a web page or an import appear here first. They count once you confirm them.</p></Empty>
         : (
           <>
-            <p class="dim intro">Only tools and strangers said this. It is quoted here, and counts nowhere, until you confirm it.</p>
+            <p class="dim intro">Only tools and strangers said this. It does not count until you confirm it.</p>
             <ul class="rows waiting">
               {value.quarantined.map((one) => (
                 <li key={one.id}>
                   <div class="words">
-                    <p class="meta">{ORIGINS[one.origin] ?? label(one.origin)}, {moment(one.said)}: <Weight priority={one.priority as Priority} /> {one.type}{one.as_a_rule && <Tag kind="warm" title="It would tell assistants what to do">reads like a rule</Tag>}</p>
+                    <p class="meta">{ORIGINS[one.origin] ?? label(one.origin)}, {moment(one.said)}: <Weight priority={one.priority as Priority} /> {one.type}{one.as_a_rule && <Tag kind="warm" title="It would tell assistants what to do">looks like a rule</Tag>}</p>
                     <blockquote class="quoted">{one.content}</blockquote>
                     {one.quote !== undefined && one.quote !== one.content && <p class="dim small">From: “{one.quote}”</p>}
                     <p class="meta"><span>{one.source}</span>{one.session !== undefined && <span>{one.session}</span>}<a href={href(['ledger', one.id], { status: 'quarantined' })}>{one.id}</a></p>
                   </div>
                   {mayWrite && (
                     <div class="buttons">
-                      <Button label={`Confirm ${one.id}`} onClick={() => onAsk({ act: 'let in', id: one.id, content: one.content })}>Confirm</Button>
+                      <Button label={`Confirm ${one.id}`} onClick={() => onAsk({ act: 'accept', id: one.id, content: one.content })}>Confirm</Button>
                       <Button label={`Drop ${one.id}`} onClick={() => onAsk({ act: 'drop', id: one.id, content: one.content })}>Drop</Button>
                     </div>
                   )}
@@ -51,9 +51,9 @@ export function Conflicts({ mayWrite, onAsk }: { mayWrite: boolean; onAsk: (aske
   const rows = useRows<HTMLDivElement>();
   return (
     <div ref={rows}>
-      <Shown of={conflicts} what="Comparing">
+      <Shown of={conflicts} what="Loading the conflicts">
         {(value) => value.conflicts.length === 0
-          ? <Empty title="Nothing contradicts anything."><p>Statements that give one thing different values are shown here. None is resolved behind your back.</p></Empty>
+          ? <Empty title="No conflicts."><p>Statements that give different values for the same thing appear here. icecore never resolves a conflict by itself.</p></Empty>
           : (
             <div class="cards">
               {value.conflicts.map((one) => (
@@ -63,7 +63,7 @@ export function Conflicts({ mayWrite, onAsk }: { mayWrite: boolean; onAsk: (aske
                     {one.events.map((event) => (
                       <li key={event.id}>
                         <a class="row" data-row href={href(['ledger', event.id])}>{event.content}<span class="meta"><Weight priority={event.priority} />{moment(event.ts)}, {event.id}</span></a>
-                        {mayWrite && <p class="beside"><Button small label={`This is wrong: retract it: ${event.content}`} onClick={() => onAsk({ act: 'retract', id: event.id, content: event.content })}>This is wrong: retract it</Button></p>}
+                        {mayWrite && <p class="beside"><Button small label={`Wrong, retract: ${event.content}`} onClick={() => onAsk({ act: 'retract', id: event.id, content: event.content })}>Wrong, retract</Button></p>}
                       </li>
                     ))}
                   </ul>

@@ -1,4 +1,4 @@
-// The ledger's words: how types, priorities and standings are said, and the filters as they stand in the address.
+// Labels of the ledger's types, priorities and states, and the filters as they are in the address.
 import type { JSX } from 'preact';
 import type { Schema } from '../../lib/api.ts';
 import type { Query } from '../../lib/route.ts';
@@ -10,15 +10,15 @@ export type Priority = Entry['priority'];
 
 export const KINDS: readonly Kind[] = ['fact', 'decision', 'preference', 'commitment', 'constraint', 'procedure', 'relationship'];
 export const PRIORITIES: readonly Priority[] = ['P0', 'P1', 'P2', 'P3'];
-export const LASTS: Record<Priority, string> = { P0: 'for good', P1: 'until something replaces it', P2: 'for 90 days', P3: 'for 30 days' };
+export const LASTS: Record<Priority, string> = { P0: 'permanent', P1: 'until superseded', P2: '90 days', P3: '30 days' };
 
 const STATUSES = ['active', 'superseded', 'closed', 'retracted', 'quarantined', 'any'] as const;
 export type Status = (typeof STATUSES)[number];
 export const STATUS_WORDS: readonly (readonly [Status, string])[] = [
-  ['active', 'In force'], ['superseded', 'Superseded'], ['closed', 'Closed'], ['retracted', 'Retracted'], ['quarantined', 'Waiting for a word'], ['any', 'All'],
+  ['active', 'Active'], ['superseded', 'Superseded'], ['closed', 'Closed'], ['retracted', 'Retracted'], ['quarantined', 'Quarantined'], ['any', 'All'],
 ];
 
-/** What of the ledger is wanted. */
+/** The filters of the list. */
 export interface Filters {
   text: string;
   status: Status;
@@ -37,7 +37,7 @@ function among<T extends string>(all: readonly T[], found: readonly string[]): T
   return all.filter((one) => found.includes(one));
 }
 
-/** The filters of an address; what makes no sense there is left out. */
+/** Parses the filters of an address; ignores invalid values. */
 export function read(query: URLSearchParams): Filters {
   const page = Number(query.get('page') ?? 1);
   return {
@@ -54,37 +54,37 @@ export function read(query: URLSearchParams): Filters {
   };
 }
 
-/** The filters for an address; what is usual is left out. */
+/** The filters for an address; leaves out the defaults. */
 export function written(filters: Filters): Query {
   return { ...filters, status: filters.status === 'active' ? '' : filters.status, page: filters.page === 1 ? '' : filters.page };
 }
 
-/** How many filters are set beside text and status, which always show. */
+/** How many filters are set besides text and status, which are always visible. */
 export function countMore(filters: Filters): number {
   return filters.type.length + filters.priority.length + filters.tag.length + [filters.entity, filters.since, filters.until].filter((one) => one !== '').length + (filters.acts ? 1 : 0);
 }
 
 const ACTS: Record<string, string> = { close: 'closing', confirm: 'confirmation', retract: 'retraction', promote: 'promotion' };
 
-/** What an event is, in a word. */
+/** The label of an event: its type, or its act. */
 export function kind(entry: Entry): string {
   return entry.act === undefined || entry.act === 'assert' ? entry.type : ACTS[entry.act] ?? entry.act;
 }
 
-/** Whether it states something, rather than acting upon something that was stated. */
+/** Whether it is a statement, not an act on another event. */
 export function states(entry: Entry): boolean {
   return entry.act === undefined || entry.act === 'assert';
 }
 
 export function Weight({ priority }: { priority: Priority }): JSX.Element {
-  return <Tag kind={priority === 'P0' ? 'strong' : priority === 'P1' ? 'ice' : 'plain'} title={`Kept ${LASTS[priority]}`}>{priority}</Tag>;
+  return <Tag kind={priority === 'P0' ? 'strong' : priority === 'P1' ? 'ice' : 'plain'} title={`Kept: ${LASTS[priority]}`}>{priority}</Tag>;
 }
 
 export function Standing({ entry }: { entry: Entry }): JSX.Element | null {
   return entry.standing === 'active' ? null : <Tag>{entry.standing}</Tag>;
 }
 
-/** The events that an event replaces. */
+/** The events that an event supersedes. */
 export function replaced(entry: Entry): readonly string[] {
   return entry.supersedes === undefined ? [] : typeof entry.supersedes === 'string' ? [entry.supersedes] : entry.supersedes;
 }

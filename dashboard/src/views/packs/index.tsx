@@ -1,4 +1,4 @@
-// Packs: what an assistant is given, for any day and budget: what is in it, what is not, and where each line comes from.
+// Packs: the context that an assistant gets, for any day and budget: its sections, what was left out, and the source of each line.
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { Answer, Schema } from '../../lib/api.ts';
@@ -27,21 +27,21 @@ type Face = 'read' | 'raw' | 'compare';
 interface About {
   title: string;
   says: string;
-  /** In what it is measured, and how much it may have if nobody says otherwise. */
+  /** The unit of its size, and the default budget. */
   unit: Unit;
   room: (policy: Policy) => number;
   dated: boolean;
-  /** Whether another budget can be asked for. */
+  /** Whether the budget can be changed. */
   bounded: boolean;
 }
 
 const ABOUT: Record<Kind, About> = {
-  recall: { title: 'Recall', says: 'What must be known now, on one page of eight sections.', unit: 'words', room: (policy) => recallRooms(policy).reduce((sum, room) => sum + room, policy.recall.buffer_words), dated: true, bounded: false },
-  'session-start': { title: 'Session start', says: 'What a session of a coding assistant begins with: the recall pack, the saved state, the last logs. Your own files and the saved state are as they are now, whatever the day.', unit: 'characters', room: () => 9_000, dated: true, bounded: true },
-  upload: { title: 'Upload', says: 'What a new session begins with elsewhere: the latest month, this week, today.', unit: 'bytes', room: (policy) => policy.budget.upload_bytes, dated: true, bounded: true },
+  recall: { title: 'Recall', says: 'The essentials for today, on one page of eight sections.', unit: 'words', room: (policy) => recallRooms(policy).reduce((sum, room) => sum + room, policy.recall.buffer_words), dated: true, bounded: false },
+  'session-start': { title: 'Session start', says: 'The context at the start of a coding session: the recall pack, the saved state, the last logs. Your own files and the saved state are always the current ones.', unit: 'characters', room: () => 9_000, dated: true, bounded: true },
+  upload: { title: 'Upload', says: 'The context for a new session in another client: the latest month, this week, today.', unit: 'bytes', room: (policy) => policy.budget.upload_bytes, dated: true, bounded: true },
   pyramid: { title: 'Pyramid', says: 'Yesterday and today in full, then days, weeks, months and years.', unit: 'tokens', room: (policy) => policy.budget.pyramid_tokens, dated: true, bounded: true },
-  delta: { title: 'Delta', says: 'What one prompt is given: the oldest commitments, and the pages its words call for.', unit: 'characters', room: (policy) => policy.recall.max_chars_per_prompt, dated: true, bounded: true },
-  chat: { title: 'Chat', says: 'What a chat model is told before the next turn of a conversation.', unit: 'tokens', room: (policy) => policy.chat.max_memory_tokens, dated: false, bounded: false },
+  delta: { title: 'Delta', says: 'The context for one prompt: the oldest open commitments, and the pages that its words trigger.', unit: 'characters', room: (policy) => policy.recall.max_chars_per_prompt, dated: true, bounded: true },
+  chat: { title: 'Chat', says: 'The context that a chat model gets before the next turn of a conversation.', unit: 'tokens', room: (policy) => policy.chat.max_memory_tokens, dated: false, bounded: false },
 };
 
 // The order of the recall pack's sections.
@@ -66,7 +66,7 @@ function asked(route: Route): Asked {
   return { kind, date: read('date'), budget: read('budget'), scope: read('scope'), session: read('session'), prompt: read('prompt'), conversation: read('conversation') };
 }
 
-/** What is asked of the server; nothing, as long as something is missing. */
+/** Requests a pack. */
 function fetched(what: Asked, signal: AbortSignal): Promise<Pack> {
   const date = what.date === '' ? {} : { date: what.date };
   const budget = Number(what.budget) > 0 ? { budget: Number(what.budget) } : {};
@@ -99,13 +99,13 @@ function amount(value: number, unit: Unit): string {
   return unit === 'bytes' ? bytes(value) : `${number(value)} ${unit}`;
 }
 
-/** Its size in the other measures. */
+/** Its size in the other units. */
 function also(pack: Pack, unit: Unit): string {
   const told: [Unit, string][] = [['words', many(pack.words, 'word')], ['tokens', `about ${many(pack.tokens, 'token')}`], ['bytes', bytes(pack.bytes)]];
   return told.filter(([one]) => one !== unit).map(([, said]) => said).join(', ');
 }
 
-/** A line as it is read, and on demand where it comes from. */
+/** A line of a pack, with its source on demand. */
 function Line({ text, top }: { text: string; top: number }): JSX.Element | null {
   const [open, setOpen] = useState(false);
   if (/^\s*$/.test(text)) return null;
@@ -121,9 +121,9 @@ function Line({ text, top }: { text: string; top: number }): JSX.Element | null 
     <li class={classes(item ? 'item' : 'words', open && 'open')}>
       <div class="packline">
         <span class="packwords"><MarkdownLine text={words} /></span>
-        {!none && <button type="button" class="whybutton" data-row aria-expanded={open} aria-label={`why? Where this comes from: ${words.slice(0, 80)}`} title="Where does this come from?" onClick={() => setOpen(!open)}>why?</button>}
+        {!none && <button type="button" class="whybutton" data-row aria-expanded={open} aria-label={`why? Source of: ${words.slice(0, 80)}`} title="Show the source" onClick={() => setOpen(!open)}>why?</button>}
       </div>
-      {open && <div class="because">{at !== undefined && <p>Said on <a href={href(['core', at])}>{dayName(at)}</a>.</p>}<Why of={words} /></div>}
+      {open && <div class="because">{at !== undefined && <p>Logged on <a href={href(['core', at])}>{dayName(at)}</a>.</p>}<Why of={words} /></div>}
     </li>
   );
 }
@@ -131,7 +131,7 @@ function Line({ text, top }: { text: string; top: number }): JSX.Element | null 
 function AsRead({ text }: { text: string }): JSX.Element {
   const rows = useRows<HTMLOListElement>();
   const lines = useMemo(() => text.split('\n'), [text]);
-  // A pack may begin with any level; those who hear it get no level that is missing above.
+  // A pack may begin with any heading level; for screen readers the levels have no gaps.
   const top = useMemo(() => lines.map((line) => /^(#{1,6})\s/.exec(line)?.[1]?.length).find((level) => level !== undefined) ?? 1, [lines]);
   return <ol class="packlines" ref={rows}>{lines.map((line, at) => <Line key={`${at} ${line}`} text={line} top={top} />)}</ol>;
 }
@@ -142,7 +142,7 @@ function download(pack: Pack): void {
   link.href = address;
   link.download = `icecore-${pack.kind}-${pack.date}.md`;
   link.click();
-  // The browser has begun by then, and nothing is held for ever.
+  // The download has started by then; release the memory.
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
   say(`Saved as ${link.download}`);
 }
@@ -150,13 +150,13 @@ function download(pack: Pack): void {
 function Sections({ pack, about, policy, kind }: { pack: Pack; about: About; policy: Policy | undefined; kind: Kind }): JSX.Element {
   const rooms = kind === 'recall' && policy ? recallRooms(policy) : undefined;
   const total = pack.sections.reduce((sum, one) => sum + one.words, 0);
-  if (pack.sections.length === 0) return <p class="dim">This pack is told as one piece of {many(pack.words, 'word')}.</p>;
+  if (pack.sections.length === 0) return <p class="dim">This pack has no sections: {many(pack.words, 'word')}.</p>;
   return (
     <>
       <ul class="packsections">
         {pack.sections.map((one, at) => {
           const room = rooms?.[at];
-          // An empty section says so in a line, which is not what it has to tell.
+          // An empty section contains the line `none`, which does not count.
           const words = pack.text.includes(`## ${one.title}\n- none\n`) ? 0 : one.words;
           return (
             <li key={at}>
@@ -168,8 +168,8 @@ function Sections({ pack, about, policy, kind }: { pack: Pack; about: About; pol
         })}
       </ul>
       <p class="dim small">{rooms && policy
-        ? `A section that needs more than it has takes from the buffer of ${many(policy.recall.buffer_words, 'word')}.`
-        : `The bars show how the ${many(total, 'word')} are shared out; the limit of ${about.unit} holds for the whole.`}</p>
+        ? `A section that exceeds its budget uses the shared buffer of ${many(policy.recall.buffer_words, 'word')}.`
+        : `The bars show each section's share of the ${many(total, 'word')}; the limit in ${about.unit} applies to the whole pack.`}</p>
     </>
   );
 }
@@ -187,11 +187,11 @@ function Aside({ pack, about, policy, kind }: { pack: Pack; about: About; policy
     <div class="packaside">
       <Section title="Sections"><Sections pack={pack} about={about} policy={policy} kind={kind} /></Section>
       <Section title="Left out">
-        {pack.left_out.length === 0 ? <p class="dim">Nothing: all there is to tell is in it.</p>
+        {pack.left_out.length === 0 ? <p class="dim">Nothing was left out.</p>
           : <ul class="leftout">{pack.left_out.map((one, at) => <li key={at}>{one.what}<span class="dim">{one.why}</span></li>)}</ul>}
       </Section>
-      <Section title="Made from" aside={many(pack.sources.length, 'source')}>
-        {pack.sources.length === 0 ? <p class="dim">Nothing yet.</p>
+      <Section title="Sources" aside={many(pack.sources.length, 'source')}>
+        {pack.sources.length === 0 ? <p class="dim">None yet.</p>
           : <ul class="madefrom">{pack.sources.map((one) => <li key={one}><Source name={one} /></li>)}</ul>}
       </Section>
     </div>
@@ -204,18 +204,18 @@ function Compare({ what, pack, to, onTo }: { what: Asked; pack: Pack; to: string
   return (
     <>
       <div class="packform">
-        <Text label="Compared with the day" type="date" value={to} onInput={onTo} />
+        <Text label="Compare with day" type="date" value={to} onInput={onTo} />
         <div class="steps" role="group" aria-label="Compare with">
           {([['the day before', 1], ['a week before', 7], ['a month before', 30]] as const).map(([said, days]) => (
             <Button key={days} small pressed={to === plusDays(pack.date, -days)} onClick={() => onTo(plusDays(pack.date, -days))}>{said}</Button>
           ))}
         </div>
       </div>
-      <Shown of={other} what="Making the other pack">
+      <Shown of={other} what="Assembling the other pack">
         {() => old && now && (
           <>
             <p class="dim">From {dayName(old.date)} ({many(old.words, 'word')}) to {dayName(now.date)} ({many(now.words, 'word')}).</p>
-            <Diff old={old.text} now={now.text} label={`What changed from ${dayName(old.date)} to ${dayName(now.date)}`} />
+            <Diff old={old.text} now={now.text} label={`Changes from ${dayName(old.date)} to ${dayName(now.date)}`} />
           </>
         )}
       </Shown>
@@ -228,7 +228,7 @@ function Conversation({ value, onChange }: { value: string; onChange: (value: st
   return (
     <Shown of={all}>
       {(found) => found.conversations.length === 0
-        ? <p class="dim">There is no conversation yet. Point a chat client at this server, or run <code>icecore chat</code>.</p>
+        ? <p class="dim">There are no conversations yet. Connect a chat client to this server, or run <code>icecore chat</code>.</p>
         : <Choice label="Conversation" value={value} onChange={onChange} options={[['', 'Choose one'], ...found.conversations.map(({ conversation }) => [conversation, conversation] as const)]} />}
     </Shown>
   );
@@ -238,7 +238,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   const now = asked(route);
   const about = ABOUT[now.kind];
   const settled = useSettled(JSON.stringify(now), 250);
-  // What is chosen takes effect at once; only what is typed waits for the last letter.
+  // Selections take effect immediately; only typed text is debounced.
   const waiting = (JSON.parse(settled) as Asked).kind === now.kind ? (JSON.parse(settled) as Asked) : now;
   const what: Asked = { ...now, date: about.dated ? now.date : '', budget: waiting.budget, scope: waiting.scope, prompt: waiting.prompt };
   const pack = usePack(what);
@@ -258,7 +258,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   const current = faces.some(([one]) => one === face) ? face : 'read';
   return (
     <>
-      <div class="viewhead"><h1>Packs</h1><p class="dim">What an assistant is given of your memory, word for word.</p></div>
+      <div class="viewhead"><h1>Packs</h1><p class="dim">The context that an assistant gets from your memory, verbatim.</p></div>
       <nav class="packkinds" aria-label="Kinds of packs">
         {KINDS.map((kind) => <a key={kind} class="button" aria-current={kind === now.kind ? 'page' : undefined} href={href(['packs', kind], ABOUT[kind].dated ? { date: now.date } : {})}>{ABOUT[kind].title}</a>)}
       </nav>
@@ -274,15 +274,15 @@ function Page({ route }: { route: Route }): JSX.Element {
             </div>
           </>
         )}
-        {now.kind === 'recall' && <Text label="Also what holds in" value={now.scope} placeholder="project:shop" onInput={(scope) => change({ scope })} />}
-        {now.kind === 'session-start' && <Choice label="Whose session" value={now.session === 'side' ? 'side' : 'main'} options={[['main', 'the main one'], ['side', 'a side session']]} onChange={(session) => change({ session })} />}
+        {now.kind === 'recall' && <Text label="Scope" value={now.scope} placeholder="project:shop" onInput={(scope) => change({ scope })} />}
+        {now.kind === 'session-start' && <Choice label="Session" value={now.session === 'side' ? 'side' : 'main'} options={[['main', 'main session'], ['side', 'side session']]} onChange={(session) => change({ session })} />}
         {now.kind === 'chat' && <Conversation value={now.conversation} onChange={(conversation) => change({ conversation })} />}
-        {(now.kind === 'delta' || now.kind === 'chat') && <div class="grows"><Text label={now.kind === 'delta' ? 'The prompt' : 'What is about to be said'} value={now.prompt} placeholder="What do we deploy on Monday?" onInput={(prompt) => change({ prompt })} /></div>}
-        {about.bounded && <Text label={`At most, in ${about.unit}`} type="number" value={now.budget} placeholder={policy ? String(about.room(policy)) : ''} onInput={(budget) => change({ budget })} />}
+        {(now.kind === 'delta' || now.kind === 'chat') && <div class="grows"><Text label={now.kind === 'delta' ? 'Prompt' : 'Next message'} value={now.prompt} placeholder="What do we deploy on Monday?" onInput={(prompt) => change({ prompt })} /></div>}
+        {about.bounded && <Text label={`Limit in ${about.unit}`} type="number" value={now.budget} placeholder={policy ? String(about.room(policy)) : ''} onInput={(budget) => change({ budget })} />}
       </form>
-      {now.kind === 'delta' && now.prompt.trim() === '' && <Empty title="Write a prompt to see what it would be given."><p>Words that a page knows load that page; the oldest open commitments come along.</p></Empty>}
-      {now.kind === 'chat' && now.conversation === '' && <Empty title="Choose a conversation to see what the model would be told." />}
-      <Shown of={pack} what="Making the pack">
+      {now.kind === 'delta' && now.prompt.trim() === '' && <Empty title="Write a prompt to see the context it would get."><p>A prompt loads the pages whose trigger words it contains, and the oldest open commitments.</p></Empty>}
+      {now.kind === 'chat' && now.conversation === '' && <Empty title="Choose a conversation to see the context the model would get." />}
+      <Shown of={pack} what="Assembling the pack">
         {(value) => (
           <div class="packpage">
             <section class="section" aria-label="The pack">
@@ -294,9 +294,9 @@ function Page({ route }: { route: Route }): JSX.Element {
                 <p>{room === undefined ? amount(used(value, about.unit), about.unit) : `${about.unit === 'bytes' ? bytes(used(value, 'bytes')) : number(used(value, about.unit))} of ${amount(room, about.unit)}`} <span class="dim">· {also(value, about.unit)}</span></p>
                 {room !== undefined && <Bar part={used(value, about.unit)} whole={room} />}
               </div>
-              <Tabs label="How it is shown" tabs={faces} current={current} onChange={(as) => change({ as, ...(as === 'compare' && to === '' ? { to: plusDays(value.date, -7) } : {}) })}>
+              <Tabs label="Display" tabs={faces} current={current} onChange={(as) => change({ as, ...(as === 'compare' && to === '' ? { to: plusDays(value.date, -7) } : {}) })}>
                 {current === 'read' && (value.sources.length === 0 && value.sections.every((one) => one.words <= 2)
-                  ? <Empty title="There is nothing to tell yet."><p>Tell icecore something with <code>icecore remember "Never deploy on Fridays" --priority P0</code>, or keep a conversation with <code>icecore session add talk.md</code>.</p></Empty>
+                  ? <Empty title="This pack is empty."><p>Remember something with <code>icecore remember "Never deploy on Fridays" --priority P0</code>, or store a conversation with <code>icecore session add talk.md</code>.</p></Empty>
                   : <AsRead text={value.text} />)}
                 {current === 'raw' && <pre class="packraw">{value.text}</pre>}
                 {current === 'compare' && <Compare what={what} pack={value} to={to === '' ? plusDays(value.date, -7) : to} onTo={(date) => change({ to: date })} />}

@@ -1,4 +1,4 @@
-// What pressing came to: how much shorter, how long, how many tokens, what it cost, day by day, and today against the ceiling.
+// Usage of the summarizer by day: compression, time, tokens, cost; and today's tokens against the daily limit.
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
@@ -15,7 +15,7 @@ import type { Series } from './plot.tsx';
 type Days = Reply<'/api/runs/days'>;
 type Spent = Reply<'/api/runs'>;
 
-/** What a model costs, as its owner says: icecore knows no prices. It is kept in this browser. */
+/** The price of a model as the user entered it: icecore knows no prices. Stored in this browser. */
 interface Price {
   sent: string;
   back: string;
@@ -24,9 +24,9 @@ interface Price {
 
 const KEPT = 'icecore.price';
 const MILLION = 1_000_000;
-/** Beyond so many days the plots are by month. */
+/** Beyond this many days the plots are by month. */
 const MOST_DAYS = 400;
-const RANGES = [['30', '30 days'], ['90', '90 days'], ['365', 'a year'], ['all', 'all there is']] as const;
+const RANGES = [['30', '30 days'], ['90', '90 days'], ['365', 'a year'], ['all', 'everything']] as const;
 export type Range = (typeof RANGES)[number][0];
 
 export function range(text: string | null): Range {
@@ -67,23 +67,23 @@ function Figure({ value, of }: { value: string; of: string }): JSX.Element {
   return <div class="figure"><p class="value">{value}</p><p class="of">{of}</p></div>;
 }
 
-/** Today against the ceiling. */
+/** Today's tokens against the daily limit. */
 function Spend({ runs, price }: { runs: Spent; price: Price }): JSX.Element {
   const { spent_today: spent, ceiling } = runs;
   const used = spent.tokens_in + spent.tokens_out;
   const asked = cost(price, spent.tokens_in, spent.tokens_out);
   const near = used + spent.reserved > ceiling * 0.9;
   return (
-    <Section title="Today against the ceiling" aside={percent(ceiling === 0 ? 0 : used / ceiling)}>
+    <Section title="Token budget today" aside={percent(ceiling === 0 ? 0 : used / ceiling)}>
       <div class="spend">
         <p>{number(used)} of {many(ceiling, 'token')}{asked !== undefined && ` (${money(asked, price.currency)})`}</p>
         <Bar part={used} whole={ceiling} warm={near} />
         <p class="dim small">
-          {spent.asked === 0 ? 'No model was asked today.' : `${many(spent.asked, 'question')}: ${number(spent.tokens_in)} tokens sent, ${number(spent.tokens_out)} came back.`}
-          {spent.reserved > 0 && ` ${number(spent.reserved)} are set aside for what is being asked.`}
+          {spent.asked === 0 ? 'No model calls today.' : `${many(spent.asked, 'model call')}: ${number(spent.tokens_in)} tokens sent, ${number(spent.tokens_out)} received.`}
+          {spent.reserved > 0 && ` ${number(spent.reserved)} are reserved for running calls.`}
         </p>
         {spent.jobs.length > 0 && <ul class="spendjobs">{spent.jobs.map(([job, tokens]) => <li key={job}><span>{label(String(job))}</span><span class="figures">{number(Number(tokens))}</span></li>)}</ul>}
-        {near && <p class="warm">What passes the ceiling is put off until tomorrow. Raise it with <code>tokens_per_day</code> under <code>[spend]</code> in your config.toml, then start <code>icecore serve</code> again.</p>}
+        {near && <p class="warm">Work beyond the limit is deferred until tomorrow. Raise <code>tokens_per_day</code> under <code>[spend]</code> in your config.toml, then restart <code>icecore serve</code>.</p>}
       </div>
     </Section>
   );
@@ -92,13 +92,13 @@ function Spend({ runs, price }: { runs: Spent; price: Price }): JSX.Element {
 function Prices({ price, onPrice }: { price: Price; onPrice: (price: Price) => void }): JSX.Element {
   return (
     <details class="prices">
-      <summary>{cost(price, 1, 1) === undefined ? 'Say what a million tokens cost, to see money' : 'What a million tokens cost'}</summary>
+      <summary>{cost(price, 1, 1) === undefined ? 'Enter the price of a million tokens to see the cost' : 'Price of a million tokens'}</summary>
       <div class="pricefields">
         <Text label="Sent" type="number" value={price.sent} placeholder="0.40" onInput={(sent) => onPrice({ ...price, sent })} />
-        <Text label="Came back" type="number" value={price.back} placeholder="1.60" onInput={(back) => onPrice({ ...price, back })} />
-        <Text label="In" value={price.currency} onInput={(currency) => onPrice({ ...price, currency: currency.slice(0, 8) })} />
+        <Text label="Received" type="number" value={price.back} placeholder="1.60" onInput={(back) => onPrice({ ...price, back })} />
+        <Text label="Currency" value={price.currency} onInput={(currency) => onPrice({ ...price, currency: currency.slice(0, 8) })} />
       </div>
-      <p class="dim small">icecore knows no prices. What you write here stays in this browser.</p>
+      <p class="dim small">icecore knows no prices. Your entry stays in this browser.</p>
     </details>
   );
 }
@@ -124,58 +124,58 @@ function rows(days: Days): Row[] {
 }
 
 function Plots({ days: each, price, onPrice }: { days: Days; price: Price; onPrice: (price: Price) => void }): JSX.Element {
-  // Years of days are a block of colour; by month they can be read.
+  // Years of daily bars are a block of colour; months are readable.
   const unit = daysBetween(each.day[0] ?? '', each.day.at(-1) ?? '') > MOST_DAYS ? 'month' as const : 'day' as const;
   const days = useMemo(() => unit === 'month' ? byMonth(each) : each, [each, unit]);
   const ratio = useMemo((): Series[] => unit === 'month' || days.day.length <= MOST_POINTS
-    ? [{ label: 'shorter by', values: days.ratio, colour: '--glacier', kind: 'line' }]
-    // So many days are a scribble; what they come to week by week can be read.
+    ? [{ label: 'compression', values: days.ratio, colour: '--glacier', kind: 'line' }]
+    // A line of so many days is unreadable; its seven-day average is not.
     : [{ label: 'that day', values: days.ratio, colour: '--ice-week', kind: 'faint' }, { label: 'over seven days', values: smooth(days.bytes_in, days.bytes_out), colour: '--glacier', kind: 'line' }], [days]);
-  const time = useMemo((): Series[] => [{ label: 'it took', values: days.millis, colour: '--glacier', kind: 'bars' }], [days]);
+  const time = useMemo((): Series[] => [{ label: 'time', values: days.millis, colour: '--glacier', kind: 'bars' }], [days]);
   const tokens = useMemo((): Series[] => [
-    { label: 'sent and came back', values: days.day.map((_, at) => (days.tokens_in[at] ?? 0) + (days.tokens_out[at] ?? 0)), colour: '--ice-month', kind: 'bars' },
+    { label: 'sent and received', values: days.day.map((_, at) => (days.tokens_in[at] ?? 0) + (days.tokens_out[at] ?? 0)), colour: '--ice-month', kind: 'bars' },
     { label: 'sent', values: days.tokens_in, colour: '--glacier', kind: 'bars' },
   ], [days]);
   const known = cost(price, 1, 1) !== undefined;
-  const costs = useMemo((): Series[] => [{ label: 'it cost', values: days.day.map((_, at) => cost(price, days.tokens_in[at] ?? 0, days.tokens_out[at] ?? 0) ?? null), colour: '--glacier', kind: 'bars' }], [days, price]);
-  const questions = useMemo((): Series[] => [{ label: 'asked', values: days.asked, colour: '--glacier', kind: 'bars' }], [days]);
+  const costs = useMemo((): Series[] => [{ label: 'cost', values: days.day.map((_, at) => cost(price, days.tokens_in[at] ?? 0, days.tokens_out[at] ?? 0) ?? null), colour: '--glacier', kind: 'bars' }], [days, price]);
+  const questions = useMemo((): Series[] => [{ label: 'calls', values: days.asked, colour: '--glacier', kind: 'bars' }], [days]);
   const [from, to] = [sum(days.bytes_in), sum(days.bytes_out)];
   const spent = cost(price, sum(days.tokens_in), sum(days.tokens_out));
   const refused = sum(each.refused);
   const by = unit === 'month' ? ', by month' : '';
-  // Ten years are thousands of rows: they are made for who wants them.
+  // Ten years are thousands of rows: render them on demand only.
   const [table, setTable] = useState(false);
   return (
     <>
       <div class="figuresrow runsfigures">
-        <Figure value={number(sum(each.runs))} of={sum(each.runs) === 1 ? 'summary was made' : 'summaries were made'} />
-        <Figure value={to === 0 ? 'none' : times(from / to)} of={`shorter: ${bytes(from)} became ${bytes(to)}`} />
-        <Figure value={duration(sum(days.millis))} of="it took" />
-        <Figure value={compact(sum(days.tokens_in) + sum(days.tokens_out))} of={`tokens, in ${many(sum(days.asked), 'question')}`} />
-        {spent !== undefined && <Figure value={money(spent, price.currency)} of="they cost" />}
-        <Figure value={number(refused)} of={refused === 1 ? 'draft was refused' : 'drafts were refused'} />
+        <Figure value={number(sum(each.runs))} of={sum(each.runs) === 1 ? 'summary written' : 'summaries written'} />
+        <Figure value={to === 0 ? 'none' : times(from / to)} of={`compression: ${bytes(from)} to ${bytes(to)}`} />
+        <Figure value={duration(sum(days.millis))} of="run time" />
+        <Figure value={compact(sum(days.tokens_in) + sum(days.tokens_out))} of={`tokens, in ${many(sum(days.asked), 'model call')}`} />
+        {spent !== undefined && <Figure value={money(spent, price.currency)} of="cost" />}
+        <Figure value={number(refused)} of={refused === 1 ? 'refused draft' : 'refused drafts'} />
       </div>
       <div class="plots">
-        <Plot title={`How many times shorter${by}`} unit={unit} days={days.day} series={ratio} write={times} note="What is made of short sources can be longer than they are: it is then below 1×." />
+        <Plot title={`Compression${by}`} unit={unit} days={days.day} series={ratio} write={times} note="The summary of a short source can be longer than the source: its value is below 1×." />
         <Plot title={`Time${by}`} unit={unit} days={days.day} series={time} write={clock} steps={TIME_STEPS} />
-        <Plot title={`Tokens${by}`} unit={unit} days={days.day} series={tokens} write={compact} limit={unit === 'day' ? { value: each.ceiling, label: `ceiling ${compact(each.ceiling)}` } : undefined} note={`The ceiling is ${many(each.ceiling, 'token')} a day.`} />
+        <Plot title={`Tokens${by}`} unit={unit} days={days.day} series={tokens} write={compact} limit={unit === 'day' ? { value: each.ceiling, label: `limit ${compact(each.ceiling)}` } : undefined} note={`The limit is ${many(each.ceiling, 'token')} a day.`} />
         {known
           ? <Plot title={`Cost${by}`} unit={unit} days={days.day} series={costs} write={(value) => money(value, price.currency)}><Prices price={price} onPrice={onPrice} /></Plot>
-          : <Plot title={`Questions to a model${by}`} unit={unit} days={days.day} series={questions} write={compact} steps={WHOLE_STEPS}><Prices price={price} onPrice={onPrice} /></Plot>}
+          : <Plot title={`Model calls${by}`} unit={unit} days={days.day} series={questions} write={compact} steps={WHOLE_STEPS}><Prices price={price} onPrice={onPrice} /></Plot>}
       </div>
       <details class="twin" onToggle={(event) => setTable(event.currentTarget.open)}>
-        <summary>The same figures as a table</summary>
-        {table && <Table caption="What was pressed, day by day, the newest first" rows={rows(each)} id={(row) => row.day} columns={[
+        <summary>Show as a table</summary>
+        {table && <Table caption="Usage by day, the newest first" rows={rows(each)} id={(row) => row.day} columns={[
           { title: 'Day', cell: (row) => <a href={href(['core', row.day])}>{day(row.day)}</a> },
-          { title: 'Made', cell: (row) => number(row.runs), figures: true },
+          { title: 'Summaries', cell: (row) => number(row.runs), figures: true },
           { title: 'Refused', cell: (row) => number(row.refused), figures: true },
           { title: 'From', cell: (row) => bytes(row.from), figures: true },
           { title: 'To', cell: (row) => bytes(row.to), figures: true },
-          { title: 'Shorter', cell: (row) => row.ratio === null ? 'none' : times(row.ratio), figures: true },
+          { title: 'Compression', cell: (row) => row.ratio === null ? 'none' : times(row.ratio), figures: true },
           { title: 'Time', cell: (row) => duration(row.millis), figures: true },
-          { title: 'Asked', cell: (row) => number(row.asked), figures: true },
+          { title: 'Calls', cell: (row) => number(row.asked), figures: true },
           { title: 'Sent', cell: (row) => number(row.sent), figures: true },
-          { title: 'Came back', cell: (row) => number(row.back), figures: true },
+          { title: 'Received', cell: (row) => number(row.back), figures: true },
           ...(known ? [{ title: 'Cost', cell: (row: Row) => money(cost(price, row.sent, row.back) ?? 0, price.currency), figures: true }] : []),
         ]} />}
       </details>
@@ -185,7 +185,7 @@ function Plots({ days: each, price, onPrice }: { days: Days; price: Price; onPri
 
 export function Figures({ shown, onRange }: { shown: Range; onRange: (range: Range) => void }): JSX.Element {
   const today = useGet('/api/runs', { query: { limit: 1 } });
-  // The vault's own day is not told; the browser's is near enough for how far to look back.
+  // The API does not send the vault's date; the browser's is close enough for a range.
   const from = shown === 'all' ? '1970-01-01' : plusDays(new Date().toISOString(), -Number(shown));
   const days = useGet('/api/runs/days', { query: { from } });
   const [price, setPrice] = useState(keptPrice);
@@ -198,7 +198,7 @@ export function Figures({ shown, onRange }: { shown: Range; onRange: (range: Ran
     try {
       localStorage.setItem(KEPT, JSON.stringify(changed));
     } catch {
-      // It then holds until the page is loaded again.
+      // Without storage, the price lasts until the page is reloaded.
     }
   };
   const last = today.value?.runs[0];
@@ -206,14 +206,14 @@ export function Figures({ shown, onRange }: { shown: Range; onRange: (range: Ran
     <div class="runspage">
       <div class="runstop">
         <Shown of={today}>{(value) => <Spend runs={value} price={price} />}</Shown>
-        <div class="rangefield"><Choice label="Look back" value={shown} options={RANGES} onChange={(one) => onRange(range(one))} /></div>
+        <div class="rangefield"><Choice label="Range" value={shown} options={RANGES} onChange={(one) => onRange(range(one))} /></div>
       </div>
-      <Shown of={days} what="Adding up">
+      <Shown of={days} what="Loading usage">
         {(value) => value.day.length > 0 ? <Plots days={value} price={price} onPrice={keep} /> : (
-          <Empty title={last ? `Nothing was pressed in the last ${RANGES.find(([one]) => one === shown)?.[1] ?? ''}.` : 'Nothing was pressed yet.'}>
+          <Empty title={last ? `No summaries in the last ${RANGES.find(([one]) => one === shown)?.[1] ?? ''}.` : 'No summaries yet.'}>
             {last
-              ? <p>The last time was on {day(last.ts)}. <a href={href(['runs'], { range: 'all' })}>Show all there is</a>, or <a href={href(['runs', 'due'])}>press what is due</a>.</p>
-              : <p>Keep a conversation with <code>icecore session add talk.md</code>; then <a href={href(['runs', 'due'])}>press what is due</a>, or let <code>icecore daemon</code> do it every night.</p>}
+              ? <p>The last one was written on {day(last.ts)}. <a href={href(['runs'], { range: 'all' })}>Show everything</a>, or <a href={href(['runs', 'due'])}>summarize what is due</a>.</p>
+              : <p>Store a conversation with <code>icecore session add talk.md</code>; then <a href={href(['runs', 'due'])}>summarize what is due</a>, or let <code>icecore daemon</code> do it every night.</p>}
           </Empty>
         )}
       </Shown>

@@ -1,4 +1,4 @@
-// Runs: what pressing came to and what it cost, the drafts that wait for a person, the logs, and what is due.
+// Runs: usage of the summarizer and its cost, drafts to review, the logs, and what is due.
 import type { JSX } from 'preact';
 import { useGet } from '../../lib/api.ts';
 import { useTitle } from '../../lib/hooks.ts';
@@ -24,9 +24,9 @@ function Page({ route }: { route: Route }): JSX.Element {
   const waiting = reviews.value?.reviews.length ?? 0;
   return (
     <>
-      <div class="viewhead"><h1>Runs</h1><p class="dim">How the past is pressed: what it came to, what it cost, what waits for you.</p></div>
+      <div class="viewhead"><h1>Runs</h1><p class="dim">How summaries are written: their size and cost, drafts to review, and what is due.</p></div>
       <Tabs label="Parts of this view" current={face} onChange={(one) => go(one === 'figures' ? ['runs'] : ['runs', one])}
-        tabs={[['figures', 'Figures'], ['review', waiting === 0 ? 'Review' : `Review (${waiting})`], ['log', 'Log'], ['due', 'Due']]}>
+        tabs={[['figures', 'Usage'], ['review', waiting === 0 ? 'Review' : `Review (${waiting})`], ['log', 'Log'], ['due', 'Due']]}>
         {face === 'figures' && <Figures shown={range(route.query.get('range'))} onRange={(one) => go(['runs'], { range: one }, true)} />}
         {face === 'review' && <Shown of={reviews}>{(value) => <Reviews reviews={value.reviews} chosen={chosen} onSettled={reviews.again} />}</Shown>}
         {face === 'log' && <div class="runspage"><Made chosen={route.query.get('run') ?? undefined} /><JobsAndNights night={route.query.get('night') ?? undefined} /></div>}

@@ -1,17 +1,17 @@
-// What a refused draft says that no source does, found again in its words.
+// Terms of a refused draft that no source contains, located in its text.
 
-/** What the complaint names. */
+/** The terms that the complaint names. */
 export function invented(complaint: string): string[] {
   const said = /no source says: ([^;]*)/.exec(complaint)?.[1];
   return said === undefined ? [] : said.split(',').map((one) => one.trim()).filter((one) => one !== '');
 }
 
-/** A text cut at these words; every second piece is one of them. */
+/** Splits a text at these terms; every second piece is one of them. */
 export function cutAt(text: string, words: readonly string[]): string[] {
   const pieces: string[] = [];
   let rest = text;
   for (;;) {
-    // The earliest, and of those that begin there the longest.
+    // The earliest match; of those at the same position, the longest.
     const found = words.filter((word) => word !== '').map((word) => [rest.indexOf(word), word] as const).filter(([at]) => at >= 0)
       .sort(([one, word], [other, another]) => one - other || another.length - word.length)[0];
     if (!found) return [...pieces, rest];

@@ -1,4 +1,4 @@
-// A plot of days: uPlot draws it in the theme's colours; the figure under the pointer, or under the arrows, is said in words.
+// A plot of days: uPlot draws it in the theme's colours; the value at the pointer or at the keyboard cursor is shown as text.
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
@@ -11,14 +11,14 @@ import { DAY_SECS, aligned, around, spread } from './days.ts';
 
 const HEIGHT = 190;
 const MONTH_SECS = 30.4 * DAY_SECS;
-/** Beyond so many days a line has no points. */
+/** Beyond this many days a line has no points. */
 export const MOST_POINTS = 100;
 
-/** One figure of each day; `null` where there is none. */
+/** One value per day; `null` where there is none. */
 export interface Series {
   label: string;
   values: readonly (number | null)[];
-  /** The token of its colour. */
+  /** The design token of its colour. */
   colour: string;
   kind: 'bars' | 'line' | 'faint';
 }
@@ -28,15 +28,14 @@ interface PlotProps {
   days: readonly string[];
   /** Whether these are days, or the first days of months. */
   unit?: 'day' | 'month';
-  /** What is drawn first lies behind. */
+  /** The first one is drawn in the background. */
   series: readonly Series[];
   write: (value: number) => string;
-  /** A line that should not be crossed, with its name. It is shown where it is not far above everything. */
+  /** A labelled limit. It is drawn unless all values are far below it. */
   limit?: { value: number; label: string } | undefined;
   note?: string | undefined;
-  /** The distances at which the axis may say a value, if not every round number will do. */
+  /** The allowed distances between axis labels; any round number by default. */
   steps?: number[];
-  /** What stands below it. */
   children?: ComponentChildren;
 }
 
@@ -83,7 +82,7 @@ export function Plot({ title, days, series, write, limit, note, steps, unit = 'd
       },
       axes: [
         { ...axis, size: 30, space: 70, grid: { show: false }, incrs: [1, 2, 7, 14, 28, 61, 92, 183, 366, 731, 1_461, 3_653].map((count) => count * DAY_SECS), values: (_, splits) => splits.map((one) => unit === 'day' ? named(one, 'day').replace(/ \d{4}$/, '') : named(one, 'day').replace(/^\d+ /, '')) },
-        // Where nothing was, there is nothing to say but that.
+        // Without data, only the zero is labelled.
         { ...axis, size: (_, values) => 16 + 7 * Math.max(3, ...(values ?? []).map((one) => one.length)), space: 34, ...(steps ? { incrs: steps } : {}), values: (_, splits) => splits.map((one) => most === 0 && shownLimit === undefined && one !== 0 ? '' : write(one)) },
       ],
       series: [{}, ...series.map(({ label, colour, kind }): uPlot.Series => {

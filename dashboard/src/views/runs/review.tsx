@@ -1,4 +1,4 @@
-// Drafts that were refused: each beside what it was made from and what stands now, and the three ways to settle it.
+// Refused drafts: each beside its sources and the current summary, with the three ways to settle it.
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
@@ -14,15 +14,15 @@ import { cutAt, invented } from './invented.ts';
 type Review = Schema['Review'];
 const MOST_MESSAGES = 200;
 
-/** A text with what nobody said marked in it. */
+/** A text with the unsupported terms highlighted. */
 function Marked({ text, words }: { text: string; words: readonly string[] }): JSX.Element {
-  return <p class="drafted">{cutAt(text, words).map((piece, at) => at % 2 === 1 ? <mark key={at} class="invented" title="No source says this">{piece}</mark> : piece)}</p>;
+  return <p class="drafted">{cutAt(text, words).map((piece, at) => at % 2 === 1 ? <mark key={at} class="invented" title="No source contains this">{piece}</mark> : piece)}</p>;
 }
 
 function Said({ date, conversation, session }: { date: string; conversation?: string | undefined; session?: string | undefined }): JSX.Element {
   const said = useGet('/api/core/{period}/messages', { path: { period: date }, query: { limit: MOST_MESSAGES, ...(conversation === undefined || session === undefined ? {} : { conversation, session }) } });
   return (
-    <Shown of={said} what="Fetching the words">
+    <Shown of={said} what="Loading the messages">
       {(value) => (
         <>
           <Messages messages={value.messages} />
@@ -33,34 +33,34 @@ function Said({ date, conversation, session }: { date: string; conversation?: st
   );
 }
 
-/** What a period below came to: its first sentences, and all of it on demand. */
+/** A child period: its headline, and its full summary on demand. */
 function Below({ period, headline }: { period: string; headline: string | null | undefined }): JSX.Element {
   const [open, setOpen] = useState(false);
   const node = useGet('/api/core/{period}', open ? { path: { period } } : undefined);
   return (
     <li>
       <p><a href={href(['core', period])}>{periodName(period)}</a></p>
-      <p>{headline ?? 'Not pressed.'}</p>
+      <p>{headline ?? 'Not summarized.'}</p>
       <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-        <summary>all of it</summary>
+        <summary>full summary</summary>
         {open && <Shown of={node}>{(value) => <Markdown lower={2} text={value.lines.slice(1).map((line) => line.text).join('\n')} />}</Shown>}
       </details>
     </li>
   );
 }
 
-/** What a draft was made from. A session's day has its words; above that, the periods below it have been pressed already. */
+/** The sources of a draft: messages for a session or a day, otherwise the summaries of the child periods. */
 function Sources({ period }: { period: string }): JSX.Element {
   const date = period.slice(0, 10);
   const parent = /_session_/.test(period) ? date : period;
   const node = useGet('/api/core/{period}', { path: { period: parent } });
   return (
-    <Shown of={node} what="Fetching the sources">
+    <Shown of={node} what="Loading the sources">
       {(value) => {
         const session = parent === period ? undefined : value.children.find((child) => child.period === period);
         if (session) return <Said date={date} conversation={session.conversation ?? undefined} session={session.session ?? undefined} />;
         if (value.children.length === 0) return <Said date={date} />;
-        return <ul class="below">{value.children.map((child, at) => child.period ? <Below key={child.period} period={child.period} headline={child.headline} /> : <li key={at} class="dim">{child.conversation}: not pressed by itself</li>)}</ul>;
+        return <ul class="below">{value.children.map((child, at) => child.period ? <Below key={child.period} period={child.period} headline={child.headline} /> : <li key={at} class="dim">{child.conversation}: no summary of its own</li>)}</ul>;
       }}
     </Shown>
   );
@@ -69,10 +69,10 @@ function Sources({ period }: { period: string }): JSX.Element {
 function Now({ period }: { period: string }): JSX.Element {
   const node = useGet('/api/core/{period}', { path: { period } });
   return (
-    <Shown of={node} what="Fetching what stands now">
+    <Shown of={node} what="Loading the current summary">
       {(value) => (
         <>
-          <p class="dim small">Version {number(value.version)}, made by {value.made_by ?? 'nobody'}{value.created_at && ` on ${moment(value.created_at)}`}{value.provisional && ', provisional'}</p>
+          <p class="dim small">Version {number(value.version)}, made by {value.made_by ?? 'unknown'}{value.created_at && ` on ${moment(value.created_at)}`}{value.provisional && ', provisional'}</p>
           <Markdown lower={2} text={value.lines.map((line) => line.text).join('\n')} />
         </>
       )}
@@ -87,30 +87,30 @@ function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; o
   const [beside, setBeside] = useState<'sources' | 'now'>('sources');
   const words = useMemo(() => invented(review.complaint), [review.complaint]);
   const heading = useRef<HTMLHeadingElement>(null);
-  // Whoever has just settled one goes on with the next.
+  // After one draft is settled, the focus moves to the next.
   useEffect(() => {
     if (focus) heading.current?.focus();
   }, []);
   const settling = useDoing(async (settle: 'accept' | 'edit' | 'retry') => {
     await post('/api/reviews/{period}', { path: { period: review.period }, body: settle === 'edit' ? { settle, text: own ?? whole } : { settle } });
-    say({ accept: 'It stands now as you let it', edit: 'Your words stand now', retry: 'The model is asked again at the next run' }[settle]);
+    say({ accept: 'Draft accepted', edit: 'Your summary is saved', retry: 'The model tries again at the next run' }[settle]);
     onSettled();
   });
   return (
     <section class="section draft" aria-label={`The draft of ${periodName(review.period)}`}>
       <header><h2 ref={heading} tabIndex={-1}>{periodName(review.period)}</h2><p class="aside">{moment(review.ts)}, {many(review.cost.attempts, 'attempt')}</p></header>
-      <p class="complaint"><strong>Refused:</strong> {review.complaint}. {words.length > 0 && 'It is marked in the draft.'}</p>
+      <p class="complaint"><strong>Refused:</strong> {review.complaint}. {words.length > 0 && 'It is highlighted in the draft.'}</p>
       {settling.failure && <ErrorBox failure={settling.failure} />}
       <div class="draftbeside">
         <div>
-          <h3>{own === undefined ? 'The draft' : 'Your words'}</h3>
+          <h3>{own === undefined ? 'Draft' : 'Your summary'}</h3>
           {own === undefined
             ? <><Marked text={review.headline} words={words} /><Marked text={review.body} words={words} /></>
-            : <Text label="A few sentences, a blank line, the rest" value={own} lines={16} autofocus onInput={setOwn} />}
+            : <Text label="Headline, a blank line, then the body" value={own} lines={16} autofocus onInput={setOwn} />}
         </div>
         <div>
-          <h3>Beside it</h3>
-          <Tabs label="Beside the draft" tabs={[['sources', 'Its sources'], ['now', 'What stands now']]} current={beside} onChange={setBeside}>
+          <h3>Compare with</h3>
+          <Tabs label="Beside the draft" tabs={[['sources', 'Sources'], ['now', 'Current summary']]} current={beside} onChange={setBeside}>
             {beside === 'sources' ? <Sources period={review.period} /> : <Now period={review.period} />}
           </Tabs>
         </div>
@@ -118,13 +118,13 @@ function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; o
       <footer class="settle">
         {own === undefined ? (
           <>
-            <Button kind="main" busy={settling.busy} onClick={() => void settling.run('accept')}>Let the draft stand</Button>
-            <Button onClick={() => setOwn(whole)}>Settle it by hand</Button>
-            <Button busy={settling.busy} onClick={() => void settling.run('retry')}>Ask the model again</Button>
+            <Button kind="main" busy={settling.busy} onClick={() => void settling.run('accept')}>Accept</Button>
+            <Button onClick={() => setOwn(whole)}>Edit</Button>
+            <Button busy={settling.busy} onClick={() => void settling.run('retry')}>Retry with the model</Button>
           </>
         ) : (
           <>
-            <Button kind="main" busy={settling.busy} disabled={own.trim() === ''} onClick={() => void settling.run('edit')}>Keep my words</Button>
+            <Button kind="main" busy={settling.busy} disabled={own.trim() === ''} onClick={() => void settling.run('edit')}>Save</Button>
             <Button onClick={() => setOwn(undefined)}>Back to the draft</Button>
           </>
         )}
@@ -145,11 +145,11 @@ export function Reviews({ reviews, chosen, onSettled }: { reviews: readonly Revi
     onSettled();
   };
   if (reviews.length === 0) {
-    return <Empty title="No draft waits for you."><p>Drafts are judged before they are kept: they must fit, keep what was decided, and name nothing that their sources do not. One that is refused three times comes here.</p></Empty>;
+    return <Empty title="No drafts to review."><p>Every draft is checked before it is stored: it must fit its size, keep the decisions, and name nothing that its sources do not. A draft that is refused three times appears here.</p></Empty>;
   }
   return (
     <div class="reviews">
-      <nav class="section" aria-label="Drafts that wait">
+      <nav class="section" aria-label="Drafts to review">
         <ul class="rows" ref={rows}>
           {reviews.map((one) => (
             <li key={one.period}>
@@ -163,7 +163,7 @@ export function Reviews({ reviews, chosen, onSettled }: { reviews: readonly Revi
       </nav>
       {shown
         ? <Draft key={shown.period} review={shown} focus={goesOn.current} onSettled={settled} />
-        : <section class="section"><p>No draft of {periodName(chosen ?? '')} waits: it was settled, or its sources changed. <a href={href(['core', chosen ?? ''])}>What stands for {/^\d{4}-\d{2}-\d{2}/.test(chosen ?? '') ? day(chosen ?? '') : 'it'}</a></p></section>}
+        : <section class="section"><p>There is no draft of {periodName(chosen ?? '')} to review: it was settled, or its sources changed. <a href={href(['core', chosen ?? ''])}>Open the summary{/^\d{4}-\d{2}-\d{2}/.test(chosen ?? '') && ` of ${day(chosen ?? '')}`}</a></p></section>}
     </div>
   );
 }

@@ -1,4 +1,4 @@
-// Search: everything ever said, learnt or written, while one types; why each hit stands where it stands; and the words around it.
+// Search as you type over messages, events, summaries, pages and logs: with the score of each hit and its context.
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
@@ -16,13 +16,13 @@ import './search.css';
 
 const KINDS = ['message', 'event', 'summary', 'page', 'memory', 'log', 'state', 'artifact'] as const;
 type Kind = (typeof KINDS)[number];
-const NAMES: Record<Kind, string> = { message: 'Messages', event: 'Events', summary: 'Summaries', page: 'Pages', memory: 'Memories', log: 'Logs', state: 'States', artifact: 'Artifacts' };
+const NAMES: Record<Kind, string> = { message: 'Messages', event: 'Events', summary: 'Summaries', page: 'Pages', memory: 'Memories', log: 'Logs', state: 'Saved states', artifact: 'Artifacts' };
 const TYPING_MS = 140;
 const TIME_MS = 600;
 const WHENS = [['', 'Any time'], ['today', 'Today'], ['yesterday', 'Yesterday'], ['last 7 days', 'Last 7 days'], ['last 30 days', 'Last 30 days'], ['last 90 days', 'Last 90 days'], ['this year', 'This year'], ['last year', 'Last year']] as const;
 const MORE = 20;
 const MOST = 200;
-/** Messages before and after a hit in the zoom. */
+/** The most messages in the preview of a hit. */
 const AROUND = 200;
 
 interface Asked {
@@ -43,12 +43,12 @@ function read(route: Route): Asked {
   };
 }
 
-/** The text with the words that were asked for marked. */
+/** The text with the matched words highlighted. */
 function Marked({ pieces }: { pieces: readonly string[] }): JSX.Element {
   return <>{pieces.map((piece, at) => (at % 2 === 1 ? <mark key={at}>{piece}</mark> : piece))}</>;
 }
 
-/** Where a hit is looked at in its own place. */
+/** The address that shows a hit in its own view. */
 function place(hit: Schema['Hit']): [where: string, label: string] | undefined {
   const date = hit.ts?.slice(0, 10);
   switch (hit.kind) {
@@ -68,7 +68,7 @@ function place(hit: Schema['Hit']): [where: string, label: string] | undefined {
 function Why({ why }: { why: NonNullable<Schema['Hit']['why']> }): JSX.Element {
   const most = Math.max(...why.map((side) => Math.abs(side.adds)), 1e-6);
   return (
-    <div class="sides" role="group" aria-label="Why it stands here">
+    <div class="sides" role="group" aria-label="Score">
       {why.map((side) => (
         <>
           <span>{side.what}</span>
@@ -90,13 +90,13 @@ function HitRow({ hit, current, onZoom }: { hit: Schema['Hit']; current: boolean
         {hit.ts && <span>{moment(hit.ts)}</span>}
         {hit.conversation && <span>{hit.conversation}</span>}
         {hit.name && <span>{hit.name}</span>}
-        {hit.unconfirmed && <Tag kind="warm" title="A tool or a stranger said it, and nobody has confirmed it">not confirmed</Tag>}
-        {hit.replaced_by && <Tag title="Something newer stands in its place">replaced by {hit.replaced_by}</Tag>}
+        {hit.unconfirmed && <Tag kind="warm" title="From a tool or a stranger, and not confirmed">unconfirmed</Tag>}
+        {hit.replaced_by && <Tag title="A newer statement replaced it">superseded by {hit.replaced_by}</Tag>}
       </div>
       {hit.around && hit.around.length > 0 && <div class="around">{hit.around.map((one) => <p key={one.id}>{one.text.slice(0, 240)}</p>)}</div>}
       <p class="text"><Marked pieces={hit.marked ?? [hit.text]} /></p>
       <div class="meta">
-        <button type="button" class="link" onClick={onZoom}>zoom</button>
+        <button type="button" class="link" onClick={onZoom}>Preview</button>
         {where && <a href={where[0]}>{where[1]}</a>}
         {hit.also && hit.also.length > 0 && <span>also in {many(hit.also.length, 'other place')}</span>}
       </div>
@@ -105,7 +105,7 @@ function HitRow({ hit, current, onZoom }: { hit: Schema['Hit']; current: boolean
   );
 }
 
-/** The words around a hit, as they were said. */
+/** The preview of a hit: the messages around it, or its text and sources. */
 function Zoomed({ hit, onClose }: { hit: Schema['Hit']; onClose: () => void }): JSX.Element {
   const date = hit.ts?.slice(0, 10);
   const isSaid = hit.kind === 'message' || hit.kind === 'state';
@@ -115,14 +115,14 @@ function Zoomed({ hit, onClose }: { hit: Schema['Hit']; onClose: () => void }): 
     <Section title={hit.ts ? day(hit.ts) : label(hit.kind)} aside={<Button small kind="quiet" label="Close" onClick={onClose}>✕</Button>}>
       {isSaid
         ? (
-          <Shown of={said} what="Fetching the words">
+          <Shown of={said} what="Loading the messages">
             {(value) => <Messages messages={value.messages} wanted={hit.id} />}
           </Shown>
         )
         : (
           <>
             <p class="text">{hit.text}</p>
-            <h3>Where it comes from</h3>
+            <h3>Source</h3>
             {why.failure ? <p class="dim small">{why.failure.message}</p> : <Shown of={why}>{(value) => <Sources because={'because' in value ? value.because : [{ ...value, of: 'event' }]} />}</Shown>}
           </>
         )}
@@ -151,7 +151,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   useEffect(() => {
     if (settled !== asked.q) change({ q: settled });
   }, [settled]);
-  // Whoever comes here by a link has the words of the link in the field.
+  // A link to a search puts its query into the field.
   useEffect(() => {
     if (asked.q !== settled) setTyped(asked.q);
   }, [asked.q]);
@@ -168,7 +168,7 @@ function Page({ route }: { route: Route }): JSX.Element {
     ...(asked.conversation === '' ? {} : { conversation: asked.conversation }), ...(asked.explain ? { explain: true } : {}), ...(asked.words ? { words: true } : {}), ...(asked.context ? { context: 1 } : {}),
   };
   const found = useGet('/api/search', asked.q === '' ? undefined : { query });
-  // While the next answer is on its way, the last one stays.
+  // While the next result is loading, the last one stays.
   const kept = useRef(found.value);
   if (found.value) kept.current = found.value;
   const shown = asked.q === '' ? undefined : found.value ?? kept.current;
@@ -178,9 +178,9 @@ function Page({ route }: { route: Route }): JSX.Element {
 
   return (
     <>
-      <div class="viewhead"><h1>Search</h1><p class="dim">Anything ever said, learnt or written. “In quotes” for the very words.</p></div>
+      <div class="viewhead"><h1>Search</h1><p class="dim">Messages, events, summaries, pages and logs. “In quotes” for an exact phrase.</p></div>
       <form class="asking" role="search" onSubmit={(event) => { event.preventDefault(); change({ q: typed.trim() }); }}>
-        <label class="unseen" for="search-words">What are you looking for?</label>
+        <label class="unseen" for="search-words">Search query</label>
         <input id="search-words" ref={field} type="search" value={typed} placeholder="where is the spare key" autocomplete="off" spellcheck={false} maxLength={2_000}
           onInput={(event) => setTyped(event.currentTarget.value)}
           onKeyDown={(event) => {
@@ -192,29 +192,29 @@ function Page({ route }: { route: Route }): JSX.Element {
               setTyped('');
             }
           }} />
-        <div class="chips" role="group" aria-label="Only these kinds">
+        <div class="chips" role="group" aria-label="Kinds">
           {KINDS.map((kind) => <Button key={kind} small pressed={asked.kinds.includes(kind)} onClick={() => toggle(kind)}>{NAMES[kind]}</Button>)}
         </div>
         <div class="filters">
           <Choice label="When" value={WHENS.some(([value]) => value === asked.when) ? asked.when : ''} options={WHENS} onChange={(when) => change({ when })} />
-          <Text label="Or a time in your words" value={time} placeholder="feb 2026, last tuesday" onInput={setTime} />
+          <Text label="Or a date or period" value={time} placeholder="feb 2026, last tuesday" onInput={setTime} />
           <Choice label="Conversation" value={asked.conversation} onChange={(conversation) => change({ conversation })}
             options={[['', 'All'], ...(conversations.value?.conversations ?? []).map((one) => [one.conversation, one.conversation] as const)]} />
           <div class="field"><span class="dim small">Show</span>
             <div class="chips">
               <Button small pressed={asked.explain} onClick={() => change({ explain: !asked.explain })}>Why</Button>
-              <Button small pressed={asked.context} onClick={() => change({ context: !asked.context })}>Neighbours</Button>
-              <Button small pressed={asked.words} onClick={() => change({ words: !asked.words })}>Words only</Button>
+              <Button small pressed={asked.context} onClick={() => change({ context: !asked.context })}>Context</Button>
+              <Button small pressed={asked.words} onClick={() => change({ words: !asked.words })}>Keywords only</Button>
             </div>
           </div>
         </div>
       </form>
       {found.failure && <ErrorBox failure={found.failure} again={found.again} />}
-      {asked.q === '' && <Empty title="Type to search."><p>Every message, event, summary, page and log is looked through while you type. ↓ goes into the hits, Enter zooms in on one, Esc empties the field.</p></Empty>}
+      {asked.q === '' && <Empty title="Type to search."><p>Results appear as you type. ↓ moves to the hits, Enter previews one, Esc clears the field.</p></Empty>}
       {shown && (
         <>
-          <p class="dim small" role="status">{shown.hits.length === 0 ? 'Nothing found.' : many(shown.hits.length, 'hit')}{shown.by === 'meaning' ? ', compared by meaning' : ', compared by words'}{shown.unknown.length > 0 && `; nobody ever said ${shown.unknown.map((word) => `“${word}”`).join(', ')}`}</p>
-          {shown.hits.length === 0 && <Empty title="Nothing here says that."><p>Try fewer or other words, take filters away, or ask for a time: <code>icecore zoom last tuesday</code>.</p></Empty>}
+          <p class="dim small" role="status">{shown.hits.length === 0 ? 'No hits' : many(shown.hits.length, 'hit')}{shown.by === 'meaning' ? ', keyword and semantic search' : ', keyword search only'}{shown.unknown.length > 0 && `; not found anywhere: ${shown.unknown.map((word) => `“${word}”`).join(', ')}`}</p>
+          {shown.hits.length === 0 && <Empty title="No results."><p>Try fewer or other words, remove filters, or read a whole period: <code>icecore zoom last tuesday</code>.</p></Empty>}
           <div class={classes('found', zoomed !== undefined && 'zooms')}>
             <ol class="hits" ref={rows} aria-label="Hits" aria-busy={found.busy}>
               {shown.hits.map((hit) => <HitRow key={hit.id} hit={hit} current={hit.id === zoom} onZoom={() => setZoom(hit.id === zoom ? undefined : hit.id)} />)}
