@@ -1,4 +1,4 @@
-// Home: today at a glance. The recall pack, open commitments, conflicts, what needs review, the nightly run, and tokens.
+// Home: today at a glance. The recall pack, open commitments, conflicts, what needs review, the nightly job, and tokens.
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Reply, Schema } from '../../lib/api.ts';
@@ -173,7 +173,7 @@ function Night({ home, again }: { home: Home; again: () => void }): JSX.Element 
   });
   const due = home.jobs.filter((job) => job.due);
   return (
-    <Section title="Nightly run" aside={<a href={href(['runs'])}>all runs</a>}>
+    <Section title="Nightly job" aside={<a href={href(['runs'])}>all runs</a>}>
       <div class="stack">
         {due.length > 0
           ? <p><Tag kind="warm">due</Tag> {due.map((job) => label(job.job)).join(', ')}</p>

@@ -230,7 +230,7 @@ function Page({ route }: { route: Route }): JSX.Element {
 function Nothing({ mayWrite, filtered, onClear }: { mayWrite: boolean; filtered: boolean; onClear: () => void }): JSX.Element {
   return filtered
     ? <Empty title="No events match the filters."><p>Remove a filter, or <button type="button" class="link" onClick={onClear}>clear all filters</button>.</p></Empty>
-    : <Empty title="The ledger is empty."><p>{mayWrite ? 'Record the first statement with “Remember something”, or on the command line: ' : 'Record the first statement on the command line: '}<code>icecore remember "Never deploy on Fridays" --priority P0</code>. The nightly run (<code>icecore consolidate</code>) learns from conversations with your assistants.</p></Empty>;
+    : <Empty title="The ledger is empty."><p>{mayWrite ? 'Record the first statement with “Remember something”, or on the command line: ' : 'Record the first statement on the command line: '}<code>icecore remember "Never deploy on Fridays" --priority P0</code>. The nightly job (<code>icecore consolidate</code>) learns from conversations with your assistants.</p></Empty>;
 }
 
 export const ledger: View = {
