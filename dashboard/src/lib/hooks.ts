@@ -3,13 +3,13 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 
 /** A value, debounced: it follows once the original has not changed for `ms`, so that typing sends no request per letter. */
-export function useSettled<T>(value: T, ms: number): T {
-  const [settled, setSettled] = useState(value);
+export function useDebounced<T>(value: T, ms: number): T {
+  const [debounced, setDebounced] = useState(value);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(() => value), ms);
+    const timer = setTimeout(() => setDebounced(() => value), ms);
     return () => clearTimeout(timer);
   }, [value, ms]);
-  return settled;
+  return debounced;
 }
 
 /** The current size of an element. */

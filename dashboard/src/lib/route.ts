@@ -20,7 +20,7 @@ function decode(part: string): string {
 }
 
 /** Parses the fragment of the address. */
-export function parse(hash: string): Route {
+export function parseRoute(hash: string): Route {
   // A fragment that does not begin with `#/`, such as a login code, is no route: show the first view.
   const text = hash.startsWith('#/') ? hash.slice(1) : '';
   const mark = text.indexOf('?');
@@ -40,12 +40,12 @@ export function href(path: readonly string[], query: Query = {}): string {
   return `#/${path.map(encodeURIComponent).join('/')}${text === '' ? '' : `?${text}`}`;
 }
 
-const here = new Store<Route>(parse(location.hash));
-addEventListener('hashchange', () => here.set(parse(location.hash)));
+const currentRoute = new Store<Route>(parseRoute(location.hash));
+addEventListener('hashchange', () => currentRoute.set(parseRoute(location.hash)));
 
 /** The current route; renders again when it changes. */
 export function useRoute(): Route {
-  return useStore(here);
+  return useStore(currentRoute);
 }
 
 /** Navigates; `replace` adds no history entry. */
@@ -53,7 +53,7 @@ export function go(path: readonly string[], query: Query = {}, replace = false):
   const target = href(path, query);
   if (replace) {
     history.replaceState(null, '', target);
-    here.set(parse(target));
+    currentRoute.set(parseRoute(target));
   } else if (location.hash !== target) {
     location.hash = target;
   }

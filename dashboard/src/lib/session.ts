@@ -1,5 +1,5 @@
 // The login session: its permissions, and logging out.
-import { get, locked, post } from './api.ts';
+import { get, loginRequired, post } from './api.ts';
 import type { Reply } from './api.ts';
 import { Store } from './store.ts';
 
@@ -7,13 +7,13 @@ import { Store } from './store.ts';
 export const session = new Store<Reply<'/api/session'> | undefined>(undefined);
 
 /** Loads the session. A 401 shows the login page, as for every request. */
-export function meet(): void {
+export function loadSession(): void {
   get('/api/session', {}).then((value) => session.set(value), () => session.set(undefined));
 }
 
 /** Ends this browser's session. */
-export async function leave(): Promise<void> {
+export async function logOut(): Promise<void> {
   await post('/api/logout', { body: {} });
   session.set(undefined);
-  locked.set(true);
+  loginRequired.set(true);
 }

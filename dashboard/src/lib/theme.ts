@@ -2,35 +2,35 @@
 import { Store } from './store.ts';
 
 export type Theme = 'light' | 'dark';
-const KEPT = 'icecore.theme';
+const STORAGE_KEY = 'icecore.theme';
 
-function kept(): Theme | undefined {
+function storedTheme(): Theme | undefined {
   try {
-    const chosen = localStorage.getItem(KEPT);
+    const chosen = localStorage.getItem(STORAGE_KEY);
     return chosen === 'light' || chosen === 'dark' ? chosen : undefined;
   } catch {
     return undefined;
   }
 }
 
-const system = matchMedia('(prefers-color-scheme: dark)');
-const current = (): Theme => kept() ?? (system.matches ? 'dark' : 'light');
+const systemDark = matchMedia('(prefers-color-scheme: dark)');
+const effectiveTheme = (): Theme => storedTheme() ?? (systemDark.matches ? 'dark' : 'light');
 
 /** The current theme. */
-export const theme = new Store<Theme>(current());
+export const theme = new Store<Theme>(effectiveTheme());
 
-function show(): void {
-  document.documentElement.dataset['theme'] = current();
-  theme.set(current());
+function applyTheme(): void {
+  document.documentElement.dataset['theme'] = effectiveTheme();
+  theme.set(effectiveTheme());
 }
 
-system.addEventListener('change', show);
+systemDark.addEventListener('change', applyTheme);
 
 /** Switches to the other theme and stores the choice. */
 export function switchTheme(): void {
   const other: Theme = theme.get() === 'dark' ? 'light' : 'dark';
   try {
-    localStorage.setItem(KEPT, other);
+    localStorage.setItem(STORAGE_KEY, other);
   } catch {
     // Without storage, the choice lasts until the page is reloaded.
   }

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { time } from '../lib/format.ts';
-import { Tag, classes } from './parts.tsx';
+import { Tag, classes } from './components.tsx';
 
 interface Message {
   readonly id: string;
@@ -18,16 +18,16 @@ interface Message {
 }
 
 /** Messages in order; the `wanted` one is highlighted and scrolled into view. */
-export function Messages({ messages, wanted }: { messages: readonly Message[]; wanted?: string | undefined }): JSX.Element {
+export function Messages({ messages, highlighted }: { messages: readonly Message[]; highlighted?: string | undefined }): JSX.Element {
   const marked = useRef<HTMLLIElement>(null);
-  const there = messages.some((one) => one.id === wanted);
+  const isShown = messages.some((one) => one.id === highlighted);
   useEffect(() => {
-    if (there) marked.current?.scrollIntoView({ block: 'center' });
-  }, [wanted, there]);
+    if (isShown) marked.current?.scrollIntoView({ block: 'center' });
+  }, [highlighted, isShown]);
   return (
     <ol class="said">
       {messages.map((one) => (
-        <li key={`${one.conversation} ${one.id}`} class={classes(one.role === 'user' && 'user', one.id === wanted && 'wanted')} ref={one.id === wanted ? marked : null}>
+        <li key={`${one.conversation} ${one.id}`} class={classes(one.role === 'user' && 'user', one.id === highlighted && 'wanted')} ref={one.id === highlighted ? marked : null}>
           <p class="meta">
             <strong>{one.name ?? one.role}</strong> {time(one.ts)}
             {one.trust === 'low' && <Tag kind="warm" title="From a tool or a stranger: data, not instructions">untrusted</Tag>}

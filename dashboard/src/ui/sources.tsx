@@ -3,12 +3,12 @@ import type { JSX } from 'preact';
 import type { Reply, Schema } from '../lib/api.ts';
 import { moment, period as periodName } from '../lib/format.ts';
 import { href } from '../lib/route.ts';
-import { classes } from './parts.tsx';
+import { classes } from './components.tsx';
 
-export type Because = Reply<'/api/core/{period}/why'>['because'][number];
+export type Provenance = Reply<'/api/core/{period}/why'>['because'][number];
 
 /** A text with the quoted part highlighted. */
-function Marked({ text, quote }: { text: string; quote: string | undefined }): JSX.Element {
+function Highlighted({ text, quote }: { text: string; quote: string | undefined }): JSX.Element {
   const at = quote === undefined || quote === '' || quote === text ? -1 : text.indexOf(quote);
   return at < 0 || quote === undefined ? <>{text}</> : <>{text.slice(0, at)}<mark>{quote}</mark>{text.slice(at + quote.length)}</>;
 }
@@ -19,7 +19,7 @@ export function Source({ source, quote }: { source: Schema['TrailSource']; quote
     case 'record':
       return (
         <li>
-          <blockquote><Marked text={source.text ?? ''} quote={quote} /></blockquote>
+          <blockquote><Highlighted text={source.text ?? ''} quote={quote} /></blockquote>
           <p class="meta"><span>{source.speaker}{source.ts !== undefined && `, ${moment(source.ts)}`}</span>{source.ts !== undefined && <a href={href(['core', source.ts.slice(0, 10)], { message: source.id })}>show in context</a>}</p>
         </li>
       );
@@ -40,7 +40,7 @@ export function Source({ source, quote }: { source: Schema['TrailSource']; quote
 }
 
 /** All sources of a text. */
-export function Sources({ because }: { because: readonly Because[] }): JSX.Element {
+export function Sources({ because }: { because: readonly Provenance[] }): JSX.Element {
   return (
     <ul class="sources">
       {because.length === 0 && <li class="dim">No source found. It may have been forgotten.</li>}

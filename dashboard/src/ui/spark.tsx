@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 
 /** Values from the oldest to the newest; `label` describes them for screen readers. */
-export function Spark({ values, label, width = 120, height = 28, bars = false }: { values: readonly number[]; label: string; width?: number; height?: number; bars?: boolean }): JSX.Element {
+export function Sparkline({ values, label, width = 120, height = 28, bars = false }: { values: readonly number[]; label: string; width?: number; height?: number; bars?: boolean }): JSX.Element {
   const most = Math.max(...values, 1);
   const step = values.length > 1 ? width / (bars ? values.length : values.length - 1) : width;
   const y = (value: number): number => height - 2 - (value / most) * (height - 4);

@@ -30,7 +30,7 @@ export interface SessionColumns extends Columns {
 }
 
 /** The timeline as the API returns it. */
-export interface Told {
+export interface Timeline {
   readonly origin?: string | null;
   readonly last?: string | null;
   readonly names: readonly string[];
@@ -80,11 +80,11 @@ export interface Layer {
 }
 
 /** The thickness of a day without messages: the passing of time stays visible. */
-const SILENT = 0.12;
+const EMPTY_DAY_THICKNESS = 0.12;
 
 /** The thickness of a day with this many bytes, where an average day has `usual`. The square root keeps one busy day from hiding a year. */
 export function thickness(bytes: number, usual: number): number {
-  return SILENT + (1 - SILENT) * Math.sqrt(bytes / Math.max(usual, 1));
+  return EMPTY_DAY_THICKNESS + (1 - EMPTY_DAY_THICKNESS) * Math.sqrt(bytes / Math.max(usual, 1));
 }
 
 export class Core {
@@ -102,11 +102,11 @@ export class Core {
   readonly bytes: Float64Array;
   readonly usual: number;
   readonly messages: number;
-  readonly #known = new Map<string, Layer>();
+  readonly #byId = new Map<string, Layer>();
 
-  constructor(told: Told) {
-    this.origin = told.origin ?? '1970-01-01';
-    const day = told.layers.day;
+  constructor(timeline: Timeline) {
+    this.origin = timeline.origin ?? '1970-01-01';
+    const day = timeline.layers.day;
     const reach = day ? day.first.reduce((most, first) => Math.max(most, first + 1), 0) : 0;
     this.days = reach;
     this.pressed = new Uint8Array(reach);
@@ -125,8 +125,8 @@ export class Core {
       messages += day.messages[at] ?? 0;
     });
     this.messages = messages;
-    const loud = this.bytes.filter((one) => one > 0);
-    this.usual = loud.length === 0 ? 1 : loud.reduce((sum, one) => sum + one, 0) / loud.length;
+    const nonEmpty = this.bytes.filter((one) => one > 0);
+    this.usual = nonEmpty.length === 0 ? 1 : nonEmpty.reduce((sum, one) => sum + one, 0) / nonEmpty.length;
     // Days before the first message have no thickness: the origin may be weeks earlier.
     const begun = this.ofDay.findIndex((at) => at >= 0);
     this.cumulated = new Float64Array(reach + 1);
@@ -134,17 +134,17 @@ export class Core {
     this.total = this.cumulated[reach] ?? 0;
     const silent = new Map<string, number>();
     const layers = (tier: Tier, columns: Columns | undefined): Layer[] => (columns?.period ?? []).map((period, at) => this.#layer(tier, columns as Columns, period, at));
-    const session = told.layers.session;
+    const session = timeline.layers.session;
     const tiers = {
-      year: layers('year', told.layers.year),
-      month: layers('month', told.layers.month),
-      week: layers('week', told.layers.week),
+      year: layers('year', timeline.layers.year),
+      month: layers('month', timeline.layers.month),
+      week: layers('week', timeline.layers.week),
       day: layers('day', day),
       session: (session?.period ?? []).map((period, at) => {
         const layer = this.#layer('session', session as SessionColumns, period, at);
         const name = session?.name[at] ?? -1;
-        layer.conversation = told.names[session?.conversation[at] ?? -1];
-        layer.session = name < 0 ? undefined : told.names[name];
+        layer.conversation = timeline.names[session?.conversation[at] ?? -1];
+        layer.session = name < 0 ? undefined : timeline.names[name];
         layer.from = session?.from[at] ?? 0;
         layer.to = session?.to[at] ?? 0;
         const date = this.date(layer.first);
@@ -160,7 +160,7 @@ export class Core {
     for (const tier of TIERS) tiers[tier].sort((one, other) => one.first - other.first || one.from - other.from);
     this.tiers = tiers;
     this.#placeSessions();
-    for (const tier of TIERS) for (const layer of tiers[tier]) this.#known.set(layer.id, layer);
+    for (const tier of TIERS) for (const layer of tiers[tier]) this.#byId.set(layer.id, layer);
   }
 
   #layer(tier: Tier, columns: Columns, period: string, at: number): Layer {
@@ -216,7 +216,7 @@ export class Core {
 
   /** The layer with this name. */
   find(id: string): Layer | undefined {
-    return this.#known.get(id);
+    return this.#byId.get(id);
   }
 
   /** The index of the first layer of a tier that ends on this day or later. */
@@ -276,42 +276,42 @@ export interface Camera {
 /** The margin above the newest and below the oldest layer, in pixels. */
 export const MARGIN = 46;
 /** The highest zoom, in pixels per average day: every message is readable. */
-const MOST_SCALE = 60_000;
+const MAX_SCALE = 60_000;
 
 /** The camera that shows everything, in a picture of this height. */
-export function whole(core: Core, height: number): Camera {
+export function fitAll(core: Core, height: number): Camera {
   const scale = Math.max(height - 2 * MARGIN, 50) / Math.max(core.total, 1e-6);
   return { scale, top: -MARGIN / scale };
 }
 
 /** Limits a camera: never further out than everything, never past either end. */
-export function bounded(camera: Camera, core: Core, height: number): Camera {
-  const all = whole(core, height);
-  const scale = Math.min(Math.max(camera.scale, all.scale), Math.max(MOST_SCALE, all.scale));
+export function clampCamera(camera: Camera, core: Core, height: number): Camera {
+  const all = fitAll(core, height);
+  const scale = Math.min(Math.max(camera.scale, all.scale), Math.max(MAX_SCALE, all.scale));
   const margin = MARGIN / scale;
   const lowest = core.total + margin - height / scale;
   return { scale, top: lowest < -margin ? all.top : Math.min(Math.max(camera.top, -margin), lowest) };
 }
 
 /** Zooms in or out around `y`. */
-export function zoomed(camera: Camera, factor: number, y: number, core: Core, height: number): Camera {
-  const all = whole(core, height);
-  const scale = Math.min(Math.max(camera.scale * factor, all.scale), Math.max(MOST_SCALE, all.scale));
+export function zoomCamera(camera: Camera, factor: number, y: number, core: Core, height: number): Camera {
+  const all = fitAll(core, height);
+  const scale = Math.min(Math.max(camera.scale * factor, all.scale), Math.max(MAX_SCALE, all.scale));
   const depth = camera.top + y / camera.scale;
-  return bounded({ scale, top: depth - y / scale }, core, height);
+  return clampCamera({ scale, top: depth - y / scale }, core, height);
 }
 
 /** The camera in which a layer fills most of the picture. */
-export function onto(layer: { top: number; bottom: number }, core: Core, height: number): Camera {
+export function fitLayer(layer: { top: number; bottom: number }, core: Core, height: number): Camera {
   const room = Math.max(layer.bottom - layer.top, 1e-9);
   const scale = (height * 0.82) / room;
-  const camera = bounded({ scale, top: 0 }, core, height);
+  const camera = clampCamera({ scale, top: 0 }, core, height);
   const middle = (layer.top + layer.bottom) / 2;
-  return bounded({ scale: camera.scale, top: middle - height / 2 / camera.scale }, core, height);
+  return clampCamera({ scale: camera.scale, top: middle - height / 2 / camera.scale }, core, height);
 }
 
 /** Interpolates between two cameras: the zoom is geometric, and the centre moves with it. */
-export function between(from: Camera, to: Camera, part: number, height: number): Camera {
+export function interpolateCamera(from: Camera, to: Camera, part: number, height: number): Camera {
   const scale = from.scale * (to.scale / from.scale) ** part;
   const [fromMiddle, toMiddle] = [from.top + height / 2 / from.scale, to.top + height / 2 / to.scale];
   // Zooming in reaches the target position early, zooming out leaves it late: the eye can follow.

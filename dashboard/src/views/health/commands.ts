@@ -1,6 +1,6 @@
 // Commands in messages.
 
 /** The commands that a message contains in backticks, each once. */
-export function commands(text: string): string[] {
+export function commandsIn(text: string): string[] {
   return [...new Set([...text.matchAll(/`(icecore [^`]+)`/g)].map((found) => found[1] ?? ''))];
 }

@@ -2,11 +2,11 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
-import { Copy } from '../../ui/parts.tsx';
-import { commands } from './commands.ts';
+import { CopyButton } from '../../ui/components.tsx';
+import { commandsIn } from './commands.ts';
 
 // The view that does the same as a command.
-function place(command: string): readonly [to: string, said: string] | undefined {
+function viewFor(command: string): readonly [to: string, said: string] | undefined {
   const [, group, subcommand] = command.split(' ');
   const verb = group === 'summary' ? subcommand : group;
   switch (verb) {
@@ -29,15 +29,15 @@ function place(command: string): readonly [to: string, said: string] | undefined
 
 /** A problem with its fixes; `action` is a fix on this page. */
 export function Problem({ text, action }: { text: string; action?: ComponentChildren }): JSX.Element {
-  const named = commands(text);
-  const to = named.map(place).find((one) => one !== undefined);
+  const named = commandsIn(text);
+  const to = named.map(viewFor).find((one) => one !== undefined);
   return (
     <li class="problem">
       <p><MarkdownLine text={text.charAt(0).toUpperCase() + text.slice(1)} /></p>
       <p class="whatnow">
         {action}
         {to && <a class="button small" href={to[0]}>{to[1]}</a>}
-        {named.map((command) => <Copy key={command} text={() => command}>Copy <code>{command}</code></Copy>)}
+        {named.map((command) => <CopyButton key={command} text={() => command}>Copy <code>{command}</code></CopyButton>)}
       </p>
     </li>
   );
@@ -45,5 +45,5 @@ export function Problem({ text, action }: { text: string; action?: ComponentChil
 
 /** A command with a copy button. */
 export function Command({ text }: { text: string }): JSX.Element {
-  return <span class="command"><code>{text}</code><Copy text={() => text} /></span>;
+  return <span class="command"><code>{text}</code><CopyButton text={() => text} /></span>;
 }

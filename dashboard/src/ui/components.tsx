@@ -1,7 +1,7 @@
 // The components that every view uses.
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
-import type { Answer, Failure } from '../lib/api.ts';
+import type { RequestState, ApiError } from '../lib/api.ts';
 import { Store, useStore } from '../lib/store.ts';
 
 type Classes = string | false | undefined;
@@ -24,10 +24,10 @@ interface ButtonProps {
 }
 
 /** A button. While `busy` it is disabled and announced as busy. */
-export function Button({ children, onClick, kind = 'plain', type = 'button', busy = false, disabled = false, label, pressed, small }: ButtonProps): JSX.Element {
+export function Button({ children, onClick, kind = 'plain', type = 'button', busy = false, disabled = false, label, pressed: onKeyDown, small }: ButtonProps): JSX.Element {
   return (
     <button type={type} class={classes('button', kind, small && 'small')} onClick={onClick} disabled={busy || disabled} aria-busy={busy}
-      {...(label === undefined ? {} : { 'aria-label': label, title: label })} {...(pressed === undefined ? {} : { 'aria-pressed': pressed })}>
+      {...(label === undefined ? {} : { 'aria-label': label, title: label })} {...(onKeyDown === undefined ? {} : { 'aria-pressed': onKeyDown })}>
       {children}
     </button>
   );
@@ -47,17 +47,17 @@ interface FieldProps {
 /** A labelled form field; the child renders the control with the given id. */
 export function Field({ label, hint, wrong, bare = false, children }: FieldProps): JSX.Element {
   const id = useId();
-  const said = wrong ?? hint;
+  const help = wrong ?? hint;
   return (
     <div class={classes('field', wrong !== undefined && 'wrong')}>
       <label for={id} class={bare ? 'unseen' : ''}>{label}</label>
-      {children(id, said === undefined ? undefined : `${id}-said`)}
-      {said !== undefined && <p id={`${id}-said`} class={wrong === undefined ? 'hint' : 'hint warm'}>{said}</p>}
+      {children(id, help === undefined ? undefined : `${id}-help`)}
+      {help !== undefined && <p id={`${id}-help`} class={wrong === undefined ? 'hint' : 'hint warm'}>{help}</p>}
     </div>
   );
 }
 
-interface ChoiceProps {
+interface SelectProps {
   label: string;
   value: string;
   options: readonly (readonly [value: string, label: string])[];
@@ -66,19 +66,19 @@ interface ChoiceProps {
 }
 
 /** A select field. */
-export function Choice({ label, value, options, onChange, bare = false }: ChoiceProps): JSX.Element {
+export function Select({ label, value, options, onChange, bare = false }: SelectProps): JSX.Element {
   return (
     <Field label={label} bare={bare}>
       {(id) => (
         <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-          {options.map(([one, said]) => <option key={one} value={one}>{said}</option>)}
+          {options.map(([one, option]) => <option key={one} value={one}>{option}</option>)}
         </select>
       )}
     </Field>
   );
 }
 
-interface TextProps {
+interface TextFieldProps {
   label: string;
   value: string;
   onInput: (value: string) => void;
@@ -93,7 +93,7 @@ interface TextProps {
 }
 
 /** A text field of one line, or of several. */
-export function Text({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextProps): JSX.Element {
+export function TextField({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextFieldProps): JSX.Element {
   const control = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
   // A dialog looks for the attribute when it opens; elsewhere the browser looked for it before the field existed.
   useEffect(() => {
@@ -102,10 +102,10 @@ export function Text({ label, value, onInput, type = 'text', placeholder, hint, 
   const more = { ...(hint === undefined ? {} : { hint }), ...(wrong === undefined ? {} : { wrong }) };
   return (
     <Field label={label} bare={bare} {...more}>
-      {(id, said) => lines === undefined
-        ? <input ref={control} autofocus={autofocus} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+      {(id, describedBy) => lines === undefined
+        ? <input ref={control} autofocus={autofocus} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={describedBy}
             aria-invalid={wrong !== undefined} autocomplete="off" spellcheck={false} onInput={(event) => onInput(event.currentTarget.value)} />
-        : <textarea ref={control} autofocus={autofocus} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+        : <textarea ref={control} autofocus={autofocus} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={describedBy}
             aria-invalid={wrong !== undefined} onInput={(event) => onInput(event.currentTarget.value)} />}
     </Field>
   );
@@ -129,7 +129,7 @@ export function Section({ title, aside, children, wide = false, level = 2 }: { t
 }
 
 /** An empty state: what is missing, and what to do. */
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
+export function EmptyState({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
   return (
     <div class="empty">
       <svg viewBox="0 0 48 48" width="48" height="48" aria-hidden="true"><path d="M24 5v38M8 14.5l32 19M40 14.5l-32 19M24 12l-5-4m5 4 5-4M24 36l-5 4m5-4 5 4M13.500 17.500l-.5-6m.5 6-5.500 2.300M34.500 30.500l.5 6m-.5-6 5.500-2.300M34.500 17.500l.5-6m-.5 6 5.500 2.300M13.500 30.500l-.5 6m.5-6-5.500-2.300" /></svg>
@@ -140,7 +140,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 /** An error message with a retry button. */
-export function ErrorBox({ failure, again }: { failure: Failure; again?: (() => void) | undefined }): JSX.Element {
+export function ErrorBox({ failure, again }: { failure: ApiError; again?: (() => void) | undefined }): JSX.Element {
   return (
     <div class="errorbox" role="alert">
       <p>{sentence(failure.message)}</p>
@@ -160,10 +160,10 @@ export function Loading({ what = 'Loading' }: { what?: string }): JSX.Element {
 }
 
 /** Renders a request: its value, the loading indicator or the error. The old value stays until the new one arrives. */
-export function Shown<T>({ of, what, children }: { of: Answer<T>; what?: string; children: (value: T) => ComponentChildren }): JSX.Element {
+export function RequestView<T>({ of, what, children }: { of: RequestState<T>; what?: string; children: (value: T) => ComponentChildren }): JSX.Element {
   return (
     <>
-      {of.failure && <ErrorBox failure={of.failure} again={of.again} />}
+      {of.failure && <ErrorBox failure={of.failure} again={of.reload} />}
       {of.value !== undefined ? children(of.value) : of.busy && <Loading {...(what === undefined ? {} : { what })} />}
     </>
   );
@@ -214,13 +214,13 @@ export function Dialog({ title, open, onClose, children, foot }: { title: string
     if (!open && shown.open) shown.close();
   }, [open]);
   // A dialog that is unmounted while it is open returns the focus, and does not call `onClose`.
-  const gone = useRef(false);
+  const unmounted = useRef(false);
   useEffect(() => () => {
-    gone.current = true;
+    unmounted.current = true;
     dialog.current?.close();
   }, []);
   return (
-    <dialog ref={dialog} aria-labelledby={id} onClose={() => { if (!gone.current) onClose(); }} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
+    <dialog ref={dialog} aria-labelledby={id} onClose={() => { if (!unmounted.current) onClose(); }} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
       {open && (
         <div class="dialog">
           <header><h2 id={id}>{title}</h2><Button kind="quiet" small label="Close" onClick={onClose}>✕</Button></header>
@@ -241,7 +241,7 @@ export function Tabs<K extends string>({ label, tabs, current, onChange, childre
   children: ComponentChildren;
 }): JSX.Element {
   const id = useId();
-  const pressed = (event: KeyboardEvent): void => {
+  const onKeyDown = (event: KeyboardEvent): void => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     const at = tabs.findIndex(([key]) => key === current);
@@ -253,7 +253,7 @@ export function Tabs<K extends string>({ label, tabs, current, onChange, childre
   };
   return (
     <div class="tabs">
-      <div role="tablist" aria-label={label} onKeyDown={pressed}>
+      <div role="tablist" aria-label={label} onKeyDown={onKeyDown}>
         {tabs.map(([key, title]) => (
           <button key={key} id={`${id}-${key}`} type="button" role="tab" aria-selected={key === current} aria-controls={`${id}-panel`} tabIndex={key === current ? 0 : -1} onClick={() => onChange(key)}>{title}</button>
         ))}
@@ -263,20 +263,20 @@ export function Tabs<K extends string>({ label, tabs, current, onChange, childre
   );
 }
 
-const told = new Store<{ text: string; at: number }>({ text: '', at: 0 });
-let quiet: ReturnType<typeof setTimeout> | undefined;
-const TOLD_MS = 5_000;
+const currentToast = new Store<{ text: string; at: number }>({ text: '', at: 0 });
+let toastTimer: ReturnType<typeof setTimeout> | undefined;
+const TOAST_MS = 5_000;
 
 /** Shows a toast: a one-line confirmation. */
-export function say(text: string): void {
-  told.set({ text, at: told.get().at + 1 });
-  clearTimeout(quiet);
-  quiet = setTimeout(() => told.set({ text: '', at: told.get().at + 1 }), TOLD_MS);
+export function showToast(text: string): void {
+  currentToast.set({ text, at: currentToast.get().at + 1 });
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => currentToast.set({ text: '', at: currentToast.get().at + 1 }), TOAST_MS);
 }
 
 /** Renders the toast; mounted once, in the shell. */
-export function Told(): JSX.Element {
-  const { text } = useStore(told);
+export function Toast(): JSX.Element {
+  const { text } = useStore(currentToast);
   return <div class={classes('told', text !== '' && 'shown')} role="status" aria-live="polite">{text}</div>;
 }
 
@@ -286,11 +286,11 @@ export function Link({ to, children, label }: { to: string; children: ComponentC
 }
 
 /** A copy button; a toast says whether it worked. */
-export function Copy({ text, children = 'Copy' }: { text: () => string; children?: ComponentChildren }): JSX.Element {
+export function CopyButton({ text, children = 'Copy' }: { text: () => string; children?: ComponentChildren }): JSX.Element {
   const copy = (): void => {
     navigator.clipboard.writeText(text()).then(
-      () => say('Copied'),
-      () => say('The browser blocked copying; select the text and copy it by hand'),
+      () => showToast('Copied'),
+      () => showToast('The browser blocked copying; select the text and copy it by hand'),
     );
   };
   return <Button small onClick={copy}>{children}</Button>;

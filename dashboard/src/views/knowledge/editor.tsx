@@ -2,12 +2,12 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Reply } from '../../lib/api.ts';
-import { Failure, post, useDoing } from '../../lib/api.ts';
-import { many } from '../../lib/format.ts';
+import { ApiError, post, useAction } from '../../lib/api.ts';
+import { plural } from '../../lib/format.ts';
 import { go, href } from '../../lib/route.ts';
 import { Diff } from '../../ui/diff.tsx';
-import { Button, Dialog, ErrorBox, Section, Tabs, Text as TextField, classes } from '../../ui/parts.tsx';
-import { Text } from './page.tsx';
+import { Button, Dialog, ErrorBox, Section, Tabs, TextField as TextField, classes } from '../../ui/components.tsx';
+import { PageText } from './page.tsx';
 
 type Page = Reply<'/api/pages/{kind}/{slug}'>;
 export type Saved = Reply<'/api/pages/{kind}/{slug}', 'post'>;
@@ -28,7 +28,7 @@ export function hasDraft(path: string): boolean {
   return draft !== undefined && draft.text !== draft.base;
 }
 
-interface EditingProps {
+interface PageEditorProps {
   kind: string;
   slug: string;
   title: string;
@@ -39,13 +39,13 @@ interface EditingProps {
   onChanged: () => void;
 }
 
-function begun(title: string): string {
+function newPageText(title: string): string {
   return `# ${title}\n\n## Key Facts\n- \n`;
 }
 
-export function Editing({ kind, slug, title, page, onSaved, onChanged }: EditingProps): JSX.Element {
+export function PageEditor({ kind, slug, title, page, onSaved, onChanged }: PageEditorProps): JSX.Element {
   const path = `knowledge/${kind}/${slug}.md`;
-  const fresh = (): Draft => ({ text: page?.text ?? begun(title), base: page?.text ?? '', hash: page?.hash });
+  const fresh = (): Draft => ({ text: page?.text ?? newPageText(title), base: page?.text ?? '', hash: page?.hash });
   const [draft, setDraft] = useState<Draft>(() => drafts.get(path) ?? fresh());
   const [leaving, setLeaving] = useState(false);
   const changed = draft.text !== draft.base;
@@ -73,13 +73,13 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
     if (theirs && !changed) setDraft({ text: theirs.text, base: theirs.text, hash: theirs.hash });
   }, [theirs?.hash, changed]);
 
-  const saving = useDoing(async (hash: string | undefined) => {
+  const saving = useAction(async (hash: string | undefined) => {
     try {
       const saved = await post('/api/pages/{kind}/{slug}', { path: { kind, slug }, body: { text: draft.text, ...(hash === undefined ? {} : { hash }) } });
       drafts.delete(path);
       onSaved(saved);
     } catch (error) {
-      if (!(error instanceof Failure && error.status === 409)) throw error;
+      if (!(error instanceof ApiError && error.status === 409)) throw error;
       onChanged();
     }
   });
@@ -91,9 +91,9 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
   return (
     <div class="editing" ref={whole} onKeyDown={(event) => { if (event.key === 's' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); save(); } }}>
       {theirs && changed && (
-        <Both theirs={theirs} draft={draft} busy={saving.busy}
+        <EditConflict theirs={theirs} draft={draft} busy={saving.busy}
           onTheirs={() => put({ text: theirs.text, base: theirs.text, hash: theirs.hash })}
-          onGoOn={() => put({ text: draft.text, base: theirs.text, hash: theirs.hash })}
+          onContinue={() => put({ text: draft.text, base: theirs.text, hash: theirs.hash })}
           onMine={() => void saving.run(theirs.hash)} />
       )}
       {saving.failure && <ErrorBox failure={saving.failure} />}
@@ -104,7 +104,7 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
       </div>
       <div class="two">
         <TextField label="The page, in Markdown" value={draft.text} onInput={(text) => put({ ...draft, text })} lines={26} />
-        <section class="preview" aria-label="Preview"><h3>Preview</h3><div class="section"><Text text={draft.text} standing={() => undefined} /></div></section>
+        <section class="preview" aria-label="Preview"><h3>Preview</h3><div class="section"><PageText text={draft.text} freshnessOf={() => undefined} /></div></section>
       </div>
       {changed && <Section title="Your changes"><Diff old={draft.base} now={draft.text} label="Your changes" /></Section>}
       <Dialog title="Discard your changes?" open={leaving} onClose={() => setLeaving(false)} foot={<><Button onClick={() => setLeaving(false)}>Keep editing</Button><Button kind="warm" onClick={back}>Discard</Button></>}>
@@ -115,7 +115,7 @@ export function Editing({ kind, slug, title, page, onSaved, onChanged }: Editing
 }
 
 /** An edit conflict: their changes, the user's changes, and the ways to resolve it. */
-function Both({ theirs, draft, busy, onTheirs, onGoOn, onMine }: { theirs: Page; draft: Draft; busy: boolean; onTheirs: () => void; onGoOn: () => void; onMine: () => void }): JSX.Element {
+function EditConflict({ theirs, draft, busy, onTheirs, onContinue, onMine }: { theirs: Page; draft: Draft; busy: boolean; onTheirs: () => void; onContinue: () => void; onMine: () => void }): JSX.Element {
   const [tab, setTab] = useState<'theirs' | 'mine' | 'both'>('theirs');
   return (
     <section class={classes('section', 'both')} role="alert" aria-label="Edit conflict">
@@ -128,7 +128,7 @@ function Both({ theirs, draft, busy, onTheirs, onGoOn, onMine }: { theirs: Page;
       </Tabs>
       <div class="buttons">
         <Button kind="main" busy={busy} onClick={onMine}>Save both</Button>
-        <Button onClick={onGoOn}>Keep editing</Button>
+        <Button onClick={onContinue}>Keep editing</Button>
         <Button onClick={onTheirs}>Use theirs</Button>
       </div>
       <p class="dim small">“Save both” adds your statements and keeps theirs, also those that your text lacks. Where both of you changed one line, both statements remain; strike one through with ~~…~~. “Keep editing” keeps your text and compares it with theirs from now on.</p>
@@ -142,9 +142,9 @@ export function SavedBar({ saved, onClose }: { saved: Saved; onClose: () => void
   return (
     <div class={classes('savedbar', (saved.held || saved.complaints.length > 0) && 'held')} role="status">
       <div>
-        <p>{saved.held ? 'Saved, but a part of it could not be recorded in the ledger:' : saved.learnt.length === 0 ? 'Saved. No new statements, so the ledger did not change.' : <>Saved. {many(saved.learnt.length, 'event')} recorded in the ledger: {saved.learnt.map((id, at) => <span key={id}>{at > 0 && ', '}<a href={href(['ledger', id], { status: 'any' })}>{id}</a></span>)}. To undo one, retract it there.</>}</p>
+        <p>{saved.held ? 'Saved, but a part of it could not be recorded in the ledger:' : saved.learnt.length === 0 ? 'Saved. No new statements, so the ledger did not change.' : <>Saved. {plural(saved.learnt.length, 'event')} recorded in the ledger: {saved.learnt.map((id, at) => <span key={id}>{at > 0 && ', '}<a href={href(['ledger', id], { status: 'any' })}>{id}</a></span>)}. To undo one, retract it there.</>}</p>
         {saved.complaints.length > 0 && <ul>{saved.complaints.map((one) => <li key={one}>{one}</li>)}</ul>}
-        {secrets > 0 && <p>{many(secrets, 'secret')} in it {secrets === 1 ? 'was' : 'were'} redacted before it was stored.</p>}
+        {secrets > 0 && <p>{plural(secrets, 'secret')} in it {secrets === 1 ? 'was' : 'were'} redacted before it was stored.</p>}
       </div>
       <Button small kind="quiet" label="Dismiss" onClick={onClose}>✕</Button>
     </div>

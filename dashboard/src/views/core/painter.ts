@@ -1,7 +1,7 @@
 // Paints the core: a column of ice with the newest layer on top, bars for the summaries of each tier at the left and texts at the right.
 // A frame recomputes as little as possible: colours are computed once per theme, texts are wrapped once per width, and the ice is one
 // column of pixels, however many days it shows.
-import { compact, day as dayName, many, period as periodName } from '../../lib/format.ts';
+import { compact, day as dayName, plural, period as periodName } from '../../lib/format.ts';
 import { token } from '../../lib/theme.ts';
 import type { Camera, Core, Layer, Tier } from './model.ts';
 import { FLAGGED, FORGOTTEN, PROVISIONAL, TIERS } from './model.ts';
@@ -25,7 +25,7 @@ interface Palette {
 }
 
 /** A message in the picture. */
-export interface Word {
+export interface MessageLabel {
   id: string;
   role: string;
   /** The name of the speaker, else the role. */
@@ -36,13 +36,13 @@ export interface Word {
 }
 
 /** The texts of layers, as far as they are loaded. */
-export interface Words {
+export interface LayerTexts {
   headline(layer: Layer): string | undefined;
-  messages(layer: Layer): readonly Word[] | undefined;
+  messages(layer: Layer): readonly MessageLabel[] | undefined;
 }
 
 /** A layer with enough space for a text, and its position in the picture. */
-export interface Labelled {
+export interface LabelledLayer {
   layer: Layer;
   top: number;
   bottom: number;
@@ -54,7 +54,7 @@ export interface Hit {
   message: string | undefined;
 }
 
-interface Frame {
+interface FrameState {
   width: number;
   height: number;
   camera: Camera;
@@ -64,15 +64,15 @@ interface Frame {
 }
 
 /** The least height of a layer with a text beside it, in pixels. */
-const LABEL = 20;
+const MIN_LABEL_PX = 20;
 /** Below this many pixels the layers of a tier cannot be distinguished. */
-const APART = 3;
+const MIN_LAYER_PX = 3;
 const SLICES = 64;
 const COLUMN_GAP = 4;
 /** How many pixels beyond the edge are still painted: the ice is curved. */
-const REACH = 60;
+const OVERSCAN_PX = 60;
 /** The most wrapped texts in the cache. */
-const MOST_WRAPPED = 4_000;
+const MAX_WRAPPED_TEXTS = 4_000;
 
 function rgb(colour: string): Rgb {
   const hex = /^#([\da-f]{2})([\da-f]{2})([\da-f]{2})$/i.exec(colour);
@@ -84,7 +84,7 @@ const css = (colour: Rgb, alpha = 1): string => `rgb(${colour[0] | 0} ${colour[1
 const luminance = ([r, g, b]: Rgb): number => (0.299 * r + 0.587 * g + 0.114 * b) / 255;
 
 // A stable pseudo-random number between 0 and 1 per day: natural variation of the ice.
-function grain(at: number): number {
+function noise(at: number): number {
   let x = (at + 1) * 2_654_435_761;
   x = (x ^ (x >>> 15)) * 2_246_822_519;
   return ((x ^ (x >>> 13)) >>> 0) / 4_294_967_296;
@@ -100,7 +100,7 @@ function palette(): Palette {
 }
 
 /** Text is larger on very wide screens, which are viewed from further away. */
-const unit = (width: number): number => (width > 1_250 ? 1.2 : 1);
+const textScale = (width: number): number => (width > 1_250 ? 1.2 : 1);
 
 /** The title of a layer. */
 export function title(layer: Layer): string {
@@ -111,11 +111,11 @@ export function title(layer: Layer): string {
   return `${clock(layer.from)}–${clock(layer.to)} ${name}`;
 }
 
-const PRESSED = ['not summarized yet', 'summarized by session', 'summarized into a day', 'summarized into a week', 'summarized into a month', 'summarized into a year'];
+const SUMMARIZED = ['not summarized yet', 'summarized by session', 'summarized into a day', 'summarized into a week', 'summarized into a month', 'summarized into a year'];
 
 /** The highest tier that a layer is summarized into, as text. */
-export function pressedWords(layer: Layer): string {
-  return PRESSED[layer.pressed] ?? '';
+export function summarizedLabel(layer: Layer): string {
+  return SUMMARIZED[layer.pressed] ?? '';
 }
 
 export class Painter {
@@ -130,13 +130,13 @@ export class Painter {
   #shade: { key: string; gradient: CanvasGradient } | undefined;
   #hatch: CanvasPattern | null = null;
   #snow: CanvasPattern | null = null;
-  #wrapped = new Map<string, string[]>();
+  #wrapCache = new Map<string, string[]>();
   #columns: { tier: Tier; x: number; width: number; alpha: number }[] = [];
   #left = 0;
   #coreWidth = 0;
   /** The layers with enough space for a text in the last frame. */
-  labelled: Labelled[] = [];
-  #messages: { layer: Layer; word: Word; top: number; bottom: number }[] = [];
+  labelled: LabelledLayer[] = [];
+  #messages: { layer: Layer; word: MessageLabel; top: number; bottom: number }[] = [];
 
   constructor(canvas: HTMLCanvasElement, core: Core) {
     const context = canvas.getContext('2d');
@@ -164,7 +164,7 @@ export class Painter {
       let colour = ice[far] ?? (ice[0] as Rgb);
       // Busy days are clearer ice, quiet ones cloudier.
       const loud = Math.min(Math.sqrt((core.bytes[at] ?? 0) / core.usual), 2) - 1;
-      colour = mix(colour, ice[Math.min(far + 1, 5)] as Rgb, 0.14 * Math.max(loud, 0) + 0.1 * grain(at));
+      colour = mix(colour, ice[Math.min(far + 1, 5)] as Rgb, 0.14 * Math.max(loud, 0) + 0.1 * noise(at));
       if (loud < 0 && !silent) colour = mix(colour, light, -0.16 * loud);
       if (silent) colour = mix(colour, ground, 0.4);
       if (core.importance[at] === 0) colour = mix(colour, ground, 0.16);
@@ -184,7 +184,7 @@ export class Painter {
     // Air bubbles make it look like ice.
     this.#snow = this.#pattern(96, (context) => {
       for (let at = 0; at < 130; at += 1) {
-        const [x, y, size] = [grain(at * 3) * 96, grain(at * 3 + 1) * 96, 0.35 + grain(at * 3 + 2) * 0.9];
+        const [x, y, size] = [noise(at * 3) * 96, noise(at * 3 + 1) * 96, 0.35 + noise(at * 3 + 2) * 0.9];
         context.fillStyle = at % 3 === 0 ? 'rgb(10 50 80 / 10%)' : 'rgb(255 255 255 / 26%)';
         context.beginPath();
         context.ellipse(x, y, size * 1.6, size, 0, 0, 7);
@@ -204,7 +204,7 @@ export class Painter {
   }
 
   /** Paints a frame. */
-  paint(frame: Frame, words: Words): void {
+  paint(frame: FrameState, words: LayerTexts): void {
     const { width, height, camera } = frame;
     const density = Math.min(window.devicePixelRatio || 1, 2);
     const canvas = this.#canvas;
@@ -216,17 +216,17 @@ export class Painter {
     const context = this.#context;
     context.setTransform(density, 0, 0, density, 0, 0);
     context.clearRect(0, 0, width, height);
-    this.#arrange(width, camera);
-    this.#labels(camera, height, words);
-    this.#ice(camera, width, height, density);
-    for (const column of this.#columns) this.#tier(column, frame);
-    this.#bracket(frame);
-    this.#words(frame, words);
-    this.#tip(frame);
+    this.#layout(width, camera);
+    this.#findLabels(camera, height, words);
+    this.#paintIce(camera, width, height, density);
+    for (const column of this.#columns) this.#paintTier(column, frame);
+    this.#paintSelection(frame);
+    this.#paintTexts(frame, words);
+    this.#paintTooltip(frame);
   }
 
   // Computes the layout. A tier whose layers cannot be distinguished gets no column.
-  #arrange(width: number, camera: Camera): void {
+  #layout(width: number, camera: Camera): void {
     const narrow = width < 560;
     const core = this.#core;
     const shown: Tier[] = ['year', 'month', 'week', 'day'];
@@ -237,7 +237,7 @@ export class Painter {
       const count = core.tiers[tier].length;
       if (count === 0) return;
       const mean = (core.total / count) * camera.scale;
-      const alpha = Math.min(Math.max((mean - APART) / 4, 0), 1);
+      const alpha = Math.min(Math.max((mean - MIN_LAYER_PX) / 4, 0), 1);
       if (alpha <= 0) return;
       const wide = (room[at] ?? 20) * Math.min(alpha * 1.5, 1);
       this.#columns.push({ tier, x, width: wide, alpha });
@@ -252,7 +252,7 @@ export class Painter {
   }
 
   // Finds the layers with enough space for a text: the smallest such ones.
-  #labels(camera: Camera, height: number, words: Words): void {
+  #findLabels(camera: Camera, height: number, words: LayerTexts): void {
     const core = this.#core;
     this.labelled = [];
     this.#messages = [];
@@ -262,11 +262,11 @@ export class Painter {
       const tall = bottom - top;
       if (layer.tier === 'session') {
         const said = words.messages(layer);
-        if (said && tall / said.length >= LABEL) this.#sharedOut(layer, said, top, bottom, height);
-      } else if (tall >= LABEL * 2) {
+        if (said && tall / said.length >= MIN_LABEL_PX) this.#placeMessages(layer, said, top, bottom, height);
+      } else if (tall >= MIN_LABEL_PX * 2) {
         const below = TIERS[TIERS.indexOf(layer.tier) + 1] as Tier;
         const count = layer.tier === 'day' ? layer.sessions : core.from(below, layer.last + 1) - core.from(below, layer.first);
-        if (count > 0 && (tall / count >= LABEL * 1.5 || (count === 1 && tall >= LABEL * 4))) {
+        if (count > 0 && (tall / count >= MIN_LABEL_PX * 1.5 || (count === 1 && tall >= MIN_LABEL_PX * 4))) {
           for (const child of core.children(layer)) visit(child);
           return;
         }
@@ -279,19 +279,19 @@ export class Painter {
     for (let at = layers.length - 1; at >= 0; at -= 1) visit(layers[at] as Layer);
   }
 
-  #sharedOut(layer: Layer, said: readonly Word[], top: number, bottom: number, height: number): void {
-    const share = (word: Word): number => Math.sqrt(word.bytes + 60);
+  #placeMessages(layer: Layer, said: readonly MessageLabel[], top: number, bottom: number, height: number): void {
+    const share = (word: MessageLabel): number => Math.sqrt(word.bytes + 60);
     const whole = said.reduce((sum, word) => sum + share(word), 0);
     let lower = bottom;
     for (const word of said) {
       const upper = lower - ((bottom - top) * share(word)) / whole;
-      if (lower > -REACH && upper < height + REACH) this.#messages.push({ layer, word, top: upper, bottom: lower });
+      if (lower > -OVERSCAN_PX && upper < height + OVERSCAN_PX) this.#messages.push({ layer, word, top: upper, bottom: lower });
       lower = upper;
     }
   }
 
   // Paints the column of ice: the colour of a pixel row is the average of its layers, weighted by their share.
-  #ice(camera: Camera, width: number, height: number, density: number): void {
+  #paintIce(camera: Camera, width: number, height: number, density: number): void {
     const core = this.#core;
     const context = this.#context;
     const { ice, light, edge, dark } = this.#palette;
@@ -334,7 +334,7 @@ export class Painter {
       let drawn = false;
       for (let index = core.from('session', at); index < sessions.length && sessions[index]?.first === at; index += 1) {
         const session = sessions[index] as Layer;
-        const shade = (grain(index * 7) - 0.5) * 0.16;
+        const shade = (noise(index * 7) - 0.5) * 0.16;
         const colour = mix([r, g, b], shade > 0 ? light : edge, Math.abs(shade));
         add(session.top * scale + shift, session.bottom * scale + shift, colour[0], colour[1], colour[2]);
         drawn = true;
@@ -397,7 +397,7 @@ export class Painter {
     pen.putImageData(this.#image, 0, 0);
     const [left, wide] = [this.#left, this.#coreWidth];
     const [from, to] = [-camera.top * camera.scale, (core.total - camera.top) * camera.scale];
-    this.#shadow(left, wide, from, to, swell, height, width);
+    this.#paintShadow(left, wide, from, to, swell, height, width);
     // Curves the column: vertical slices, lower towards the middle and narrower at the sides.
     for (let slice = 0; slice < SLICES; slice += 1) {
       const [from, to] = [slice / SLICES, (slice + 1) / SLICES].map((part) => (wide / 2) * (1 - Math.cos(Math.PI * part))) as [number, number];
@@ -405,10 +405,10 @@ export class Painter {
       // Half a pixel of overlap, so that no background shows between slices.
       context.drawImage(this.#strip, 0, 0, 1, rows, left + from, lower - swell * 2, Math.min(to - from + 0.5, wide - from), rows / density);
     }
-    this.#round(left, wide, Math.max(from, -swell * 3), Math.min(to, height + swell * 3), swell, camera, from > -swell * 2);
+    this.#paintShading(left, wide, Math.max(from, -swell * 3), Math.min(to, height + swell * 3), swell, camera, from > -swell * 2);
   }
 
-  #body(left: number, wide: number, from: number, to: number, swell: number): void {
+  #pathBody(left: number, wide: number, from: number, to: number, swell: number): void {
     const context = this.#context;
     const middle = left + wide / 2;
     context.beginPath();
@@ -420,7 +420,7 @@ export class Painter {
     context.closePath();
   }
 
-  #shadow(left: number, wide: number, from: number, to: number, swell: number, height: number, width: number): void {
+  #paintShadow(left: number, wide: number, from: number, to: number, swell: number, height: number, width: number): void {
     const context = this.#context;
     const { dark } = this.#palette;
     const [upper, lower] = [Math.max(from, -swell * 3), Math.min(to, height + swell * 3)];
@@ -438,11 +438,11 @@ export class Painter {
     context.fillRect(left - reach, upper, reach + 1, lower - upper);
   }
 
-  #round(left: number, wide: number, from: number, to: number, swell: number, camera: Camera, withTop: boolean): void {
+  #paintShading(left: number, wide: number, from: number, to: number, swell: number, camera: Camera, withTop: boolean): void {
     const context = this.#context;
     const { dark, edge, light, ice } = this.#palette;
     context.save();
-    this.#body(left, wide, from, to, swell);
+    this.#pathBody(left, wide, from, to, swell);
     context.clip();
     const key = `${left}|${wide}|${dark}`;
     if (this.#shade?.key !== key) {
@@ -471,7 +471,7 @@ export class Painter {
     if (!dark) {
       context.strokeStyle = css(edge, 0.8);
       context.lineWidth = 1;
-      this.#body(left + 0.5, wide - 1, from, to, swell);
+      this.#pathBody(left + 0.5, wide - 1, from, to, swell);
       context.stroke();
     }
     if (!withTop) return;
@@ -490,7 +490,7 @@ export class Painter {
   }
 
   // Paints the layers of one tier as bars: filled if there is a summary, outlined if not.
-  #tier(column: { tier: Tier; x: number; width: number; alpha: number }, { camera, height, selected, hovered }: Frame): void {
+  #paintTier(column: { tier: Tier; x: number; width: number; alpha: number }, { camera, height, selected, hovered }: FrameState): void {
     const core = this.#core;
     const context = this.#context;
     const { ice, warm, strong, dark, glacier, sans, ink } = this.#palette;
@@ -542,7 +542,7 @@ export class Painter {
       }
       const seen = lower - upper;
       if (width < 14 || seen < 11) continue;
-      const name = this.#short(layer, seen, width);
+      const name = this.#shortTitle(layer, seen, width);
       if (name === '') continue;
       context.fillStyle = made ? bright : ink;
       context.font = `600 11px ${sans}`;
@@ -560,7 +560,7 @@ export class Painter {
     context.globalAlpha = 1;
   }
 
-  #short(layer: Layer, room: number, width: number): string {
+  #shortTitle(layer: Layer, room: number, width: number): string {
     const fits = (text: string): boolean => room > text.length * 6.8 + 12;
     const from = layer.id;
     const choose = (...names: string[]): string => names.find((name) => (name.length <= 2 ? room >= 12 && width >= 15 : fits(name))) ?? '';
@@ -577,7 +577,7 @@ export class Painter {
   }
 
   // Marks the selection on the ice.
-  #bracket({ camera, selected, height }: Frame): void {
+  #paintSelection({ camera, selected, height }: FrameState): void {
     const layer = selected === undefined ? undefined : this.#core.find(selected);
     if (!layer) return;
     const context = this.#context;
@@ -601,11 +601,11 @@ export class Painter {
     context.stroke();
   }
 
-  #words(frame: Frame, words: Words): void {
+  #paintTexts(frame: FrameState, words: LayerTexts): void {
     const { width, height, selected, hovered } = frame;
     const context = this.#context;
     const { ink, dim, line, warm, strong, glacier, sans } = this.#palette;
-    const u = unit(width);
+    const u = textScale(width);
     const line18 = Math.round(18 * u);
     const [plain, strongFont, small12] = [`${13 * u}px`, `600 ${13 * u}px`, `${12 * u}px`];
     const x = this.#right + 26;
@@ -624,11 +624,11 @@ export class Painter {
         context.beginPath();
         context.moveTo(this.#right + 8, bottom - 0.5);
         context.lineTo(x - 8, bottom - 0.5);
-        if (bottom - top >= LABEL) context.lineTo(x + room, bottom - 0.5);
+        if (bottom - top >= MIN_LABEL_PX) context.lineTo(x + room, bottom - 0.5);
         context.stroke();
       }
-      if (layer.importance === 2 && layer.tier === 'day' && bottom - top >= 4) this.#star(this.#right + 15, (upper + lower) / 2);
-      if (tall < LABEL - 4 || reading.has(layer.id)) continue;
+      if (layer.importance === 2 && layer.tier === 'day' && bottom - top >= 4) this.#paintStar(this.#right + 15, (upper + lower) / 2);
+      if (tall < MIN_LABEL_PX - 4 || reading.has(layer.id)) continue;
       const flagged = (layer.state & FLAGGED) !== 0;
       context.font = `${strongFont} ${sans}`;
       context.fillStyle = flagged ? warm : marked ? strong : ink;
@@ -640,7 +640,7 @@ export class Painter {
       let begins = x + context.measureText(shownName ?? '').width + 10;
       context.font = `${small12} ${sans}`;
       context.fillStyle = flagged ? warm : dim;
-      const figures = `${layer.messages > 0 ? many(layer.messages, 'message') : layer.events > 0 ? many(layer.events, 'event') : 'no messages'}${flagged ? ', needs review' : ''}`;
+      const figures = `${layer.messages > 0 ? plural(layer.messages, 'message') : layer.events > 0 ? plural(layer.events, 'event') : 'no messages'}${flagged ? ', needs review' : ''}`;
       if (begins + 90 < x + room) {
         context.fillText(figures, begins, base);
         begins += context.measureText(figures).width + 12;
@@ -683,7 +683,7 @@ export class Painter {
     }
   }
 
-  #star(x: number, y: number): void {
+  #paintStar(x: number, y: number): void {
     const context = this.#context;
     context.fillStyle = this.#palette.glacier;
     context.beginPath();
@@ -696,7 +696,7 @@ export class Painter {
 
   #wrap(key: string, text: string, room: number, font: string, most: number): string[] {
     const whole = `${key}|${Math.round(room / 4)}|${font}|${most}`;
-    const kept = this.#wrapped.get(whole);
+    const kept = this.#wrapCache.get(whole);
     if (kept) return kept;
     const context = this.#context;
     context.font = `${font} ${this.#palette.sans}`;
@@ -722,16 +722,16 @@ export class Painter {
       while (cut.length > 1 && !fits(`${cut}…`)) cut = cut.slice(0, -1);
       lines[last] = `${cut.trimEnd()}…`;
     }
-    if (this.#wrapped.size > MOST_WRAPPED) this.#wrapped.clear();
-    this.#wrapped.set(whole, lines);
+    if (this.#wrapCache.size > MAX_WRAPPED_TEXTS) this.#wrapCache.clear();
+    this.#wrapCache.set(whole, lines);
     return lines;
   }
 
   // Paints a tooltip for a layer that is too thin for a text.
-  #tip({ pointer, hovered, width }: Frame): void {
+  #paintTooltip({ pointer, hovered, width }: FrameState): void {
     const layer = hovered === undefined ? undefined : this.#core.find(hovered);
     if (!pointer || !layer || pointer.x > this.#right + 10) return;
-    if (this.labelled.some((one) => one.layer === layer && one.bottom - one.top >= LABEL)) return;
+    if (this.labelled.some((one) => one.layer === layer && one.bottom - one.top >= MIN_LABEL_PX)) return;
     const context = this.#context;
     const { paper, line, ink, sans } = this.#palette;
     const text = `${layer.tier === 'day' ? dayName(layer.id) : title(layer)} · ${compact(layer.messages)} messages${(layer.state & PROVISIONAL) !== 0 ? ' · provisional' : ''}${(layer.state & FLAGGED) !== 0 ? ' · needs review' : ''}${layer.importance === 2 ? ' · important' : ''}`;

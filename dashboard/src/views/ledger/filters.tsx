@@ -2,19 +2,19 @@
 import type { JSX } from 'preact';
 import type { Schema } from '../../lib/api.ts';
 import type { Query } from '../../lib/route.ts';
-import { Tag } from '../../ui/parts.tsx';
+import { Tag } from '../../ui/components.tsx';
 
 export type Entry = Schema['Entry'];
-export type Kind = Entry['type'];
+export type EventType = Entry['type'];
 export type Priority = Entry['priority'];
 
-export const KINDS: readonly Kind[] = ['fact', 'decision', 'preference', 'commitment', 'constraint', 'procedure', 'relationship'];
+export const EVENT_TYPES: readonly EventType[] = ['fact', 'decision', 'preference', 'commitment', 'constraint', 'procedure', 'relationship'];
 export const PRIORITIES: readonly Priority[] = ['P0', 'P1', 'P2', 'P3'];
-export const LASTS: Record<Priority, string> = { P0: 'permanent', P1: 'until superseded', P2: '90 days', P3: '30 days' };
+export const PRIORITY_LIFETIMES: Record<Priority, string> = { P0: 'permanent', P1: 'until superseded', P2: '90 days', P3: '30 days' };
 
 const STATUSES = ['active', 'superseded', 'closed', 'retracted', 'quarantined', 'any'] as const;
 export type Status = (typeof STATUSES)[number];
-export const STATUS_WORDS: readonly (readonly [Status, string])[] = [
+export const STATUS_LABELS: readonly (readonly [Status, string])[] = [
   ['active', 'Active'], ['superseded', 'Superseded'], ['closed', 'Closed'], ['retracted', 'Retracted'], ['quarantined', 'Quarantined'], ['any', 'All'],
 ];
 
@@ -22,7 +22,7 @@ export const STATUS_WORDS: readonly (readonly [Status, string])[] = [
 export interface Filters {
   text: string;
   status: Status;
-  type: Kind[];
+  type: EventType[];
   priority: Priority[];
   entity: string;
   tag: string[];
@@ -33,18 +33,18 @@ export interface Filters {
   page: number;
 }
 
-function among<T extends string>(all: readonly T[], found: readonly string[]): T[] {
+function pick<T extends string>(all: readonly T[], found: readonly string[]): T[] {
   return all.filter((one) => found.includes(one));
 }
 
 /** Parses the filters of an address; ignores invalid values. */
-export function read(query: URLSearchParams): Filters {
+export function parseFilters(query: URLSearchParams): Filters {
   const page = Number(query.get('page') ?? 1);
   return {
     text: query.get('text') ?? '',
-    status: among(STATUSES, [query.get('status') ?? ''])[0] ?? 'active',
-    type: among(KINDS, query.getAll('type')),
-    priority: among(PRIORITIES, query.getAll('priority')),
+    status: pick(STATUSES, [query.get('status') ?? ''])[0] ?? 'active',
+    type: pick(EVENT_TYPES, query.getAll('type')),
+    priority: pick(PRIORITIES, query.getAll('priority')),
     entity: query.get('entity') ?? '',
     tag: query.getAll('tag'),
     since: query.get('since') ?? '',
@@ -55,36 +55,36 @@ export function read(query: URLSearchParams): Filters {
 }
 
 /** The filters for an address; leaves out the defaults. */
-export function written(filters: Filters): Query {
+export function filtersToQuery(filters: Filters): Query {
   return { ...filters, status: filters.status === 'active' ? '' : filters.status, page: filters.page === 1 ? '' : filters.page };
 }
 
 /** How many filters are set besides text and status, which are always visible. */
-export function countMore(filters: Filters): number {
+export function countExtraFilters(filters: Filters): number {
   return filters.type.length + filters.priority.length + filters.tag.length + [filters.entity, filters.since, filters.until].filter((one) => one !== '').length + (filters.acts ? 1 : 0);
 }
 
-const ACTS: Record<string, string> = { close: 'closing', confirm: 'confirmation', retract: 'retraction', promote: 'promotion' };
+const ACT_LABELS: Record<string, string> = { close: 'closing', confirm: 'confirmation', retract: 'retraction', promote: 'promotion' };
 
 /** The label of an event: its type, or its act. */
-export function kind(entry: Entry): string {
-  return entry.act === undefined || entry.act === 'assert' ? entry.type : ACTS[entry.act] ?? entry.act;
+export function typeLabel(entry: Entry): string {
+  return entry.act === undefined || entry.act === 'assert' ? entry.type : ACT_LABELS[entry.act] ?? entry.act;
 }
 
 /** Whether it is a statement, not an act on another event. */
-export function states(entry: Entry): boolean {
+export function isStatement(entry: Entry): boolean {
   return entry.act === undefined || entry.act === 'assert';
 }
 
-export function Weight({ priority }: { priority: Priority }): JSX.Element {
-  return <Tag kind={priority === 'P0' ? 'strong' : priority === 'P1' ? 'ice' : 'plain'} title={`Kept: ${LASTS[priority]}`}>{priority}</Tag>;
+export function PriorityTag({ priority }: { priority: Priority }): JSX.Element {
+  return <Tag kind={priority === 'P0' ? 'strong' : priority === 'P1' ? 'ice' : 'plain'} title={`Kept: ${PRIORITY_LIFETIMES[priority]}`}>{priority}</Tag>;
 }
 
-export function Standing({ entry }: { entry: Entry }): JSX.Element | null {
+export function StateTag({ entry }: { entry: Entry }): JSX.Element | null {
   return entry.standing === 'active' ? null : <Tag>{entry.standing}</Tag>;
 }
 
 /** The events that an event supersedes. */
-export function replaced(entry: Entry): readonly string[] {
+export function supersededIds(entry: Entry): readonly string[] {
   return entry.supersedes === undefined ? [] : typeof entry.supersedes === 'string' ? [entry.supersedes] : entry.supersedes;
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import type { RefObject } from 'preact';
 
 /** Whether a text field has the focus, so that letters are text. */
-export function isWriting(target: EventTarget | null): boolean {
+export function isTextField(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
@@ -11,28 +11,28 @@ const CHORD_MS = 1_200;
 
 /** Global shortcuts: `g` and a letter open a view, single keys run an action. */
 export function useKeys(chords: ReadonlyMap<string, () => void>, single: ReadonlyMap<string, () => void>): void {
-  const begun = useRef(0);
+  const chordStart = useRef(0);
   useEffect(() => {
-    const pressed = (event: KeyboardEvent): void => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
+    const onKeyDown = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isTextField(event.target)) return;
       // While a dialog is open, no shortcut works.
       if (document.querySelector('dialog[open]')) return;
-      const chorded = event.timeStamp - begun.current < CHORD_MS ? chords.get(event.key) : undefined;
-      begun.current = 0;
+      const chorded = event.timeStamp - chordStart.current < CHORD_MS ? chords.get(event.key) : undefined;
+      chordStart.current = 0;
       if (chorded) {
         event.preventDefault();
         chorded();
       } else if (event.key === 'g') {
-        begun.current = event.timeStamp;
+        chordStart.current = event.timeStamp;
       } else {
-        const does = single.get(event.key);
-        if (!does) return;
+        const action = single.get(event.key);
+        if (!action) return;
         event.preventDefault();
-        does();
+        action();
       }
     };
-    addEventListener('keydown', pressed);
-    return () => removeEventListener('keydown', pressed);
+    addEventListener('keydown', onKeyDown);
+    return () => removeEventListener('keydown', onKeyDown);
   }, [chords, single]);
 }
 
@@ -43,16 +43,16 @@ export function useKeys(chords: ReadonlyMap<string, () => void>, single: Readonl
 export function useRows<T extends HTMLElement>(): RefObject<T> {
   const list = useRef<T>(null);
   useEffect(() => {
-    const within = list.current;
-    if (!within) return;
-    const rows = (): HTMLElement[] => [...within.querySelectorAll<HTMLElement>('[data-row]')];
-    const stop = (): void => {
+    const container = list.current;
+    if (!container) return;
+    const rows = (): HTMLElement[] => [...container.querySelectorAll<HTMLElement>('[data-row]')];
+    const updateTabStop = (): void => {
       const all = rows();
       const now = all.find((row) => row === document.activeElement) ?? all.find((row) => row.getAttribute('aria-current') === 'true') ?? all[0];
       all.forEach((row) => (row.tabIndex = row === now ? 0 : -1));
     };
-    const pressed = (event: KeyboardEvent): void => {
-      if (isWriting(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const onKeyDown = (event: KeyboardEvent): void => {
+      if (isTextField(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
       const all = rows();
       const at = all.findIndex((row) => row === document.activeElement || row.contains(document.activeElement));
       const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
@@ -62,13 +62,13 @@ export function useRows<T extends HTMLElement>(): RefObject<T> {
       all.forEach((one) => (one.tabIndex = one === row ? 0 : -1));
       row?.focus();
     };
-    stop();
-    const changes = new MutationObserver(stop);
-    changes.observe(within, { childList: true, subtree: true });
-    within.addEventListener('keydown', pressed);
+    updateTabStop();
+    const changes = new MutationObserver(updateTabStop);
+    changes.observe(container, { childList: true, subtree: true });
+    container.addEventListener('keydown', onKeyDown);
     return () => {
       changes.disconnect();
-      within.removeEventListener('keydown', pressed);
+      container.removeEventListener('keydown', onKeyDown);
     };
   });
   return list;

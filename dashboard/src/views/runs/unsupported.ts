@@ -1,13 +1,13 @@
 // Terms of a refused draft that no source contains, located in its text.
 
 /** The terms that the complaint names. */
-export function invented(complaint: string): string[] {
-  const said = /no source says: ([^;]*)/.exec(complaint)?.[1];
-  return said === undefined ? [] : said.split(',').map((one) => one.trim()).filter((one) => one !== '');
+export function unsupportedTerms(complaint: string): string[] {
+  const named = /no source says: ([^;]*)/.exec(complaint)?.[1];
+  return named === undefined ? [] : named.split(',').map((one) => one.trim()).filter((one) => one !== '');
 }
 
 /** Splits a text at these terms; every second piece is one of them. */
-export function cutAt(text: string, words: readonly string[]): string[] {
+export function splitAtTerms(text: string, words: readonly string[]): string[] {
   const pieces: string[] = [];
   let rest = text;
   for (;;) {
