@@ -237,7 +237,7 @@ function Picture({ core, selected, onSelect }: { core: Core; selected: string | 
 }
 
 function Legend({ children }: { children: ComponentChildren }): JSX.Element {
-  const swatches = [['raw', 'nothing yet'], ['session', 'session'], ['day', 'day'], ['week', 'week'], ['month', 'month'], ['year', 'year']] as const;
+  const swatches = [['raw', 'none'], ['session', 'session'], ['day', 'day'], ['week', 'week'], ['month', 'month'], ['year', 'year']] as const;
   return (
     <div class="legend">
       <span class="dim">Summarized into</span>
@@ -245,7 +245,7 @@ function Legend({ children }: { children: ComponentChildren }): JSX.Element {
       <span class="swatch"><i class="ice hatched" />provisional</span>
       <span class="swatch"><i class="ice flagged" />needs review</span>
       <span class="swatch"><i class="ice star" />important day</span>
-      <span class="dim">Thickness: how much was said</span>
+      <span class="dim">Thickness: amount of text</span>
       <span class="zoom">{children}</span>
     </div>
   );

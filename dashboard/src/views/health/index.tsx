@@ -24,7 +24,7 @@ const PART_LABELS: readonly (readonly [RegExp, string])[] = [
   [/^memory\/messages$/, 'messages, verbatim'],
   [/^memory\/summaries/, 'summaries, all versions'],
   [/^memory\/ledger\.jsonl$/, 'the ledger'],
-  [/^memory\/(ledger-archive.*|archive)$/, 'the archive of the ledger'],
+  [/^memory\/(ledger-archive.*|archive)$/, 'archived events'],
   [/^memory\/spend$/, 'model usage'],
   [/^memory\/review/, 'refused drafts'],
   [/^memory\/memories$/, 'extracted memories'],
@@ -36,8 +36,8 @@ const PART_LABELS: readonly (readonly [RegExp, string])[] = [
 const MAX_PARTS = 9;
 
 const JOB_LABELS: Record<string, string> = {
-  consolidation: 'Nightly job', day: 'Summarize the day', week: 'Summarize the week', month: 'Summarize the month', year: 'Summarize the year',
-  archive: 'Archive old summaries', compact: 'Compact the ledger', prune: 'Archive expired events', check: 'Verify integrity',
+  consolidation: 'Nightly job', day: 'Daily summary', week: 'Weekly summary', month: 'Monthly summary', year: 'Yearly summary',
+  archive: 'Archive summaries', compact: 'Compact the ledger', prune: 'Prune the ledger', check: 'Verify integrity',
 };
 
 function Problems({ health, conflicts, config }: { health: Health; conflicts: number; config: string | undefined }): JSX.Element {

@@ -11,12 +11,12 @@ function viewFor(command: string): readonly [to: string, said: string] | undefin
   const verb = group === 'summary' ? subcommand : group;
   switch (verb) {
     case 'review':
-      return [href(['runs', 'review']), 'Review them'];
+      return [href(['runs', 'review']), 'Review'];
     case 'rollup':
     case 'consolidate':
       return [href(['runs', 'due']), 'Summarize what is due'];
     case 'conflicts':
-      return [href(['health'], { part: 'conflicts' }), 'Resolve them'];
+      return [href(['health'], { part: 'conflicts' }), 'Resolve'];
     case 'doctor':
     case 'verify':
       return [href(['health'], { part: 'integrity' }), 'Open Integrity'];

@@ -136,7 +136,7 @@ function Conflicts({ conflicts, reload }: { conflicts: Home['conflicts']; reload
               {conflict.events.map((one) => (
                 <li key={one.id}>
                   <span><a href={href(['ledger', one.id])}>{one.content}</a> <span class="dim small">{day(one.ts)}</span></span>
-                  <Button small busy={keep.busy} label={`Keep this one and retract the others: ${one.content}`} onClick={() => void keep.run(one, conflict.events)}>Keep this one</Button>
+                  <Button small busy={keep.busy} label={`Keep this one and retract the others: ${one.content}`} onClick={() => void keep.run(one, conflict.events)}>Keep</Button>
                 </li>
               ))}
             </ul>
